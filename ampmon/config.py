@@ -1,0 +1,166 @@
+"""How a run is configured: arguments first, then AMPMON_* variables, then defaults. The one reader of the environment."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+from uuid import UUID
+
+from ampmon.errors import ConfigurationError
+
+
+DEFAULT_URL = "http://127.0.0.1:8267"
+EVERY_MAX = 200
+"""However dear a sample is, one is taken at least this often (updates)."""
+
+Mode: TypeAlias = Literal["online", "offline", "disabled"]
+MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a monitored scaler measures, and how often.
+
+    Raises ConfigurationError for values that cannot be.
+    """
+
+    every: int | Literal["auto"] = "auto"
+    """Updates between samples of the gradients, or "auto" to stay within `budget`."""
+    budget: float = 0.01
+    """Share of the training time that the monitor may take, where `every` is "auto"."""
+    sample: int | Literal["all"] = 16384
+    """Elements looked at per tensor and sample on a CPU, or "all"."""
+    activations: int | None = None
+    """Updates between samples of activations and their gradients; None for off."""
+    ranks: tuple[int, ...] | None = None
+    """Ranks whose gradients are sampled; None for rank 0 where gradients are replicated, all where they are sharded."""
+
+    def __post_init__(self) -> None:
+        if self.every != "auto" and not _is_count(self.every, 1):
+            raise ConfigurationError(
+                f"every={self.every!r}: a whole number of updates of at least 1, or 'auto'"
+            )
+        if not (
+            isinstance(self.budget, (int, float))
+            and math.isfinite(self.budget)
+            and 0 < self.budget <= 1
+        ):
+            raise ConfigurationError(
+                f"budget={self.budget!r}: a share of the step time above 0, at most 1"
+            )
+        if self.sample != "all" and not _is_count(self.sample, 16):
+            raise ConfigurationError(
+                f"sample={self.sample!r}: a whole number of elements of at least 16, or 'all'"
+            )
+        if self.activations is not None and not _is_count(self.activations, 1):
+            raise ConfigurationError(
+                f"activations={self.activations!r}: None, or a whole number of updates"
+            )
+        if self.ranks is not None and not all(_is_count(rank, 0) for rank in self.ranks):
+            raise ConfigurationError(f"ranks={self.ranks!r}: None, or ranks of at least 0")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Where a run reports and what it is called, everything resolved but the run's id."""
+
+    url: str
+    dir: Path
+    mode: Mode
+    project: str
+    name: str
+    run_id: UUID | None
+    resume_step: int | None
+    token: str | None
+    tags: tuple[str, ...]
+    config: dict[str, object]
+
+
+def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where token, spools and the server's database live: ``AMPMON_DIR``, else the user's data directory."""
+    if given := environment.get("AMPMON_DIR"):
+        return Path(given).expanduser().absolute()
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return base / "ampmon"
+
+
+def resolve(
+    *,
+    project: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, object] | None = None,
+    url: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    run_id: str | UUID | None = None,
+    resume_step: int | None = None,
+    mode: str | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    environment: Mapping[str, str] = os.environ,
+) -> RunOptions:
+    """Options from arguments, then the environment, then defaults. Raises ConfigurationError, naming which."""
+    return RunOptions(
+        url=_url(url or environment.get("AMPMON_URL") or DEFAULT_URL),
+        dir=Path(dir).expanduser().absolute() if dir is not None else data_directory(environment),
+        mode=_mode(mode or environment.get("AMPMON_MODE") or "online"),
+        project=_clean(project or environment.get("AMPMON_PROJECT") or "default"),
+        name=_clean(name or environment.get("AMPMON_NAME") or _script_name()),
+        run_id=_run_id(run_id or environment.get("AMPMON_RUN_ID")),
+        resume_step=_resume_step(resume_step),
+        token=environment.get("AMPMON_TOKEN") or None,
+        tags=tuple(_clean(tag) for tag in tags),
+        config=dict(config or {}),
+    )
+
+
+def _url(value: str) -> str:
+    if not value.startswith(("http://", "https://")) or any(c.isspace() for c in value):
+        raise ConfigurationError(f"url {value!r} (AMPMON_URL): an address such as {DEFAULT_URL}")
+    return value.rstrip("/")
+
+
+def _mode(value: str) -> Mode:
+    if value not in MODES:
+        raise ConfigurationError(f"mode {value!r} (AMPMON_MODE): one of {', '.join(MODES)}")
+    return cast(Mode, value)
+
+
+def _run_id(value: str | UUID | None) -> UUID | None:
+    if value is None or value == "" or isinstance(value, UUID):
+        return value or None
+    try:
+        return UUID(value)
+    except ValueError:
+        raise ConfigurationError(
+            f"run_id {value!r} (AMPMON_RUN_ID): a UUID, such as ampmon.init() makes"
+        ) from None
+
+
+def _resume_step(value: int | None) -> int | None:
+    if value is not None and not _is_count(value, 0):
+        raise ConfigurationError(f"resume_step={value!r}: the step of the first update, at least 0")
+    return value
+
+
+def _clean(name: str) -> str:
+    """A name as the server takes it: printable, at most 256 characters."""
+    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()
+    return printable[:256] or "unnamed"
+
+
+def _script_name() -> str:
+    script = Path(sys.argv[0] if sys.argv else "").stem
+    return script if script not in {"", "-c", "-m"} else "python"

@@ -1,0 +1,179 @@
+"""The exponent histogram and all that is derived from it: pure functions of numpy arrays, shared by probe and service.
+
+Bin ``i`` of 64 counts the elements with ``2^(i-40) <= |g| < 2^(i-39)``; the first and the last bin also take what lies
+beyond them. A power-of-two scale change therefore shifts the histogram by whole bins, and fp16's classes are whole
+ranges of bins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.formats import FP16, FloatFormat
+from ampmon.wire import Gradients
+
+
+BINS = 64
+EXPONENT_MIN = -40
+"""Exponent of bin 0."""
+
+ON_GRID_SHARE = 0.99
+"""A parameter with fewer of its elements on fp16's grid has gradients made or summed in fp32."""
+
+RUN = 16
+"""Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+_FIELDS = ("looked", "zeros", "on_grid", "inf", "nan")
+
+
+def bin_of(exponent: int) -> int:
+    """The bin of magnitudes in ``[2^exponent, 2^(exponent+1))``."""
+    return min(max(exponent - EXPONENT_MIN, 0), BINS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """A partition of elements by what fp16 makes of them; fields are counts, any shape."""
+
+    not_finite: Ints
+    zero: Ints
+    below_grid: Ints
+    subnormal: Ints
+    normal: Ints
+
+    @property
+    def total(self) -> Ints:
+        return self.not_finite + self.zero + self.below_grid + self.subnormal + self.normal
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Statistics of n gradients: counts are int64 [n], ``histogram`` int64 [n, 64], the rest float64 [n].
+
+    ``parameters`` int32 [n] are indices into the stream's header.
+    """
+
+    parameters: npt.NDArray[np.int32]
+    looked: Ints
+    zeros: Ints
+    on_grid: Ints
+    inf: Ints
+    nan: Ints
+    amax: Floats
+    sum_squares: Floats
+    histogram: Ints
+
+    def __len__(self) -> int:
+        return len(self.looked)
+
+    @property
+    def grid_mask(self) -> npt.NDArray[np.bool_]:
+        """Which parameters have gradients that fp16 made: at least 99 % of the elements on its grid."""
+        return self.on_grid >= ON_GRID_SHARE * self.looked
+
+    def select(self, mask: npt.NDArray[Any]) -> Statistics:
+        """The rows that a boolean mask or an index array picks."""
+        return Statistics(*(getattr(self, name)[mask] for name in self.__slots__))
+
+    def classes(self) -> Classes:
+        return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)
+
+    def to_wire(self) -> Gradients:
+        return Gradients(
+            parameters=self.parameters.astype("<i4").tobytes(),
+            **{name: getattr(self, name).astype("<i8").tobytes() for name in _FIELDS},
+            amax=self.amax.astype("<f8").tobytes(),
+            sum_squares=self.sum_squares.astype("<f8").tobytes(),
+            histogram=self.histogram.astype("<i8").tobytes(),
+        )
+
+    @classmethod
+    def from_wire(cls, wire: Gradients) -> Statistics:
+        """The arrays of a record. Raises ValueError, naming the field, for lengths or counts that cannot be."""
+        parameters = _array("parameters", wire.parameters, "<i4", None)
+        n = len(parameters)
+        statistics = cls(
+            parameters=parameters,
+            **{name: _array(name, getattr(wire, name), "<i8", n) for name in _FIELDS},
+            amax=_array("amax", wire.amax, "<f8", n),
+            sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
+            histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
+        )
+        statistics.check()
+        return statistics
+
+    def check(self) -> None:
+        """Raise ValueError, naming the field, for counts that cannot be."""
+        if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self):
+            raise ValueError("gradients.parameters: indices must be distinct and not negative")
+        for name in (*_FIELDS, "histogram"):
+            if (getattr(self, name) < 0).any():
+                raise ValueError(f"gradients.{name}: a count cannot be negative")
+        if (self.classes().total != self.looked).any():
+            raise ValueError("gradients.looked: the classes of the elements do not add up to it")
+        if (self.on_grid > self.looked).any():
+            raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
+
+
+def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArray[Any]:
+    itemsize = np.dtype(dtype).itemsize
+    if len(data) % itemsize or (length is not None and len(data) != length * itemsize):
+        expected = "a whole number of" if length is None else str(length)
+        raise ValueError(
+            f"gradients.{name}: {len(data)} bytes are not {expected} {itemsize}-byte elements"
+        )
+    return np.frombuffer(data, dtype=dtype)
+
+
+def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:
+    """The classes of elements counted by histograms [..., 64]; ``zeros`` and ``not_finite`` have its shape less the bins."""
+    grid = bin_of(into.exponent_min_subnormal)
+    normal = bin_of(into.exponent_min_normal)
+    return Classes(
+        not_finite=not_finite,
+        zero=zeros,
+        below_grid=histogram[..., :grid].sum(-1),
+        subnormal=histogram[..., grid:normal].sum(-1),
+        normal=histogram[..., normal:].sum(-1),
+    )
+
+
+def headroom_bits(amax: Floats, into: FloatFormat = FP16) -> Floats:
+    """Bits between the largest magnitude and the format's largest number: ``log2(max / amax)``.
+
+    NaN where amax is NaN, -inf where it is infinite, +inf where all is zero.
+    """
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log2(into.max) - np.log2(amax), dtype=np.float64)
+
+
+def gradient_norm(sum_squares: Floats, scale: Floats) -> Floats:
+    """The unscaled 2-norm, from the sum of squares of scaled elements: shards add up before, replicas must not."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.sqrt(sum_squares) / scale, dtype=np.float64)
+
+
+def shift(histogram: Ints, bits: int) -> Ints:
+    """The histogram [..., 64] as it would be at ``2^bits`` times the scale; the end bins take what leaves the range."""
+    shifted = np.zeros_like(histogram)
+    source = np.arange(BINS)
+    target = np.clip(source + bits, 0, BINS - 1)
+    np.add.at(np.moveaxis(shifted, -1, 0), target, np.moveaxis(histogram, -1, 0))
+    return shifted
+
+
+def share_standard_error(share: Floats, looked: Ints, numel: Ints) -> Floats:
+    """Standard error of a share seen in a sample of runs of 16 neighbours; 0 where every element was looked at.
+
+    Counts runs, not elements, as if a run's neighbours were all alike: an upper bound.
+    """
+    runs = np.maximum(looked / RUN, 1.0)
+    unseen = 1.0 - np.minimum(looked / np.maximum(numel, 1), 1.0)
+    return np.asarray(np.sqrt(share * (1.0 - share) / runs * unseen), dtype=np.float64)

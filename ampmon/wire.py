@@ -1,0 +1,268 @@
+"""The records on the wire: what a training process writes to its spool and a server stores. Knows no torch, does no I/O.
+
+A spool holds headers and records in the order they happened; a `Batch` carries a run of them to the server. Every record
+has a ``seq`` in its stream, gapless within an attempt, so a hole is a loss. Times are microseconds since the Unix epoch,
+durations microseconds on the monotonic clock. Unknown fields are ignored, so a newer client can talk to an older server
+of the same schema version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+
+SCHEMA_VERSION = 1
+
+# Steps and counts pass through JSON and JavaScript, which are exact up to here.
+COUNT_MAX = 2**53 - 1
+
+# No control characters (C0, DEL, C1), no line or paragraph separators, no bidirectional overrides.
+PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z"
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+Time: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
+Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
+# The scaler's name; empty for the process itself.
+StreamName: TypeAlias = Annotated[str, msgspec.Meta(max_length=128, pattern=PRINTABLE)]
+
+NonFinite: TypeAlias = Literal["nan", "inf", "-inf"]
+UpdateEvent: TypeAlias = Literal["steady", "grow", "grow_capped", "backoff", "manual_set", "dead"]
+StepPath: TypeAlias = Literal["plain", "unscaled", "fused"]
+Layout: TypeAlias = Literal["replicated", "sharded"]
+BackwardOrder: TypeAlias = Literal["learned", "assumed"]
+
+
+class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
+    """Who reports: one process start on one rank, and the run that it belongs to.
+
+    ``resume_step`` is the step of the attempt's first update, or None to continue where the last attempt ended.
+    """
+
+    run_id: UUID
+    attempt_id: UUID
+    project: Name
+    name: Name
+    owner: Name
+    started: Time
+    rank: Rank = 0
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
+    host: Name = "unknown"
+    pid: Count = 0
+    boot_id: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""
+    resume_step: Count | None = None
+    tags: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
+    config: dict[str, Any] = {}
+    versions: dict[Name, Name] = {}
+    git_commit: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""
+
+
+class Parameter(msgspec.Struct, frozen=True, array_like=True):
+    """One parameter of a stream: its index in the header is how records refer to it."""
+
+    name: Name
+    shape: tuple[Count, ...]
+    dtype: Name
+
+    @property
+    def numel(self) -> int:
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stream"):
+    """One scaler of the attempt. Sent again when parameters join; the list only ever grows at its end.
+
+    ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
+    ``sample`` is the number of elements looked at per tensor, or None where every element is.
+    """
+
+    stream: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
+    layout: Layout = "replicated"
+    scaler: Name
+    device: Name
+    enabled: bool = True
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: Count = 2000
+    sample: Count | None = None
+    parameters: Annotated[tuple[Parameter, ...], msgspec.Meta(max_length=200_000)] = ()
+
+
+class Culprit(msgspec.Struct, frozen=True, array_like=True):
+    """A parameter whose gradient was not finite: how many elements were inf and NaN; None where present but not counted."""
+
+    parameter: Count
+    inf: Count | None
+    nan: Count | None
+
+
+class OptimizerStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one optimizer's `step` in an update.
+
+    ``culprits`` stand in backward order, the first to overflow first; ``culprit_order`` says whether that order was
+    learned from the backward pass or assumed to be the reverse of the parameters'. The list may be cut short:
+    ``culprit_parameters`` is how many parameters there were.
+    """
+
+    optimizer: Name
+    path: StepPath
+    skipped: bool = False
+    culprits: Annotated[tuple[Culprit, ...], msgspec.Meta(max_length=256)] = ()
+    culprit_order: BackwardOrder = "assumed"
+    culprit_parameters: Count = 0
+
+
+class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Statistics of the scaled gradients of n parameters, as little-endian arrays.
+
+    ``parameters`` are indices into the stream's header. ``looked`` is how many elements were looked at; they fall into
+    not finite (``inf`` + ``nan``), ``zeros`` and the histogram's 64 bins. ``on_grid`` of them equal their own fp16
+    rounding. ``amax`` and ``sum_squares`` may be infinite or NaN.
+    """
+
+    parameters: bytes  # <i4 [n]
+    looked: bytes  # <i8 [n]
+    zeros: bytes  # <i8 [n]
+    on_grid: bytes  # <i8 [n]
+    inf: bytes  # <i8 [n]
+    nan: bytes  # <i8 [n]
+    amax: bytes  # <f8 [n]
+    sum_squares: bytes  # <f8 [n]
+    histogram: bytes  # <i8 [n, 64]
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
+    """One `scaler.update()` after at least one `scaler.step()`.
+
+    ``ordinal`` counts the stream's updates in this attempt from 0; the server adds the attempt's origin to get the step.
+    ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the time since
+    the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training thread.
+    """
+
+    stream: StreamName
+    seq: Count
+    ordinal: Count
+    time: Time
+    scale: float
+    scale_after: float
+    growth_tracker: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+    event: UpdateEvent
+    optimizers: Annotated[tuple[OptimizerStep, ...], msgspec.Meta(min_length=1, max_length=256)]
+    duration: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    memory_peak: Count | None = None  # bytes on the device
+    gradients: Gradients | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="event"):
+    """What happened beside the updates: init, finish, resume, manual_set, disabled, error, dropped, ...
+
+    ``ordinal`` is the update it came before, where there is one.
+    """
+
+    stream: StreamName
+    seq: Count
+    time: Time
+    kind: Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[a-z][a-z0-9_]*\Z")]
+    ordinal: Count | None = None
+    detail: dict[str, Any] = {}
+
+
+class Scalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="scalars"):
+    """What `ampmon.log` was given for an update. A value that JSON cannot hold is null there, with its kind beside it."""
+
+    stream: StreamName
+    seq: Count
+    ordinal: Count
+    time: Time
+    values: Annotated[dict[Name, float | None], msgspec.Meta(max_length=1024)]
+    kinds: dict[Name, NonFinite] = {}
+    user_step: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)] | None = None
+
+
+Header: TypeAlias = AttemptHeader | StreamHeader
+Record: TypeAlias = Update | Event | Scalars
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one request carries: records of one attempt, and the headers that the server may not have yet.
+
+    ``ended`` is the sender's word on a process that is gone without having said so itself.
+    """
+
+    schema_version: int
+    run_id: UUID
+    attempt_id: UUID
+    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=1024)] = ()
+    records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=100_000)] = ()
+    ended: Literal["crashed"] | None = None
+
+
+class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A `Batch` whose headers and records are still encoded: what the sender builds from a spool without decoding it."""
+
+    schema_version: int
+    run_id: UUID
+    attempt_id: UUID
+    headers: tuple[msgspec.Raw, ...] = ()
+    records: tuple[msgspec.Raw, ...] = ()
+    ended: Literal["crashed"] | None = None
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version."""
+
+    acked: dict[str, int]
+    version: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_frame_decoder = msgspec.msgpack.Decoder(AttemptHeader | StreamHeader | Update | Event | Scalars)
+_batch_msgpack = msgspec.msgpack.Decoder(Batch)
+_batch_json = msgspec.json.Decoder(Batch)
+
+
+class _Version(msgspec.Struct):
+    schema_version: Annotated[int, msgspec.Meta(ge=0)]
+
+
+_version_msgpack = msgspec.msgpack.Decoder(_Version)
+_version_json = msgspec.json.Decoder(_Version)
+
+
+class UnsupportedVersion(ValueError):
+    """The batch's schema version is not one that this ampmon reads; says which side to upgrade."""
+
+
+def encode(message: Header | Record | Batch | RawBatch) -> bytes:
+    """Msgpack bytes of a header, a record or a batch."""
+    return _encoder.encode(message)
+
+
+def decode(payload: bytes) -> Header | Record:
+    """The header or record that `encode` wrote. Raises msgspec.ValidationError, which names the field."""
+    return _frame_decoder.decode(payload)
+
+
+def decode_batch(body: bytes, *, json: bool = False) -> Batch:
+    """A whole request body.
+
+    Raises `UnsupportedVersion`, msgspec.ValidationError naming the field, or msgspec.DecodeError for bytes that are
+    neither. The version is read first, since nothing else need fit under another.
+    """
+    version = (_version_json if json else _version_msgpack).decode(body).schema_version
+    if version != SCHEMA_VERSION:
+        older = "client" if version < SCHEMA_VERSION else "server"
+        raise UnsupportedVersion(
+            f"schema_version {version} is not supported: this server reads {SCHEMA_VERSION}. "
+            f"Upgrade ampmon on the {older}."
+        )
+    return (_batch_json if json else _batch_msgpack).decode(body)

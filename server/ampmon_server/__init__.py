@@ -1,0 +1,1 @@
+"""The ampmon service: stores what training processes stream, and shows it."""

@@ -1,0 +1,146 @@
+"""A run's series as arrays: what the store reads and figures draw. Pure: arrays in, arrays out.
+
+Rows are in order of step; where attempts overlay one another, only the later attempt's row is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.histogram import BINS, Classes, classify
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
+"""An update's event is stored and passed on as its index here. Append only."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSeries:
+    """Updates of one scaler, [n] each: ``skipped`` where any optimizer on any rank skipped. Times in us since the epoch."""
+
+    step: Ints
+    time: Ints
+    scale: Floats
+    scale_after: Floats
+    event: npt.NDArray[np.uint8]
+    skipped: Flags
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], the rest [m]."""
+
+    parameters: Ints
+    looked: Ints
+    zeros: Ints
+    inf: Ints
+    nan: Ints
+    amax: Floats
+    sum_squares: Floats
+    histogram: Ints
+
+    def classes(self) -> Classes:
+        return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientSeries:
+    """Scaled gradients at m sampled updates: of the parameters on fp16's grid, and of the others.
+
+    ``exact`` says whether every element was looked at.
+    """
+
+    step: Ints
+    time: Ints
+    scale: Floats
+    on_grid: Totals
+    off_grid: Totals
+    exact: bool = True
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+_T = TypeVar("_T", UpdateSeries, Totals)
+
+
+def take(series: _T, rows: npt.NDArray[Any]) -> _T:
+    """The rows that a boolean mask or an index array picks."""
+    return type(series)(*(getattr(series, field.name)[rows] for field in fields(series)))
+
+
+def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeries:
+    """The sampled updates that a boolean mask or an index array picks."""
+    return GradientSeries(
+        series.step[rows],
+        series.time[rows],
+        series.scale[rows],
+        take(series.on_grid, rows),
+        take(series.off_grid, rows),
+        series.exact,
+    )
+
+
+def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
+    """One series from those of the ranks that each hold a shard: counts and squares add up, amax is the largest.
+
+    Only updates that every rank sampled can be added up; the others are left out.
+    """
+    if len(shards) == 1:
+        return shards[0]
+    steps = shards[0].step
+    for shard in shards[1:]:
+        steps = np.intersect1d(steps, shard.step)
+    aligned = [take_samples(shard, np.searchsorted(shard.step, steps)) for shard in shards]
+    return GradientSeries(
+        steps,
+        aligned[0].time,
+        aligned[0].scale,
+        _add([shard.on_grid for shard in aligned]),
+        _add([shard.off_grid for shard in aligned]),
+        all(shard.exact for shard in aligned),
+    )
+
+
+def _add(totals: Sequence[Totals]) -> Totals:
+    columns = {}
+    for field in fields(Totals):
+        stacked = np.stack([getattr(total, field.name) for total in totals])
+        columns[field.name] = (
+            stacked.max(0) if field.name in {"amax", "parameters"} else stacked.sum(0)
+        )
+    return Totals(**columns)
+
+
+def empty_updates() -> UpdateSeries:
+    zero = np.zeros(0, np.int64)
+    return UpdateSeries(
+        zero, zero, zero.astype(float), zero.astype(float), zero.astype(np.uint8), zero.astype(bool)
+    )
+
+
+def empty_gradients() -> GradientSeries:
+    zero = np.zeros(0, np.int64)
+    none = Totals(
+        zero,
+        zero,
+        zero,
+        zero,
+        zero,
+        zero.astype(float),
+        zero.astype(float),
+        np.zeros((0, BINS), np.int64),
+    )
+    return GradientSeries(zero, zero, zero.astype(float), none, none)
