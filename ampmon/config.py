@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 from ampmon.errors import ConfigurationError
@@ -98,7 +98,7 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return base / "ampmon"
 
 
-def resolve(
+def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
     *,
     project: str | None = None,
     name: str | None = None,
@@ -135,12 +135,12 @@ def _url(value: str) -> str:
 def _mode(value: str) -> Mode:
     if value not in MODES:
         raise ConfigurationError(f"mode {value!r} (AMPMON_MODE): one of {', '.join(MODES)}")
-    return cast(Mode, value)
+    return value
 
 
 def _run_id(value: str | UUID | None) -> UUID | None:
-    if value is None or value == "" or isinstance(value, UUID):
-        return value or None
+    if not value or isinstance(value, UUID):
+        return None if value == "" else value
     try:
         return UUID(value)
     except ValueError:

@@ -249,7 +249,8 @@ def encode(message: Header | Record | Batch | RawBatch) -> bytes:
 
 def decode(payload: bytes) -> Header | Record:
     """The header or record that `encode` wrote. Raises msgspec.ValidationError, which names the field."""
-    return _frame_decoder.decode(payload)
+    message: Header | Record = _frame_decoder.decode(payload)
+    return message
 
 
 def decode_batch(body: bytes, *, json: bool = False) -> Batch:
