@@ -1,0 +1,77 @@
+# Every command makes what it needs in .venv on its first call; a second call goes straight to work.
+# Only Python (3.10 or newer), pip and make are asked for. Node.js, where it is there, adds the check of web/js.
+
+PYTHON ?= python3
+# Any requirement that pip understands. Where pip is to look for it is pip's own setting (PIP_EXTRA_INDEX_URL and others).
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NPM := $(shell command -v npm 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test lint types-web format bench wheel clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.server ## train a small model in fp16 and watch it in a browser (ARGS="--help")
+	@$(BIN)/ampmon demo $(ARGS)
+
+serve: $(VENV)/.server ## start the server and its page
+	@$(BIN)/ampmon serve $(ARGS)
+
+test: $(VENV)/.dev ## run all tests (ARGS="-k scaler")
+	@$(BIN)/python tests/browser.py
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev types-web ## check style, types and the walls between modules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+ifeq ($(NPM),)
+types-web:
+	@echo "web/js is not type-checked: that needs Node.js, and there is no npm here."
+else
+types-web: web/node_modules/.installed
+	@web/node_modules/.bin/tsc --project web
+endif
+
+format: $(VENV)/.dev ## let ruff lay out the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## measure what monitoring costs; writes benchmarks/results/
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+clean: ## remove what these commands made
+	rm -rf $(VENV) dist build web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Some systems ship Python without ensurepip: there the machine's own pip fills the environment.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "ampmon needs Python 3.10 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); else \
+	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; fi
+
+$(VENV)/.server: pyproject.toml | $(BIN)/python
+	@echo "Installing ampmon, its server and $(TORCH) into $(VENV); the first time takes a minute or two."
+	@$(PIP) install '$(TORCH)' --editable '.[server]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.server
+	@echo "Installing what the tests and checks need into $(VENV)."
+	@$(PIP) install '$(TORCH)' --editable '.[dev]'
+	@touch $@
+
+web/node_modules/.installed: web/package.json
+	@$(NPM) install --prefix web --no-package-lock --no-audit --no-fund --silent
+	@touch $@

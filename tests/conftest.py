@@ -1,0 +1,72 @@
+"""What every test gets: an environment and a data directory of its own, and on request a server and a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+import browser as chromium
+from serving import Server
+
+
+# Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
+# kernels, the order of sums would hang on the machine.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
+RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data directory that nothing else uses; no run, rank or server of the outside is seen.
+
+    Runs are offline unless a test asks for more, so that no test starts a sender by the way.
+    """
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS) or name in RANKS:
+            monkeypatch.delenv(name)
+    directory = tmp_path / "ampmon"
+    monkeypatch.setenv("AMPMON_DIR", str(directory))
+    monkeypatch.setenv("AMPMON_MODE", "offline")
+    yield directory
+    if recorder := sys.modules.get("ampmon.recorder"):
+        recorder.finish(deadline_s=5.0)
+
+
+@pytest.fixture
+def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts an `ampmon serve`, by default on the test's own data directory, and ends it after the test."""
+    started: list[Server] = []
+
+    def start(directory: Path | None = None, *, port: int | None = None) -> Server:
+        server = Server(directory or tmp_path / "ampmon", port=port)
+        started.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Server:
+    """An `ampmon serve` that runs started in this test, or in processes that it starts, report to."""
+    server = new_server()
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    return server
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chrome]:
+    """A headless Chromium with a profile of its own; `browser.console_errors` and `browser.requested` read its logs."""
+    chrome = chromium.start(tmp_path / "chromium")
+    yield chrome
+    chrome.quit()

@@ -1,0 +1,112 @@
+"""Runs the real `ampmon serve` for a test, in a process and a data directory of its own. Fakes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+
+START_S = 30.0
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
+
+    What it prints is in ``log``; requests made through `get` carry the directory's token.
+    """
+
+    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+        self.directory = directory
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = directory / "serve.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+
+    def start(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it does not."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "ampmon_server.cli", "serve"]
+        command += ["--port", str(self.port), "--data-dir", str(self.directory)]
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environment, "PYTHONUNBUFFERED": "1"},
+            )
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self.answers():
+                return
+            time.sleep(0.05)
+        self.kill()
+        raise RuntimeError(f"ampmon serve did not come up; it printed:\n{self.printed}")
+
+    def answers(self) -> bool:
+        try:
+            return self._http.request("GET", f"{self.url}/healthz").status < 500
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def token(self) -> str:
+        return (self.directory / "token").read_text().strip()
+
+    def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
+        """The answer to a request with the token; ``path`` begins with a slash."""
+        headers = {"Authorization": f"Bearer {self.token}", **arguments.pop("headers", {})}
+        return self._http.request(method, self.url + path, headers=headers, **arguments)
+
+    def get(self, path: str) -> Any:
+        """The JSON at ``path`` under /api/v1. Raises AssertionError, with the answer, for any status but 200."""
+        answer = self.request("GET", f"/api/v1{path}")
+        assert answer.status == 200, f"{path}: {answer.status} {answer.data[:2000]!r}"
+        return json.loads(answer.data)
+
+    def login_link(self) -> str:
+        """A new one-time address that brings a browser in."""
+        answer = self.request("POST", "/api/v1/login-links")
+        assert answer.status in {200, 201}, answer.data
+        return str(json.loads(answer.data)["url"])
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does, and wait."""
+        self._end("terminate")
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up, and wait."""
+        self._end("kill")
+
+    def _end(self, how: str) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            getattr(self.process, how)()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
