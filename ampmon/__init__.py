@@ -1,1 +1,51 @@
-"""ampmon"""
+"""ampmon watches mixed-precision training: loss scale, skipped steps and gradient underflow, as they happen.
+
+Importing it loads no torch: the service reads the wire format from here, on hosts that have none.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from ampmon.config import Config
+    from ampmon.process import finish
+    from ampmon.recorder import AmpmonWarning
+    from ampmon.run import init, log
+    from ampmon.scaler import GradScaler, watch
+
+__version__ = "0.1.0"
+
+__all__ = ["AmpmonWarning", "Config", "GradScaler", "__version__", "finish", "init", "log", "watch"]
+
+_HOMES = {
+    "AmpmonWarning": "ampmon.recorder",
+    "Config": "ampmon.config",
+    "GradScaler": "ampmon.scaler",
+    "finish": "ampmon.process",
+    "init": "ampmon.run",
+    "log": "ampmon.run",
+    "watch": "ampmon.scaler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ampmon' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"ampmon.{name} needs PyTorch, which is not installed here: pip install 'ampmon[torch]'",
+            name="torch",
+        ) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,4 +1,4 @@
-"""How a run is configured: arguments first, then AMPMON_* variables, then defaults. The one reader of the environment."""
+"""How a run is configured: arguments first, then AMPMON_* variables, then defaults. Alone reads the environment."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArra
 
 
 def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:
-    """The classes of elements counted by histograms [..., 64]; ``zeros`` and ``not_finite`` have its shape less the bins."""
+    """The classes of elements counted by histograms [..., 64]; ``zeros`` and ``not_finite`` are [...]."""
     grid = bin_of(into.exponent_min_subnormal)
     normal = bin_of(into.exponent_min_normal)
     return Classes(

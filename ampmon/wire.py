@@ -1,9 +1,9 @@
-"""The records on the wire: what a training process writes to its spool and a server stores. Knows no torch, does no I/O.
+"""The records on the wire: what a training process writes to its spool and a server stores. No torch, no I/O.
 
-A spool holds headers and records in the order they happened; a `Batch` carries a run of them to the server. Every record
-has a ``seq`` in its stream, gapless within an attempt, so a hole is a loss. Times are microseconds since the Unix epoch,
-durations microseconds on the monotonic clock. Unknown fields are ignored, so a newer client can talk to an older server
-of the same schema version.
+A spool holds headers and records in the order they happened; a `Batch` carries a run of them to the server. Each
+record has a ``seq`` in its stream, gapless within an attempt, so a hole is a loss. Times are microseconds since the
+Unix epoch, durations microseconds on the monotonic clock. Unknown fields are ignored, so a newer client can talk to
+an older server of the same schema version.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Culprit(msgspec.Struct, frozen=True, array_like=True):
-    """A parameter whose gradient was not finite: how many elements were inf and NaN; None where present but not counted."""
+    """A parameter whose gradient was not finite: how many elements were inf and NaN; None where not counted."""
 
     parameter: Count
     inf: Count | None
@@ -142,9 +142,10 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
     """One `scaler.update()` after at least one `scaler.step()`.
 
-    ``ordinal`` counts the stream's updates in this attempt from 0; the server adds the attempt's origin to get the step.
-    ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the time since
-    the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training thread.
+    ``ordinal`` counts the stream's updates in this attempt from 0; the server adds the attempt's origin to get the
+    step. ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the
+    time since the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training
+    thread.
     """
 
     stream: StreamName
@@ -177,7 +178,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 class Scalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="scalars"):
-    """What `ampmon.log` was given for an update. A value that JSON cannot hold is null there, with its kind beside it."""
+    """What `ampmon.log` was given for an update. A value that JSON cannot hold is null, with its kind beside it."""
 
     stream: StreamName
     seq: Count
@@ -207,7 +208,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A `Batch` whose headers and records are still encoded: what the sender builds from a spool without decoding it."""
+    """A `Batch` whose headers and records are still encoded: the sender builds it from a spool without decoding."""
 
     schema_version: int
     run_id: UUID

@@ -25,7 +25,7 @@ EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
 
 @dataclass(frozen=True, slots=True)
 class UpdateSeries:
-    """Updates of one scaler, [n] each: ``skipped`` where any optimizer on any rank skipped. Times in us since the epoch."""
+    """Updates of one scaler, [n] each: ``skipped`` where any optimizer on any rank skipped. Times in us (epoch)."""
 
     step: Ints
     time: Ints

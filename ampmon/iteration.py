@@ -1,0 +1,203 @@
+"""What was gathered between two updates, and the records that it becomes once its values are on the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ampmon import wire
+from ampmon.histogram import Statistics
+from ampmon.outcome import Reading, Rules
+from ampmon.probe import attribution, eager
+from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.ring import Readback
+from ampmon.stream import Stream
+
+
+CULPRITS_MAX = 64
+"""Culprits that a record names; their number is kept beside."""
+
+
+@dataclass(slots=True)
+class Step:
+    """An optimizer whose `step()` was called."""
+
+    optimizer: str
+    path: wire.StepPath
+
+
+@dataclass(slots=True)
+class Culprits:
+    """An optimizer's gradients that were not finite: counted on the host, or as magnitudes on their way there."""
+
+    counted: list[wire.Culprit] | None = None
+    flags: Readback | None = None
+    indices: list[int] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        return self.flags is None or self.flags.ready()
+
+    def result(self) -> list[wire.Culprit]:
+        if self.flags is None:
+            return self.counted or []
+        return attribution.from_flags(self.flags.result(), self.indices)
+
+
+@dataclass(slots=True)
+class Sample:
+    """Statistics of some of the iteration's gradients, on the host or, packed, on their way there."""
+
+    statistics: Statistics | None = None
+    packed: Readback | None = None
+    indices: list[int] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        return self.packed is None or self.packed.ready()
+
+    def result(self) -> Statistics:
+        if self.packed is not None:
+            return eager.unpack(self.packed.result(), self.indices)
+        assert self.statistics is not None
+        return self.statistics
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
+
+    steps: dict[int, Step] = field(default_factory=dict)
+    culprits: dict[int, list[Culprits]] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    measured: set[int] = field(default_factory=set)
+    """Parameters that are in a sample already."""
+    sampling: bool | None = None
+    """Whether this iteration is sampled, once that is decided."""
+    sampling_us: float = 0.0
+    before: Reading | None = None
+    """The scaler's state before `update()`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an update's record came to say."""
+
+    skips: int
+    culprits: tuple[int, ...]
+    scale_changed: bool
+    sampled: bool
+    duration: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpdate:
+    """An update whose values may still be on their way from the device."""
+
+    stream: Stream
+    ordinal: int
+    iteration: Iteration
+    before: Reading
+    after: Reading
+    rules: Rules
+    order: BackwardOrderLearner
+    duration: float | None
+    cost: float
+    memory_peak: int | None
+    done: Callable[[Written], None]
+
+    def ready(self) -> bool:
+        """Whether all values are on the host. Does not wait."""
+        return (
+            self.before.ready()
+            and self.after.ready()
+            and all(sample.ready() for sample in self.iteration.samples)
+            and all(part.ready() for parts in self.iteration.culprits.values() for part in parts)
+        )
+
+    def write(self) -> None:
+        """Write the record, waiting for values that are not there yet."""
+        event = self.rules.event(self.before, self.after)
+        skipped = self.rules.skipped(self.before, event)
+        steps = [
+            self._step(optimizer, step, skip)
+            for (optimizer, step), skip in zip(self.iteration.steps.items(), skipped, strict=True)
+        ]
+        self.stream.put(
+            wire.Update,
+            ordinal=self.ordinal,
+            scale=self.before.scale,
+            scale_after=self.after.scale,
+            growth_tracker=self.after.growth_tracker,
+            event=event,
+            optimizers=tuple(steps),
+            duration=self.duration,
+            cost=self.cost,
+            memory_peak=self.memory_peak,
+            gradients=self._gradients(),
+        )
+        culprits = tuple(culprit.parameter for step in steps for culprit in step.culprits)
+        changed = self.before.scale != self.after.scale
+        self.done(
+            Written(sum(skipped), culprits, changed, bool(self.iteration.samples), self.duration)
+        )
+
+    def _step(self, optimizer: int, step: Step, skipped: bool) -> wire.OptimizerStep:
+        if not skipped:
+            return wire.OptimizerStep(optimizer=step.optimizer, path=step.path)
+        found = self.iteration.culprits.get(optimizer, [])
+        by_parameter = {culprit.parameter: culprit for part in found for culprit in part.result()}
+        order, how = self.order.sort(list(by_parameter))
+        return wire.OptimizerStep(
+            optimizer=step.optimizer,
+            path=step.path,
+            skipped=True,
+            culprits=tuple(by_parameter[parameter] for parameter in order[:CULPRITS_MAX]),
+            culprit_order=how,
+            culprit_parameters=len(order),
+        )
+
+    def _gradients(self) -> wire.Gradients | None:
+        parts = [sample.result() for sample in self.iteration.samples]
+        if not parts:
+            return None
+        columns = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
+        )
+        return Statistics(*columns).to_wire()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMove:
+    """An `update()` without a step before it: a hand on the scale, between iterations."""
+
+    stream: Stream
+    ordinal: int
+    before: Reading
+    after: Reading
+    manual: bool
+
+    def ready(self) -> bool:
+        """Whether all values are on the host. Does not wait."""
+        return self.before.ready() and self.after.ready()
+
+    def write(self) -> None:
+        """Write the event, waiting for values that are not there yet."""
+        self.stream.event(
+            "manual_set" if self.manual else "update_without_step",
+            ordinal=self.ordinal,
+            scale=_plain(self.before.scale),
+            scale_after=_plain(self.after.scale),
+        )
+
+
+def _plain(value: float) -> float | str:
+    """A number as JSON can hold it."""
+    return value if math.isfinite(value) else str(value)
+
+
+def memory_peak() -> int | None:
+    """Bytes at most allocated on the current CUDA device so far; None without one. Reads a counter, syncs nothing."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None

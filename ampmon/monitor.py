@@ -1,0 +1,327 @@
+"""Looks on at one scaler: gathers what its hooks see, and hands each update over to be written.
+
+Called by the scaler's hooks on the training thread. Nothing here raises, syncs or blocks: an error is counted and the
+iteration goes on; on CUDA values are copied behind the work that makes them, and the record waits for them, not the
+training.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+
+from ampmon import measurement, outcome, process, wire
+from ampmon.config import Config
+from ampmon.iteration import (
+    CULPRITS_MAX,
+    Culprits,
+    Iteration,
+    PendingMove,
+    PendingUpdate,
+    Step,
+    Written,
+    memory_peak,
+)
+from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
+from ampmon.probe.budget import Budget
+from ampmon.probe.gradients import is_sharded
+from ampmon.probe.order import BackwardOrderLearner
+from ampmon.recorder import Recorder, plain
+from ampmon.stream import Stream
+
+
+P = ParamSpec("P")
+
+
+def guarded(
+    hook: Callable[Concatenate[Monitor, P], None],
+) -> Callable[Concatenate[Monitor, P], None]:
+    """A hook that cannot harm training: what it raises is counted, and what it costs is added up."""
+
+    @functools.wraps(hook)
+    def guard(monitor: Monitor, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        started = time.perf_counter_ns()
+        try:
+            hook(monitor, *args, **kwargs)
+        except Exception as error:
+            monitor.failed(hook.__name__, error)
+        finally:
+            monitor.spent_ns += time.perf_counter_ns() - started
+
+    return guard
+
+
+class Monitor:
+    """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
+
+    ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
+    of the training time that the monitor took, 0 to 1; ``errors`` of its own; ``dropped`` records; ``last_skip``, the
+    names of the parameters that were not finite when a step was last skipped, the first to overflow first; ``run_id``
+    and ``url``. On CUDA the newest updates may still be on their way. Reading any of them neither syncs nor blocks.
+    """
+
+    def __init__(
+        self, scaler: Any, *, model: Models = None, name: str | None = None, config: Config
+    ) -> None:
+        self.config = config
+        self.updates = self.skips = self.samples = 0
+        self.last_skip: tuple[str, ...] = ()
+        self.spent_ns = 0
+        self._busy_us = self._elapsed_us = 0.0
+        self._name = name
+        self._registry = ParameterRegistry(model)
+        self._optimizers = OptimizerNames()
+        self._order = BackwardOrderLearner()
+        self._budget = Budget(config.every, config.budget)
+        # A generator of its own: training's must not notice.
+        self._random = random.Random()
+        self._layout: wire.Layout = "replicated"
+        self._iteration = Iteration()
+        self._last_update_ns: int | None = None
+        self._stream: Stream | None = None
+        self._recorder: Recorder | None = None
+        self._connect(scaler)
+
+    # -- what it shows ------------------------------------------------------------------------------
+
+    @property
+    def overhead(self) -> float:
+        return self._busy_us / self._elapsed_us if self._elapsed_us else 0.0
+
+    @property
+    def errors(self) -> int:
+        return self._recorder.errors if self._recorder else 0
+
+    @property
+    def dropped(self) -> int:
+        return self._recorder.dropped if self._recorder else 0
+
+    @property
+    def run_id(self) -> str | None:
+        run_id = self._recorder.run_id if self._recorder else None
+        return str(run_id) if run_id else None
+
+    @property
+    def url(self) -> str | None:
+        return self._recorder.options.url if self._recorder else None
+
+    def __repr__(self) -> str:
+        return (
+            f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
+            f"{self.samples} samples, overhead {self.overhead:.2%}, {self.dropped} dropped, {self.errors} errors>"
+        )
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """Count an error of the monitor's own."""
+        if self._recorder is not None:
+            self._recorder.failed(where, error)
+
+    # -- hooks, in the order an iteration calls them ------------------------------------------------
+
+    @guarded
+    def scaling(self, scaler: Any) -> None:
+        """`scale()` is being called: an iteration has begun."""
+        if self._recorder is not process.current():
+            self._connect(scaler)
+        if self._recorder is not None and self._stream is not None:
+            self._stream.updating = True
+            self._recorder.recent = self._stream
+
+    @guarded
+    def before_unscale(
+        self, scaler: Any, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor
+    ) -> None:
+        """`_unscale_grads_` is about to read and unscale the gradients of an optimizer."""
+        if self._stream is None:
+            return
+        iteration = self._iteration
+        if iteration.sampling is None:
+            iteration.sampling = self._samples_here() and self._budget.due(self._stream.ordinal)
+        if self._registry.meet(optimizer, again=iteration.sampling):
+            self._learn(scaler)
+        if iteration.sampling:
+            self._sample(optimizer)
+        if inv_scale.device.type != "cpu":
+            gradients = measurement.known_gradients(self._registry, optimizer)
+            iteration.culprits[id(optimizer)] = measurement.flag_culprits(gradients)
+        elif not outcome.is_invertible(inv_scale.item()):
+            # A dead scale makes inf and NaN of finite gradients: afterwards it would be too late to tell.
+            iteration.culprits[id(optimizer)] = self._count(optimizer)
+
+    @guarded
+    def after_unscale(
+        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
+        if self._stream is None or id(optimizer) in self._iteration.culprits:
+            return
+        if any(flag.item() for flag in found.values() if flag.device.type == "cpu"):
+            self._iteration.culprits[id(optimizer)] = self._count(optimizer)
+
+    @guarded
+    def stepping(self, optimizer: torch.optim.Optimizer, unscaled: bool) -> None:
+        """`step()` is being called; ``unscaled`` says whether `unscale_()` was called before."""
+        fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        path: wire.StepPath = "unscaled" if unscaled else "fused" if fused else "plain"
+        self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
+
+    @guarded
+    def before_update(self, scaler: Any) -> None:
+        """`update()` is about to change the scale, and to forget what each optimizer found."""
+        if self._stream is not None:
+            self._iteration.before = outcome.read(scaler, list(self._iteration.steps))
+
+    @guarded
+    def after_update(self, scaler: Any, manual: bool) -> None:
+        """`update()` has returned: hand the record over, or the event where no optimizer stepped."""
+        stream, iteration, before = self._stream, self._iteration, self._iteration.before
+        self._iteration = Iteration()
+        if stream is None or before is None:
+            return
+        after = outcome.read(scaler, [])
+        if not iteration.steps:
+            stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
+            return
+        if iteration.samples:
+            self._budget.sampled(iteration.sampling_us)
+        duration = self._lap()
+        pending = PendingUpdate(
+            stream=stream,
+            ordinal=stream.ordinal,
+            iteration=iteration,
+            before=before,
+            after=after,
+            rules=outcome.Rules.of(scaler, manual),
+            order=self._order,
+            duration=duration,
+            cost=self._settle(duration),
+            memory_peak=memory_peak() if iteration.samples else None,
+            done=self._written,
+        )
+        self._order.updated()
+        stream.ordinal += 1
+        stream.updating = False
+        stream.submit(pending)
+
+    @guarded
+    def raised(
+        self, where: str, error: BaseException, optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """The stock scaler raised. The error is the caller's; an event is kept."""
+        if self._stream is None:
+            return
+        detail: dict[str, Any] = {
+            "where": where,
+            "type": type(error).__name__,
+            "message": str(error)[:500],
+        }
+        if optimizer is not None:
+            self._iteration.steps.pop(id(optimizer), None)
+            self._registry.meet(optimizer)
+            detail["optimizer"] = self._optimizers.name(optimizer)
+            if fp16 := self._fp16_parameters(optimizer):
+                detail["fp16_parameters"] = fp16
+        self._stream.event("step_raised", ordinal=self._stream.ordinal, **detail)
+
+    @guarded
+    def state_loaded(self, state: dict[str, Any]) -> None:
+        """`load_state_dict()` was called: a run goes on with its scaler's state."""
+        if self._stream is not None:
+            detail = {key: plain(value) for key, value in state.items()}
+            self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)
+
+    # -- measuring ----------------------------------------------------------------------------------
+
+    def _samples_here(self) -> bool:
+        assert self._recorder is not None
+        rank = self._recorder.rank
+        if self.config.ranks is not None:
+            return rank in self.config.ranks
+        return rank == 0 or self._layout == "sharded"
+
+    def _sample(self, optimizer: torch.optim.Optimizer) -> None:
+        started = time.perf_counter_ns()
+        iteration = self._iteration
+        # Two optimizers may share a parameter: it is measured once.
+        fresh = [
+            (index, gradient)
+            for index, gradient in measurement.known_gradients(self._registry, optimizer)
+            if index not in iteration.measured
+        ]
+        iteration.measured.update(index for index, _ in fresh)
+        iteration.samples += measurement.sample(fresh, self.config.sample, self._random)
+        iteration.sampling_us += (time.perf_counter_ns() - started) / 1000
+
+    def _count(self, optimizer: torch.optim.Optimizer) -> list[Culprits]:
+        return [measurement.count_culprits(measurement.known_gradients(self._registry, optimizer))]
+
+    def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
+        names = self._registry.parameters
+        gradients = measurement.known_gradients(self._registry, optimizer)
+        fp16 = [
+            names[index].name for index, gradient in gradients if gradient.dtype == torch.float16
+        ]
+        return fp16[:CULPRITS_MAX]
+
+    # -- bookkeeping --------------------------------------------------------------------------------
+
+    def _written(self, update: Written) -> None:
+        self.updates += 1
+        self.skips += update.skips
+        self.samples += update.sampled
+        if update.culprits:
+            self.last_skip = tuple(
+                self._registry.parameters[index].name for index in update.culprits
+            )
+        self._budget.updated(update.duration, update.scale_changed)
+
+    def _lap(self) -> float | None:
+        """Microseconds since the last update; None at the first."""
+        now, last = time.perf_counter_ns(), self._last_update_ns
+        self._last_update_ns = now
+        return None if last is None else (now - last) / 1000
+
+    def _settle(self, duration: float | None) -> float:
+        """The monitor's own time since the last update, in microseconds, taken into account and begun anew."""
+        cost, self.spent_ns = self.spent_ns / 1000, 0
+        if duration is not None:
+            self._busy_us += cost
+            self._elapsed_us += duration
+        return cost
+
+    # -- the stream ---------------------------------------------------------------------------------
+
+    def _connect(self, scaler: Any) -> None:
+        """Report to the process's current run, which may be another than before."""
+        run = self._recorder = process.current()
+        self._stream = run.stream(self._name) if run is not None else None
+        self._iteration = Iteration()
+        if run is not None:
+            self._describe(scaler)
+
+    def _describe(self, scaler: Any) -> None:
+        assert self._recorder is not None
+        assert self._stream is not None
+        header = outcome.describe(
+            scaler,
+            stream=self._stream.name,
+            layout=self._layout,
+            sample=None if self.config.sample == "all" else self.config.sample,
+            parameters=tuple(self._registry.parameters),
+        )
+        self._recorder.header(header)
+
+    def _learn(self, scaler: Any) -> None:
+        """New parameters: say so in the header, and see in which order the backward pass reaches them."""
+        known = self._registry.living()
+        if outcome.is_sharded_scaler(scaler) or any(
+            is_sharded(parameter) for _, parameter in known
+        ):
+            self._layout = "sharded"
+        self._order.watch(known)
+        self._describe(scaler)

@@ -1,0 +1,255 @@
+"""One process's run: joins identity, spool and sender, numbers the records, counts what it drops, and never raises.
+
+Whoever measures hands records in through a `Stream`. A record is on disk when `Stream.put` returns; a thread that wakes
+once a second does what may wait: syncing the file, looking after the sender, warning about a server that is not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ampmon import agreement, identity, sender, wire
+from ampmon.config import RunOptions
+from ampmon.spool import Destination, SpoolWriter
+from ampmon.stream import Stream
+
+
+HOUSEKEEPING_S = 1.0
+ERRORS_IN_FULL = 100
+"""Errors of the monitor beyond these are reported in hundreds."""
+
+
+class AmpmonWarning(UserWarning):
+    """Something is wrong with the monitoring. Training goes on untouched."""
+
+
+class Recorder:
+    """Writes the records of one process to its spool.
+
+    Raises SpoolError when the data directory cannot be used, ConfigurationError for bad options, at construction only.
+    ``errors`` counts what went wrong inside the monitor, ``dropped`` the records that could not be written.
+    """
+
+    def __init__(self, options: RunOptions, generation: int = 0) -> None:
+        self.options = options
+        self._generation = generation
+        self.errors = 0
+        self.dropped = 0
+        self._lock = threading.Lock()
+        self._streams: dict[str, Stream] = {}
+        self._headers: dict[str, bytes] = {}
+        self._warned: set[str] = set()
+        self._finishing = threading.Event()
+        self._process = Stream(self, "")
+        self.recent = self._process
+        """The stream that `ampmon.log` adds to: the one that moved last."""
+        self._open()
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self.attempt_id = identity.uuid7()
+        self.rank, self.world_size = agreement.rank_and_world_size()
+        self.run_id: UUID | None = self.options.run_id or identity.shared_run_id()
+        if self.run_id is None and self.world_size == 1:
+            self.run_id = identity.uuid7()
+        destination = Destination.of(self.options)
+        self._spool = SpoolWriter(self.options.dir, self.attempt_id, destination)
+        if self.run_id is not None:
+            self._announce(self.run_id)
+        for key, payload in self._headers.items():
+            self._spool.header(key, payload)
+        self._process.event("init", mode=self.options.mode)
+        self._housekeeper = threading.Thread(
+            target=self._keep_house, args=(self._finishing,), name="ampmon", daemon=True
+        )
+        self._housekeeper.start()
+
+    def _announce(self, run_id: UUID) -> None:
+        self.run_id = run_id
+        header = identity.new_attempt(
+            self.options,
+            run_id=run_id,
+            attempt_id=self.attempt_id,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        self._spool.header("attempt", wire.encode(header))
+
+    def after_fork_in_child(self) -> None:
+        """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
+        self._lock = threading.Lock()
+        self._finishing = threading.Event()
+        self._spool.abandon()
+        self._pid = -1
+
+    def _reopen_after_fork(self) -> None:
+        for stream in (self._process, *self._streams.values()):
+            stream.restart()
+        self._open()
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def stream(self, name: str | None) -> Stream:
+        """A new stream, with ``name`` or else "scaler", numbered where that is taken."""
+        base = name or "scaler"
+        taken, number = base, 2
+        while taken in self._streams:
+            taken, number = f"{base}-{number}", number + 1
+        stream = Stream(self, taken)
+        self._streams[taken] = stream
+        return stream
+
+    def header(self, header: wire.StreamHeader) -> None:
+        """Write what describes a stream, anew when it has changed."""
+        payload = wire.encode(header)
+        self._headers[header.stream] = payload
+        with self._lock:
+            self._spool.header(header.stream, payload)
+
+    def write(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: Mapping[str, Any]
+    ) -> None:
+        if self._pid != os.getpid():
+            self._reopen_after_fork()
+        with self._lock:
+            seq = stream.seq
+            stream.seq = seq + 1
+            try:
+                message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
+                kept = self._spool.append(wire.encode(message))
+            except Exception:
+                self.dropped += 1
+                raise
+            if not kept:
+                self.dropped += 1
+
+    def disabled(self, scaler: str) -> None:
+        """A scaler was made that does nothing: say so on the page, and once here."""
+        self._process.event("disabled", scaler=scaler)
+        self.warn(
+            "disabled",
+            f"ampmon: this {scaler} is disabled (no CUDA here, or enabled=False, as for bf16), so there is nothing to "
+            'measure. On a CPU write GradScaler("cpu").',
+        )
+
+    # -- what may go wrong ------------------------------------------------------------------------------------------
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """Count an error of the monitor's own, warn once for each place, and report it. Never raises."""
+        self.errors += 1
+        self.warn(
+            where,
+            f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted and "
+            "shown on the run's page.",
+        )
+        full = self.errors <= ERRORS_IN_FULL
+        if not full and self.errors % ERRORS_IN_FULL:
+            return
+        with contextlib.suppress(Exception):
+            self._process.event(
+                "error",
+                where=where,
+                type=type(error).__name__,
+                message=str(error)[:500],
+                repeat=1 if full else ERRORS_IN_FULL,
+            )
+
+    def warn(self, key: str, message: str) -> None:
+        """Warn once for each key. A warnings filter that raises does not reach the training step."""
+        if key in self._warned:
+            return
+        self._warned.add(key)
+        try:
+            warnings.warn(message, AmpmonWarning, stacklevel=2)
+        except AmpmonWarning:
+            with contextlib.suppress(Exception):
+                sys.stderr.write(message + "\n")
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    def _keep_house(self, finishing: threading.Event) -> None:
+        if self.run_id is None:
+            self._agree(finishing)
+        while True:
+            with contextlib.suppress(Exception):
+                self._look_after_delivery()
+            if finishing.wait(HOUSEKEEPING_S):
+                return
+
+    def _agree(self, finishing: threading.Event) -> None:
+        """Records wait in the spool, on disk but unsent, until the ranks know their run."""
+        try:
+            run_id = agreement.agree_on_run_id(self.rank, self._generation, finishing)
+        except Exception as error:
+            self.failed("agreeing on a run id", error)
+            run_id = None
+        if run_id is None:
+            run_id = identity.uuid7()
+            self._process.event("run_id_assumed", rank=self.rank)
+        with self._lock:
+            self._announce(run_id)
+
+    def _look_after_delivery(self) -> None:
+        self._spool.sync()
+        if self.dropped:
+            self.warn(
+                "spool",
+                f"ampmon: records could not be written to {self.options.dir} and are lost; see the page.",
+            )
+        if self.options.mode != "online":
+            return
+        sender.ensure_running(self.options.dir)
+        status = sender.status(self.options.dir)
+        problem = status.problem(self.options.url) if status else None
+        if problem:
+            self.warn(
+                "unreachable",
+                f"ampmon: {self.options.url} cannot be reached ({problem}). Training goes on; records wait in "
+                f"{self.options.dir} and are sent when it is back. Start the server with `ampmon serve`.",
+            )
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, deadline_s: float, outcome: str = "finished") -> None:
+        """Write the last record, and wait until all is delivered, at most ``deadline_s`` seconds."""
+        if self._finishing.is_set() or self._pid != os.getpid():
+            return
+        for stream in (self._process, *self._streams.values()):
+            with contextlib.suppress(Exception):
+                stream.drain(wait=True)
+        with contextlib.suppress(Exception):
+            if self.dropped:
+                self._process.event("dropped", count=self.dropped)
+            if outcome == "finished":
+                self._process.event("finish")
+            else:
+                self._process.event("exception", type=outcome)
+        self._finishing.set()
+        self._housekeeper.join(timeout=deadline_s)
+        with contextlib.suppress(Exception):
+            self._spool.close()
+        if self.options.mode == "online":
+            with contextlib.suppress(Exception):
+                sender.ensure_running(self.options.dir)
+                sender.wait_until_sent(self.options.dir, self.attempt_id, deadline_s)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as what the wire can carry, or its text: configurations hold paths, dtypes and worse."""
+    try:
+        msgspec.msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return str(value)[:1000]
+    return value

@@ -1,0 +1,110 @@
+"""The run as its user sees it: `init`, `log`, `finish`. All three are optional, and none of them touches training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from ampmon import config as configuration
+from ampmon import process, wire
+from ampmon.recorder import plain
+from ampmon.stream import Stream
+
+
+SCALARS_MAX = 1024
+
+
+def init(  # noqa: PLR0913 - one argument for each thing a run can be told
+    project: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    url: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    run_id: str | UUID | None = None,
+    resume_step: int | None = None,
+    mode: str | None = None,
+    tags: Sequence[str] = (),
+) -> str | None:
+    """Begin a run, ending the one before; returns its id, or None where it is not known yet or monitoring is disabled.
+
+    Without it the first scaler begins a run named after the script. ``config`` is what the run was started with;
+    values that are not plain data are kept as text. ``run_id`` (``AMPMON_RUN_ID``) continues a run, whose next update
+    is ``resume_step``, or by default the one after the last that was recorded. ``mode`` is ``online``, ``offline``
+    (records stay on disk until `ampmon sync`) or ``disabled``.
+
+    Raises ConfigurationError or SpoolError, which say what to change. Writes to disk; may wait up to five seconds for
+    the delivery of the run before. Syncs no device.
+    """
+    options = configuration.resolve(
+        project=project,
+        name=name,
+        config={str(key): plain(value) for key, value in (config or {}).items()},
+        url=url,
+        dir=dir,
+        run_id=run_id,
+        resume_step=resume_step,
+        mode=mode,
+        tags=tuple(tags),
+    )
+    run = process.start(options)
+    return str(run.run_id) if run is not None and run.run_id is not None else None
+
+
+def log(values: Mapping[str, Any], step: int | None = None) -> None:
+    """Add scalars, such as loss and learning rate, to the last update, or, once `scale()` was called, to the one begun.
+
+    Values are numbers, or tensors of one element on any device: a tensor is detached and copied, and nothing waits for
+    it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
+    is not a number is counted as an error of the monitor and warned of once.
+    """
+    run = process.ensure()
+    if run is None:
+        return
+    try:
+        stream = run.recent
+        ordinal = max(stream.ordinal - (not stream.updating), 0)
+        stream.submit(_PendingScalars(stream, ordinal, step, *_collect(values)))
+    except Exception as error:
+        run.failed("ampmon.log", error)
+
+
+def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Numbers that are known, and copies of those that are on their way from a device."""
+    numbers: dict[str, float] = {}
+    copies: dict[str, Any] = {}
+    if len(values) > SCALARS_MAX:
+        raise ValueError(f"{len(values)} scalars at once; at most {SCALARS_MAX} are kept")
+    for name, value in values.items():
+        device = getattr(value, "device", None)
+        if device is not None and getattr(device, "type", "cpu") != "cpu":
+            from ampmon.probe.ring import Readback
+
+            copies[str(name)] = Readback(value.detach().reshape(()))
+        else:
+            numbers[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
+    return numbers, copies
+
+
+@dataclass(slots=True)
+class _PendingScalars:
+    stream: Stream
+    ordinal: int
+    user_step: int | None
+    numbers: dict[str, float]
+    copies: dict[str, Any]
+
+    def ready(self) -> bool:
+        return all(copy.ready() for copy in self.copies.values())
+
+    def write(self) -> None:
+        arrived = {name: float(copy.result()) for name, copy in self.copies.items()}
+        self.stream.put(
+            wire.Scalars,
+            ordinal=self.ordinal,
+            values={**self.numbers, **arrived},
+            user_step=self.user_step,
+        )

@@ -1,0 +1,225 @@
+"""`GradScaler` and `watch`: hooks around the stock scaler's methods, and nothing else. All arithmetic stays torch's.
+
+The hooks sit around `_unscale_grads_`, the one place that every route passes through with scaled gradients in hand, and
+around `scale`, `step` and `update`. Each calls the stock method with what it was given and returns what that returned.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+from torch.amp.grad_scaler import OptState
+
+from ampmon import process
+from ampmon.config import Config
+from ampmon.monitor import Monitor
+from ampmon.parameters import Models
+
+
+_MONITOR = "_ampmon_monitor"
+_OPTIONS = "_ampmon_options"
+
+S = TypeVar("S", bound=torch.amp.GradScaler)
+
+if TYPE_CHECKING:
+    _Base = torch.amp.GradScaler
+else:
+    _Base = object
+
+
+class Monitored(_Base):
+    """A mixin over any GradScaler: the stock methods, with a monitor looking on."""
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """What the monitor saw and cost, or None where there is none: scaler or monitoring disabled. Never syncs."""
+        return cast("Monitor | None", self.__dict__.get(_MONITOR))
+
+    def scale(self, outputs: Any) -> Any:
+        monitor = _monitor_of(self)
+        if monitor is not None:
+            monitor.scaling(self)
+        return super().scale(outputs)
+
+    def _unscale_grads_(
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> dict[torch.device, torch.Tensor]:
+        monitor = _monitor_of(self)
+        if monitor is None:
+            return super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        monitor.before_unscale(self, optimizer, inv_scale)
+        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        monitor.after_unscale(optimizer, found)
+        return found
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        _passing_errors(self, "unscale_", optimizer, super().unscale_, optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
+        monitor = _monitor_of(self)
+        if monitor is not None:
+            monitor.stepping(optimizer, _is_unscaled(self, optimizer))
+        returned: float | None = _passing_errors(
+            self, "step", optimizer, super().step, optimizer, *args, **kwargs
+        )
+        return returned
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        monitor = _monitor_of(self)
+        if monitor is None:
+            super().update(*args, **kwargs)
+            return
+        monitor.before_update(self)
+        _passing_errors(self, "update", None, super().update, *args, **kwargs)
+        monitor.after_update(self, any(value is not None for value in (*args, *kwargs.values())))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        monitor = _monitor_of(self)
+        if monitor is not None:
+            monitor.state_loaded(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        # The copy makes a monitor of its own when it first scales; one that is only stored makes none.
+        state.pop(_MONITOR, None)
+        return state
+
+
+def _passing_errors(
+    scaler: Any,
+    where: str,
+    optimizer: torch.optim.Optimizer | None,
+    method: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Call the stock method; what it raises goes on to the caller as it is, and is kept as an event."""
+    try:
+        return method(*args, **kwargs)
+    except Exception as error:
+        monitor = scaler.__dict__.get(_MONITOR)
+        if monitor is not None and not getattr(error, "_ampmon_seen", False):
+            monitor.raised(where, error, optimizer)
+        raise
+
+
+def _is_unscaled(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
+    states = getattr(scaler, "_per_optimizer_states", {})
+    return id(optimizer) in states and states[id(optimizer)]["stage"] is OptState.UNSCALED
+
+
+def _monitor_of(scaler: Any) -> Monitor | None:
+    """The scaler's monitor, made now for a scaler that was copied or unpickled."""
+    state = scaler.__dict__
+    if _MONITOR not in state:
+        _attach(scaler, **state.get(_OPTIONS, {}))
+    return cast("Monitor | None", state[_MONITOR])
+
+
+def _attach(
+    scaler: Any, *, model: Models = None, name: str | None = None, monitor: Config | None = None
+) -> None:
+    """Give the scaler a monitor, and the process a run. A disabled scaler gets none, and says so once."""
+    state = scaler.__dict__
+    state[_MONITOR] = None
+    # Kept for copies, which must not drag the model along through a pickle.
+    state[_OPTIONS] = {"name": name, "monitor": monitor}
+    run = process.ensure()
+    if run is None:
+        return
+    if scaler.is_enabled():
+        state[_MONITOR] = Monitor(scaler, model=model, name=name, config=monitor or Config())
+    else:
+        run.disabled(type(scaler).__name__)
+
+
+class GradScaler(Monitored, torch.amp.GradScaler):
+    """torch.amp.GradScaler, which also shows what it does.
+
+    The arguments are those of `torch.amp.GradScaler`, in its order and with its defaults; weights, scale and
+    `state_dict` are bit for bit what they would be without ampmon. The first scaler of a process starts a run.
+
+    Further, by keyword only:
+
+    - ``model``: the module, or several, whose parameter names are shown. Without it the optimizer's are used, where it
+      was built from ``named_parameters()``, and else an index and the shape.
+    - ``name``: what the scaler's series is called, where a process has several scalers.
+    - ``monitor``: an `ampmon.Config`: what is measured, and how often.
+
+    Raises TypeError for a number in the place of ``device``, as in the old spelling ``GradScaler(65536.0)``. May write
+    to disk and start the sender process here; from here on nothing of ampmon's raises, syncs or waits.
+    """
+
+    def __init__(  # noqa: PLR0913 - the stock scaler's six, and three more by keyword
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+        *,
+        model: Models = None,
+        name: str | None = None,
+        monitor: Config | None = None,
+    ) -> None:
+        if isinstance(device, (int, float)):
+            raise TypeError(
+                f"ampmon.GradScaler({device!r}): the first argument is the device, as in torch.amp.GradScaler. "
+                f"Write GradScaler(init_scale={device!r})."
+            )
+        super().__init__(
+            device,
+            init_scale=init_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
+            enabled=enabled,
+        )
+        _attach(self, model=model, name=name, monitor=monitor)
+
+
+def watch(
+    scaler: S, *, model: Models = None, name: str | None = None, monitor: Config | None = None
+) -> S:
+    """Watch a scaler that exists, in place, and return it: every reference that a framework holds stays good.
+
+    For torch's scalers, FSDP's `ShardedGradScaler` and vendors' subclasses. The scaler pickles as its own class,
+    without the monitor; a second `watch` gives it another monitor. Arguments as for `GradScaler`. Raises TypeError
+    for what is no GradScaler. May write to disk and start the sender process; syncs nothing.
+    """
+    if not callable(getattr(scaler, "update", None)) or not callable(
+        getattr(scaler, "is_enabled", None)
+    ):
+        raise TypeError(f"ampmon.watch: {type(scaler).__name__} is not a GradScaler")
+    if not isinstance(scaler, Monitored):
+        scaler.__class__ = _watched_class(type(scaler))
+    _attach(scaler, model=model, name=name, monitor=monitor)
+    return scaler
+
+
+_watched: dict[type, type] = {}
+
+
+def _watched_class(base: type) -> type:
+    if base not in _watched:
+        members = {
+            "__reduce_ex__": _reduce_to_base,
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "_ampmon_watched": True,
+        }
+        _watched[base] = type(base.__name__, (Monitored, base), members)
+    return _watched[base]
+
+
+def _reduce_to_base(scaler: Any, protocol: int) -> tuple[Any, ...]:
+    """Pickle and copy as the class that the scaler was made as."""
+    base = type(scaler).__mro__[2]
+    state = scaler.__getstate__()
+    state.pop(_OPTIONS, None)
+    return copyreg.__newobj__, (base,), state  # type: ignore[attr-defined]

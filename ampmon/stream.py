@@ -1,0 +1,65 @@
+"""A series of records from one source, in order: those whose values are still on the device wait for their turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ampmon import wire
+
+
+class Sink(Protocol):
+    """What a stream writes to: the recorder of the process."""
+
+    def write(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
+    ) -> None:
+        """Number a record of this stream and write it."""
+
+
+class Deferred(Protocol):
+    """A record some of whose values may still be on their way from the device."""
+
+    def ready(self) -> bool:
+        """Whether `write` would not wait."""
+
+    def write(self) -> None:
+        """Write the record."""
+
+
+class Stream:
+    """Where one series of records comes from: a scaler of this process, or, with an empty name, the process itself."""
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self.name = name
+        self._sink = sink
+        self.ordinal = 0
+        """Ordinal of the next update."""
+        self.updating = False
+        """Whether the next update has begun: `scale()` was called since the last one."""
+        self.seq = 0
+        self._waiting: deque[Deferred] = deque()
+
+    def submit(self, record: Deferred) -> None:
+        """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait."""
+        self._waiting.append(record)
+        self.drain()
+
+    def drain(self, *, wait: bool = False) -> None:
+        """Write the waiting records that are ready, in order; with ``wait`` all of them."""
+        while self._waiting and (wait or self._waiting[0].ready()):
+            self._waiting.popleft().write()
+
+    def put(self, record: Callable[..., wire.Record], **fields: Any) -> None:
+        """Write a record with the next seq. A seq is spent even where the record cannot be kept: a hole is a loss."""
+        self._sink.write(self, record, fields)
+
+    def event(self, kind: str, *, ordinal: int | None = None, **detail: Any) -> None:
+        """Write an event; ``detail`` must be plain data."""
+        self.put(wire.Event, kind=kind, ordinal=ordinal, detail=detail)
+
+    def restart(self) -> None:
+        """Begin again as a stream of another attempt."""
+        self.ordinal = self.seq = 0
+        self._waiting.clear()
