@@ -1,0 +1,139 @@
+"""How large code may grow, and what each piece of it says about itself: read from the source, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple, TypeAlias
+
+import pytest
+
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+FUNCTION_LINES_MEDIAN_MAX = 10
+VAGUE = {"utils", "util", "helpers", "manager", "common", "base", "misc"}
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Measured(NamedTuple):
+    place: str
+    lines: int
+
+
+def sources(*patterns: str, root: Path = ROOT) -> list[Path]:
+    return sorted(path for pattern in patterns for path in root.glob(pattern))
+
+
+def code() -> list[Path]:
+    return sources("ampmon/**/*.py", "server/**/*.py", "benchmarks/**/*.py", "examples/**/*.py")
+
+
+def functions(path: Path) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, Function):
+            yield node
+
+
+def function_lines(paths: list[Path]) -> list[Measured]:
+    """Each function's length from its ``def`` to its end, docstring included, decorators not."""
+    return [
+        Measured(f"{path.name}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1)
+        for path in paths
+        for node in functions(path)
+    ]
+
+
+def file_lines(paths: list[Path]) -> list[Measured]:
+    return [Measured(path.name, len(path.read_text().splitlines())) for path in paths]
+
+
+def over(measured: list[Measured], limit: int) -> list[Measured]:
+    return [each for each in measured if each.lines > limit]
+
+
+def undocumented_tests(path: Path) -> list[str]:
+    return [
+        f"{path.name}:{node.lineno} {node.name}"
+        for node in functions(path)
+        if node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+
+
+def test_files_stay_short() -> None:
+    """No file of the product has more than 400 lines."""
+    files = [*code(), *sources("web/js/**/*.js", "web/*.css", "web/*.html")]
+
+    assert over(file_lines(files), LINES_MAX) == []
+
+
+def test_functions_stay_short() -> None:
+    """No function has more than 50 lines, and half of them have at most 10."""
+    measured = function_lines(code())
+
+    assert over(measured, FUNCTION_LINES_MAX) == []
+    assert median(each.lines for each in measured) <= FUNCTION_LINES_MEDIAN_MAX
+
+
+def test_every_module_says_what_it_is() -> None:
+    """Each module of the product begins with a docstring."""
+    silent = [
+        path
+        for path in code()
+        if path.read_text() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+
+    assert silent == []
+
+
+def test_no_module_has_a_vague_name() -> None:
+    """A module is named after what it owns."""
+    named = {path.stem for path in code()} | {path.parent.name for path in code()}
+
+    assert named & VAGUE == set()
+
+
+def test_nothing_is_left_to_do() -> None:
+    """No source file holds a note about work that was put off."""
+    files = [*code(), *sources("web/**/*.js", "web/*.css", "tests/**/*.py", "tests/**/*.js")]
+    note = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    here = Path(__file__)
+
+    assert [
+        path
+        for path in files
+        if path != here and "node_modules" not in path.parts and note.search(path.read_text())
+    ] == []
+
+
+def test_every_test_states_its_fact() -> None:
+    """Each test function has a docstring that states what it proves."""
+    assert [place for path in sources("tests/**/*.py") for place in undocumented_tests(path)] == []
+
+
+@pytest.fixture
+def overgrown(tmp_path: Path) -> Path:
+    """A file that breaks each of the budgets by one line."""
+    path = tmp_path / "test_overgrown.py"
+    path.write_text(
+        "def test_long():\n"
+        + "    pass\n" * FUNCTION_LINES_MAX
+        + "#\n" * (LINES_MAX - FUNCTION_LINES_MAX)
+    )
+    return path
+
+
+def test_the_budgets_can_be_broken(overgrown: Path) -> None:
+    """One line too many in a file or a function, and a test without a docstring, are each reported."""
+    assert over(file_lines([overgrown]), LINES_MAX) == [
+        Measured("test_overgrown.py", LINES_MAX + 1)
+    ]
+    assert over(function_lines([overgrown]), FUNCTION_LINES_MAX) == [
+        Measured("test_overgrown.py:1 test_long", FUNCTION_LINES_MAX + 1)
+    ]
+    assert undocumented_tests(overgrown) == ["test_overgrown.py:1 test_long"]

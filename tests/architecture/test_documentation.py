@@ -1,0 +1,177 @@
+"""The documentation under test: it names everything a user can name, its code runs, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+import ampmon
+from ampmon import wire
+from ampmon_server.app import create_app
+from ampmon_server.figures import FIGURES
+from ampmon_server.settings import Settings
+
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob(".github/*.md")]
+)
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
+DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
+
+
+def missing(names: set[str], page: str = REFERENCE) -> set[str]:
+    """Those of ``names`` that ``page`` does not show as code."""
+    return {
+        name
+        for name in names
+        if not re.search(rf"`[^`\n]*{re.escape(name)}(?![\w-])[^`\n]*`", page)
+    }
+
+
+def environment_variables() -> set[str]:
+    return {
+        name for path in SOURCES for name in re.findall(r"\bAMPMON_[A-Z_]+\b", path.read_text())
+    }
+
+
+def command_line() -> set[str]:
+    """The flags and subcommands that the command line's parsers are given."""
+    words: set[str] = set()
+    for path in ROOT.glob("server/ampmon_server/cli/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+                if node.func.attr == "add_argument":
+                    words.update(word for word in literals if str(word).startswith("--"))
+                if node.func.attr == "add_parser":
+                    words.update(f"ampmon {word}" for word in literals[:1])
+    return words
+
+
+def routes(directory: Path) -> set[str]:
+    app = create_app(Settings(data_directory=directory))
+    return {route.path for route in app.routes if isinstance(route, APIRoute)}
+
+
+def code_blocks(language: str) -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in re.findall(
+            rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+        ):
+            yield page.name, block
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    """`ampmon.__all__` holds names that exist, in order, and the reference explains each."""
+    public = [name for name in ampmon.__all__ if not name.startswith("_")]
+
+    assert all(hasattr(ampmon, name) for name in ampmon.__all__)
+    assert len(set(ampmon.__all__)) == len(ampmon.__all__)
+    assert missing({f"ampmon.{name}" for name in public}) == set()
+
+
+@pytest.mark.parametrize("name", ["GradScaler", "watch", "init", "log", "finish"])
+def test_every_public_call_says_whether_it_waits(name: str) -> None:
+    """The docstring of a call that a training loop makes says whether it syncs the device or blocks."""
+    assert DOES_NOT_WAIT.search(getattr(ampmon, name).__doc__ or "")
+
+
+def test_every_environment_variable_is_documented() -> None:
+    """Each AMPMON_* variable that the code names is in the reference, and the reference names no other."""
+    named = environment_variables()
+
+    assert missing(named) == set()
+    assert set(re.findall(r"\bAMPMON_[A-Z_]+\b", REFERENCE)) <= named
+
+
+def test_every_command_and_flag_is_documented() -> None:
+    """Each subcommand and each flag of the command line is in the reference."""
+    assert "ampmon serve" in command_line()
+    assert missing(command_line()) == set()
+
+
+def test_every_route_is_documented(tmp_path: Path) -> None:
+    """Each path that the server answers is in the reference."""
+    assert "/api/v1/ingest" in routes(tmp_path)
+    assert missing(routes(tmp_path)) == set()
+
+
+def test_every_figure_and_event_is_documented() -> None:
+    """Each figure, and each way an update can move the scale, is in the reference."""
+    assert missing({*FIGURES, *wire.UpdateEvent.__args__}) == set()
+
+
+def test_the_search_for_what_is_missing_can_fail() -> None:
+    """A name that a page lacks, or has only as a part of a longer one, is reported."""
+    assert missing({"--port"}, "`--portable` and --port") == {"--port"}
+    assert missing({"--port"}, "`ampmon serve --port 80`") == set()
+
+
+@pytest.mark.parametrize(("page", "block"), [*code_blocks("python")])
+def test_python_blocks_run(page: str, block: str) -> None:
+    """Each block of Python in the documentation runs as it stands, in a process of its own."""
+    ran = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, f"{page}: {ran.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each relative link and picture of a page is a file of the project."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+STOCK_TRAINING = """
+import torch
+from torch import nn
+from torch.amp import GradScaler
+
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = GradScaler("cpu", init_scale=2.0**20)
+for _ in range(12):
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 16)), torch.randint(0, 4, (8,)))
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+monitor = getattr(scaler, "monitor", None)
+print(monitor.updates if monitor else "not watched")
+"""
+
+
+def apply(diff: str, script: str) -> str:
+    """``script`` with each removed line of ``diff`` replaced by the added line below it."""
+    lines = [line for line in diff.splitlines() if line[:1] in "+-"]
+    for removed, added in zip(lines[::2], lines[1::2], strict=True):
+        assert removed[0] == "-" and added[0] == "+"
+        assert removed[1:].strip() in script
+        script = script.replace(removed[1:].strip(), added[1:].strip())
+    return script
+
+
+def test_the_one_changed_line_of_the_readme_is_enough(data_directory: Path) -> None:
+    """README's diff, applied to a training script that knows nothing of ampmon, records each of its updates."""
+    diffs = [block for page, block in code_blocks("diff") if page == "README.md"]
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for script in (STOCK_TRAINING, apply(diffs[0], STOCK_TRAINING))
+    ]
+
+    assert printed == ["not watched", "12"]
+    assert os.listdir(data_directory / "spool")
