@@ -35,8 +35,8 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("AMPMON_DIR", str(directory))
     monkeypatch.setenv("AMPMON_MODE", "offline")
     yield directory
-    if recorder := sys.modules.get("ampmon.recorder"):
-        recorder.finish(deadline_s=5.0)
+    if process := sys.modules.get("ampmon.process"):
+        process.finish(deadline_s=5.0)
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""What the probe says of gradients, against float64 arithmetic and real casts to fp16."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
+from ampmon.probe import eager
+
+
+Measure = Callable[[list[torch.Tensor]], Statistics]
+
+
+def on_cpu(gradients: list[torch.Tensor]) -> Statistics:
+    """Every element, by the CPU's path."""
+    return eager.measure(gradients, range(len(gradients)), "all", random.Random(0))
+
+
+def as_device(gradients: list[torch.Tensor]) -> Statistics:
+    """Every element, by the path for devices that must not be waited for, packed and unpacked."""
+    return eager.unpack(eager.launch(gradients), range(len(gradients)))
+
+
+PATHS = [on_cpu, as_device]
+SPECIAL = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    2.0**-24,
+    2.0**-25,
+    2.0**-14,
+    65504.0,
+    65520.0,
+    1e-45,
+    3e38,
+]
+VALUES = st.one_of(
+    st.sampled_from(SPECIAL),
+    st.floats(width=32),
+    st.builds(
+        lambda mantissa, exponent: math.ldexp(mantissa, exponent),
+        st.floats(-2, 2),
+        st.integers(-60, 30),
+    ),
+)
+
+
+def reference(gradient: torch.Tensor) -> dict[str, object]:
+    """The same statistics, element by element in float64."""
+    values = gradient.double().flatten().tolist()
+    counted = [abs(value) for value in values if math.isfinite(value) and value != 0]
+    histogram = [0] * BINS
+    for magnitude in counted:
+        exponent = math.frexp(magnitude)[1] - 1
+        histogram[min(max(exponent - EXPONENT_MIN, 0), BINS - 1)] += 1
+    on_grid = gradient.double().flatten() == gradient.half().double().flatten()
+    return {
+        "looked": len(values),
+        "zeros": values.count(0.0),
+        "inf": sum(map(math.isinf, values)),
+        "nan": sum(map(math.isnan, values)),
+        "on_grid": int(on_grid.sum()),
+        "histogram": histogram,
+        "amax": max(map(abs, values)) if not any(map(math.isnan, values)) else math.nan,
+        "sum_squares": sum(value * value for value in values),
+    }
+
+
+def agree(statistics: Statistics, gradients: list[torch.Tensor]) -> None:
+    """Counts are equal; amax is exact, sums are within float64's rounding."""
+    statistics.check()
+    for row, gradient in enumerate(gradients):
+        expected = reference(gradient)
+        for name in ("looked", "zeros", "inf", "nan", "on_grid"):
+            assert getattr(statistics, name)[row] == expected[name], (name, gradient)
+        assert statistics.histogram[row].tolist() == expected["histogram"]
+        assert statistics.amax[row] == pytest.approx(expected["amax"], rel=0, abs=0, nan_ok=True)
+        assert statistics.sum_squares[row] == pytest.approx(
+            expected["sum_squares"], rel=1e-12, nan_ok=True
+        )
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@settings(max_examples=40, deadline=None)
+@given(values=st.lists(VALUES, min_size=1, max_size=80))
+def test_statistics_equal_the_reference(
+    path: Measure, dtype: torch.dtype, values: list[float]
+) -> None:
+    """Any values in any dtype are classified, counted and summed as float64 arithmetic does it."""
+    gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
+    agree(path([gradient]), [gradient])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_any_layout_is_read(path: Measure) -> None:
+    """Transposed, channels-last, strided, expanded, scalar and offset tensors give what their elements give."""
+    torch.manual_seed(0)
+    base = torch.randn(6, 8, 4, 4) * 1e-6
+    gradients = [
+        base,
+        base.to(memory_format=torch.channels_last),
+        base[:, ::2],
+        torch.randn(7, 3).t(),
+        torch.randn(5, 1).expand(5, 9),
+        torch.tensor(3.0),
+        torch.randn(100)[3:17],
+    ]
+    agree(path(gradients), gradients)
+
+
+def test_more_than_one_block_adds_up() -> None:
+    """A tensor larger than a block of either path is counted whole, the NaN in its last block included."""
+    gradient = torch.randn(eager._DEVICE_BLOCK + eager._BLOCK + 5) * 1e-5
+    gradient[-1] = math.nan
+    cpu, device = on_cpu([gradient]), as_device([gradient])
+    assert cpu.looked[0] == device.looked[0] == gradient.numel()
+    assert (cpu.histogram == device.histogram).all()
+    assert math.isnan(cpu.amax[0])
+    assert math.isnan(device.amax[0])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_classes_are_those_of_a_real_cast(path: Measure) -> None:
+    """Of gradients that fp16 made, zero, subnormal and normal are as many as the fp16 tensor itself holds."""
+    torch.manual_seed(1)
+    half = (torch.randn(50_000) * torch.exp(torch.randn(50_000) * 4) * 1e-5).half()
+    statistics = path([half.float()])
+    classes = statistics.classes()
+    assert classes.zero[0] == int((half == 0).sum())
+    assert classes.subnormal[0] == int(((half != 0) & (half.abs() < 2.0**-14)).sum())
+    assert classes.below_grid[0] == 0
+    assert statistics.on_grid[0] == half.numel()
+    assert bool(statistics.grid_mask[0])
+
+
+def test_gradients_made_in_fp32_are_off_the_grid() -> None:
+    """A gradient summed in fp32 has few elements on fp16's grid, and its small ones are below it."""
+    gradient = torch.full((1000,), 1.1 * 2.0**-26)
+    statistics = on_cpu([gradient])
+    assert not statistics.grid_mask[0]
+    assert statistics.classes().below_grid[0] == 1000
+
+
+def test_headroom_is_counted_in_bits() -> None:
+    """65504 has no headroom, half of it one bit, and a gradient of zeros all there is."""
+    statistics = on_cpu([torch.tensor([65504.0]), torch.tensor([-32752.0]), torch.zeros(3)])
+    assert headroom_bits(statistics.amax).tolist() == [0.0, 1.0, math.inf]
+
+
+def test_the_wire_holds_what_was_measured() -> None:
+    """Statistics pass through the wire unchanged, infinite and NaN maxima included."""
+    measured = on_cpu([torch.randn(1000), torch.tensor([math.inf, 1.0]), torch.tensor([math.nan])])
+    received = Statistics.from_wire(measured.to_wire())
+    received.check()
+    for name in Statistics.__slots__:
+        np.testing.assert_array_equal(getattr(received, name), getattr(measured, name))
+
+
+def test_gradients_are_left_alone() -> None:
+    """Measuring changes no bit of a gradient, by either path, of a sample or of all."""
+    gradient = torch.randn(70_000)
+    before = gradient.clone()
+    on_cpu([gradient])
+    as_device([gradient])
+    eager.measure([gradient], [0], 16_384, random.Random(0))
+    assert torch.equal(gradient, before)

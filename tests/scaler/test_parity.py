@@ -1,0 +1,125 @@
+"""Training with ampmon's scaler is training with torch's: the same weights, scale and state, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import ampmon
+
+
+CONSTRUCTORS: list[dict[str, Any]] = [
+    {},
+    {"init_scale": 2.0**20},
+    {"init_scale": 4.0, "growth_factor": 4.0, "growth_interval": 2},
+    {"init_scale": 2.0**-126, "backoff_factor": 0.25},
+    {"init_scale": 2.0**127, "growth_interval": 1},
+    {"backoff_factor": 0.125, "growth_interval": 3},
+    {"enabled": False},
+]
+ROUTES = ("plain", "unscaled", "fused")
+UPDATES = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the matrix."""
+
+    arguments: dict[str, Any]
+    route: str
+    optimizers: int
+    overflow: bool
+
+
+CASES = [Case(*cell) for cell in itertools.product(CONSTRUCTORS, ROUTES, (1, 2), (False, True))]
+
+
+def train(scaler: torch.amp.GradScaler, case: Case) -> dict[str, Any]:
+    """Eight updates under fp16 autocast, some of them forced to overflow; everything that training leaves behind."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
+    )
+    halves = [list(model[0].parameters()), [*model[1].parameters(), *model[2].parameters()]]
+    groups = halves if case.optimizers == 2 else [list(model.parameters())]
+    optimizers = [
+        torch.optim.AdamW(group, lr=1e-2, fused=case.route == "fused") for group in groups
+    ]
+    scales = []
+    for update in range(UPDATES):
+        inputs, targets = torch.randn(8, 16), torch.randint(0, 4, (8,))
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = torch.nn.functional.cross_entropy(model(inputs).float(), targets)
+        scaler.scale(loss).backward()
+        if case.overflow and update in (0, 3, 4):
+            # One optimizer's gradient only, so that with two of them one steps and one is skipped.
+            groups[-1][-1].grad.view(-1)[update % 2] = (float("inf"), float("nan"))[update % 2]
+        for optimizer in optimizers:
+            if case.route == "unscaled":
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+    return {
+        "weights": [parameter.detach().clone() for parameter in model.parameters()],
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "scaler": scaler.state_dict(),
+        "scales": scales,
+        "random": torch.rand(4),
+    }
+
+
+def bits(left: Any, right: Any) -> bool:
+    """Whether two nests of tensors and numbers are equal bit for bit, NaN equal to NaN."""
+    if isinstance(left, torch.Tensor):
+        return (
+            left.dtype == right.dtype
+            and left.shape == right.shape
+            and left.numpy().tobytes() == right.numpy().tobytes()
+        )
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(bits(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(bits, left, right))
+    return left == right or (left != left and right != right)
+
+
+@pytest.mark.parametrize(
+    "monitored", [None, ampmon.Config(every=1, sample="all"), ampmon.Config(every=3)]
+)
+def test_the_constructor_gives_what_torchs_gives(monitored: ampmon.Config | None) -> None:
+    """Every cell of {arguments} x {route} x {1, 2 optimizers} x {overflow or not} ends equal to the stock scaler's."""
+    for case in CASES:
+        stock = train(torch.amp.GradScaler("cpu", **case.arguments), case)
+        ours = train(ampmon.GradScaler("cpu", **case.arguments, monitor=monitored), case)
+        assert bits(stock, ours), case
+
+
+def test_a_watched_scaler_gives_what_it_gave_before() -> None:
+    """`watch` leaves training as it was in every cell of the matrix, with every element of every update measured."""
+    for case in CASES:
+        stock = train(torch.amp.GradScaler("cpu", **case.arguments), case)
+        scaler = ampmon.watch(
+            torch.amp.GradScaler("cpu", **case.arguments),
+            monitor=ampmon.Config(every=1, sample="all"),
+        )
+        assert bits(stock, train(scaler, case)), case
+
+
+def test_the_matrix_tells_a_difference() -> None:
+    """The comparison fails for a scaler that is off by one bit, and every kind of overflow did make steps be skipped."""
+    case = Case({"init_scale": 4.0}, "plain", 2, overflow=True)
+    stock = train(torch.amp.GradScaler("cpu", **case.arguments), case)
+    other = train(torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=0.25), case)
+    nudged = {**stock, "weights": [weight.clone() for weight in stock["weights"]]}
+    nudged["weights"][0].view(torch.int32)[0, 0] ^= 1
+    assert not bits(stock, other)
+    assert not bits(stock, nudged)
+    assert stock["scaler"]["scale"] == 4.0 / 2**3
