@@ -1,0 +1,27 @@
+"""A run's charts as plain Plotly dicts. Pure: series and a view in, {"data", "layout"} out; reads and serves nothing.
+
+``layout.meta`` holds the words of a chart: its title, a caption, definitions, and, where nothing can be drawn, why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ampmon_server.figures.exponents import exponents
+from ampmon_server.figures.layout import Figure
+from ampmon_server.figures.roles import resolve
+from ampmon_server.figures.scale import scale
+from ampmon_server.figures.skips import skips
+from ampmon_server.figures.source import Source, View
+from ampmon_server.figures.underflow import underflow
+
+
+FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
+    "scale": scale,
+    "skips": skips,
+    "underflow": underflow,
+    "exponents": exponents,
+}
+"""Every chart by the name it has in its address."""
+
+__all__ = ["FIGURES", "Figure", "Source", "View", "resolve"]

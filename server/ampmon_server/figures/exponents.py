@@ -1,0 +1,179 @@
+"""Exponents of the scaled gradient: a heatmap of counts against step, with the limits of fp16 drawn in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.formats import FP16
+from ampmon.histogram import EXPONENT_MIN
+from ampmon_server.downsample import Columns, pixel_columns
+from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
+from ampmon_server.figures.layout import (
+    Figure,
+    Trace,
+    beside,
+    empty,
+    figure,
+    level,
+    plot_x,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.figures.source import Source, View, Window, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.words import count
+from ampmon_server.series import Floats, Ints
+
+
+COLUMN_PIXELS = 4
+"""Samples within as many pixels share a column."""
+
+# A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
+LIMITS = (
+    (FP16.exponent_max + 0.5, "overflow: 65\u202f504"),
+    (FP16.exponent_min_normal - 0.5, "subnormal: 2^-14"),
+    (FP16.exponent_min_subnormal - 0.5, "grid: 2^-24"),
+)
+
+META = {
+    "title": "Exponents of the scaled gradient",
+    "definitions": {
+        "scaled gradient": ".grad as backward leaves it: multiplied by the loss scale, before unscaling "
+        "and clipping. It is what fp16 has to hold.",
+        "exponent": "k, for elements of magnitude 2^k up to 2^(k+1). Doubling the scale moves all of them up by one.",
+        "overflow": "Above 65 504 fp16 has only infinity, and the update is skipped.",
+        "subnormal": "Below 2^-14 fp16 holds a number with fewer bits the smaller it is.",
+        "grid": "2^-24 is fp16's smallest number: half of it and less becomes zero.",
+        "fp16's grid": GRID_DEFINITION,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Rows of the heatmap: ``heights`` [r] of their centres, ``counts`` [r, c], and what a row is called on hover."""
+
+    heights: Floats
+    counts: Ints
+    word: str
+
+
+def exponents(source: Source, view: View) -> Figure:
+    """A column for each sampled update; where several share one, an exponent shows its greatest count among them."""
+    window = cut(source, view)
+    judged = judge(window, view)
+    if judged is None:
+        return empty(META, why_no_samples(window, source, view))
+    columns = pixel_columns(
+        judged.x, window.low, window.high, max(view.columns // COLUMN_PIXELS, 1)
+    )
+    bands = _bands(judged, columns)
+    low = min(float(band.heights[0]) for band in bands) - 0.75
+    high = max(FP16.exponent_max + 2.0, *(float(band.heights[-1]) + 0.75 for band in bands))
+    return figure(
+        [_heatmap(band, judged, columns, window, view) for band in bands],
+        window,
+        view,
+        height=400,
+        top=40,
+        meta={**META, "caption": _caption(judged, columns)},
+        yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands, low, high)),
+        coloraxis=_colours(int(judged.totals.looked.max())),
+        shapes=[line for height, _ in LIMITS for line in _limit(height)],
+        annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
+    )
+
+
+def _bands(judged: Judged, columns: Columns) -> list[Band]:
+    """The exponents that occur; apart from them a row of zeros below, and one of inf and NaN above if there are any."""
+    histogram = columns.greatest(judged.totals.histogram)
+    held = np.flatnonzero(histogram.any(0))
+    bins = np.arange(held[0], held[-1] + 1) if len(held) else np.array([-EXPONENT_MIN])
+    heights = bins + float(EXPONENT_MIN)
+    zeros = columns.greatest(judged.totals.zeros)
+    lost = columns.greatest(judged.totals.inf + judged.totals.nan)
+    bands = [
+        Band(heights, histogram[:, bins].T, "2^%{y:d}"),
+        Band(np.array([min(heights[0], -24) - 2]), zeros[None], "zero"),
+    ]
+    if lost.any():
+        bands.append(Band(np.array([max(heights[-1], 15) + 2]), lost[None], "inf or NaN"))
+    return bands
+
+
+def _heatmap(band: Band, judged: Judged, columns: Columns, window: Window, view: View) -> Trace:
+    where = "step %{x:,d}" if view.x == "step" else "%{x|%X}"
+    # NaN leaves a cell empty: none is not a small count.
+    colour = np.where(band.counts > 0, np.log10(1.0 + band.counts), np.nan)
+    return {
+        "type": "heatmap",
+        "x": _column_x(judged.x[columns.starts], window, view),
+        "y": typed(band.heights),
+        "z": typed(colour.astype(np.float32)),
+        "customdata": typed(band.counts),
+        "coloraxis": "coloraxis",
+        "hoverongaps": False,
+        "hovertemplate": f"{where}<br>{band.word}: %{{customdata:,d}} elements<extra></extra>",
+    }
+
+
+def _column_x(x: Ints, window: Window, view: View) -> dict[str, str]:
+    """Where columns are centred; a lone one is given by its edges, wide enough to be seen."""
+    if len(x) > 1:
+        return plot_x(x, view)
+    half = max(0.5, (window.high - window.low) / 200)
+    return plot_x(np.array([x[0] - half, x[0] + half]), view)
+
+
+def _ticks(bands: list[Band], low: float, high: float) -> dict[str, Any]:
+    """Powers of two along the exponents, and the names of the rows apart."""
+    exponents = bands[0].heights
+    ticks = powers_of_two(max(low, min(exponents[0], -24.0)), min(high, max(exponents[-1], 16.0)))
+    values, texts = ticks["tickvals"], ticks["ticktext"]
+    for band in bands[1:]:
+        values.append(float(band.heights[0]))
+        texts.append("zero" if band.word == "zero" else "inf")
+    return {"tickvals": values, "ticktext": texts}
+
+
+def _colours(looked: int) -> dict[str, Any]:
+    """One colour for one count, whatever the window shows."""
+    powers = range(0, len(str(looked)), 1 if looked < 10_000 else 2)
+    return {
+        "colorscale": "role:counts",
+        "cmin": 0,
+        "cmax": float(np.log10(1 + looked)),
+        "colorbar": {
+            "orientation": "h",
+            "x": 1,
+            "xanchor": "right",
+            "y": 1,
+            "yanchor": "bottom",
+            "ypad": 4,
+            "lenmode": "pixels",
+            "len": 200,
+            "thickness": 8,
+            "outlinewidth": 0,
+            "ticklen": 2,
+            "title": {"text": "elements", "side": "top"},
+            "tickvals": [float(np.log10(1 + 10**power)) for power in powers],
+            "ticktext": [count(10**power) for power in powers],
+        },
+    }
+
+
+def _limit(height: float) -> list[dict[str, Any]]:
+    """A line that stands out from every colour of the map: a thin one on a wider one of the background."""
+    return [
+        level(height, "background", width=3),
+        level(height, "ink", width=1),
+    ]
+
+
+def _caption(judged: Judged, columns: Columns) -> str:
+    merged = int(columns.sizes.max())
+    shared = f" Up to {count(merged)} samples share a column." if merged > 1 else ""
+    return f"{count(len(judged))} sampled updates. {scope(judged)}{shared}"

@@ -1,0 +1,183 @@
+"""What all charts share: the x axis that links them, margins, type, and the words that go with a chart. Draws no data.
+
+Colours are the names of roles, "role:ink": web/roles.json has them for each theme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.figures.source import View, Window
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.words import count, steps
+
+
+Figure: TypeAlias = dict[str, Any]
+Trace: TypeAlias = dict[str, Any]
+
+# The same on every chart, so that a step stands at the same place in all of them.
+MARGIN_LEFT = 56
+MARGIN_RIGHT = 120
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+
+
+def figure(
+    data: Sequence[Trace], window: Window, view: View, *, height: int, top: int = 8, **layout: Any
+) -> Figure:
+    """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels."""
+    return {
+        "data": list(data),
+        "layout": {
+            "height": height,
+            "margin": {
+                "l": MARGIN_LEFT,
+                "r": 12 if view.narrow else MARGIN_RIGHT,
+                "t": top,
+                "b": 24,
+            },
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": FONT, "size": 12, "color": "role:muted"},
+            "separators": ".\u202f",
+            "hovermode": "closest",
+            "hoverlabel": {
+                "bgcolor": "role:surface",
+                "bordercolor": "role:hairline",
+                "font": {"family": FONT, "size": 12, "color": "role:ink"},
+                "align": "left",
+            },
+            "showlegend": False,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "y": 1,
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "itemclick": False,
+                "itemdoubleclick": False,
+            },
+            # On a phone a drag scrolls the page; the page's buttons zoom.
+            "dragmode": False if view.narrow else "zoom",
+            "uirevision": f"{view.x} {view.start} {view.stop}",
+            "xaxis": x_axis(window, view),
+            **layout,
+        },
+    }
+
+
+def empty(meta: Mapping[str, Any], reason: str) -> Figure:
+    """A chart with nothing to draw: ``reason`` says why and what to do."""
+    return {"data": [], "layout": {"meta": {**meta, "empty": reason}}}
+
+
+def nothing_here(view: View, what: str, before: str) -> str:
+    """Why no ``what`` is drawn: none in this window, or, of the whole run, ``before`` it has any."""
+    if view.whole:
+        return before
+    if view.x == "time":
+        return f"No {what} in this stretch of time. Show the whole run, or zoom out."
+    first, last = view.start or 0, None if view.stop is None else view.stop - 1
+    where = f"from step {count(first)} on" if last is None else f"in {steps(first, last)}"
+    return f"No {what} {where}. Show the whole run, or zoom out."
+
+
+def x_axis(window: Window, view: View) -> dict[str, Any]:
+    axis: dict[str, Any] = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": "role:hairline",
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": "role:hairline",
+        "nticks": 4 if view.narrow else 9,
+    }
+    if view.x == "time":
+        low, high = window.low / 1000, window.high / 1000
+        pad = max((high - low) / 400, 0.5)
+        return axis | {"type": "date", "range": [low - pad, high + pad], "hoverformat": "%X"}
+    # Half a step each side; more on a long run, so that a mark at its end is whole.
+    pad = max(0.5, (window.high - window.low) / 400)
+    return axis | {
+        "type": "linear",
+        "range": [window.low - pad, window.high + pad],
+        "tickformat": ",d",
+        "hoverformat": ",d",
+        "minallowed": -1,
+    }
+
+
+def y_axis(**keys: Any) -> dict[str, Any]:
+    """A y axis that only the figure itself sets: a drag zooms x."""
+    return {
+        "fixedrange": True,
+        "zeroline": False,
+        "gridcolor": "role:grid",
+        "ticks": "",
+        **keys,
+    }
+
+
+def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
+    """x as Plotly takes it: steps, or ms since the epoch."""
+    return typed(x if view.x == "step" else x / 1000)
+
+
+def x_number(x: float, view: View) -> float:
+    return x if view.x == "step" else x / 1000
+
+
+def x_title(view: View) -> str:
+    return "step" if view.x == "step" else "time (UTC)"
+
+
+def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:
+    """A label at height ``y`` in the right margin; inside the plot's right edge where it is narrow."""
+    place = (
+        {"xanchor": "left", "xshift": 6} if not view.narrow else {"xanchor": "right", "yshift": 8}
+    )
+    return {
+        "xref": "paper",
+        "x": 1,
+        "yref": "y",
+        "y": y,
+        "text": text,
+        "showarrow": False,
+        "align": "left",
+        "font": {"size": 11, "color": f"role:{role}"},
+        **place,
+        **keys,
+    }
+
+
+def level(
+    y: float, role: str, *, dash: str = "solid", width: float = 1, **keys: Any
+) -> dict[str, Any]:
+    """A horizontal line across the plot at height ``y``."""
+    line = {"color": f"role:{role}", "width": width, "dash": dash}
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "yref": "y",
+        "y0": y,
+        "y1": y,
+        "line": line,
+        **keys,
+    }
+
+
+def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
+    """Ticks of an axis of log2: whole exponents, labelled 2^k."""
+    first, last = math.ceil(low), math.floor(high)
+    stride = 1
+    while (last - first) // stride + 1 > at_most:
+        stride = 2 * stride if stride != 4 else 8
+    ticks = np.arange(first + (-first) % stride, last + 1, stride)
+    return {"tickvals": ticks.tolist(), "ticktext": [f"2<sup>{k}</sup>" for k in ticks]}

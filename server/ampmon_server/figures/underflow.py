@@ -1,0 +1,229 @@
+"""The fate of the gradient in fp16: shares of the classes of its elements, stacked, and again on a log scale.
+
+The stack shows the whole; the lines below show shares down to one in ten million, which a stack cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.histogram import Classes, share_standard_error
+from ampmon_server.downsample import Columns, pixel_columns
+from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
+from ampmon_server.figures.layout import (
+    Figure,
+    Trace,
+    beside,
+    empty,
+    figure,
+    plot_x,
+    y_axis,
+)
+from ampmon_server.figures.source import Source, View, Window, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.words import count, percent
+from ampmon_server.series import Floats, Ints
+
+
+COLUMN_PIXELS = 4
+"""Samples within as many pixels are drawn as one column."""
+
+DECADES_MAX = 7
+"""The log scale goes no lower than one in ten million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """One class of elements, as `ampmon.histogram.Classes` names it."""
+
+    field: str
+    word: str
+    role: str
+    always: bool
+    """Drawn even where no element is in it."""
+
+
+FATES = (
+    Fate("normal", "normal", "normal", True),
+    Fate("subnormal", "subnormal", "subnormal", True),
+    Fate("below_grid", "below grid", "below-grid", False),
+    Fate("zero", "zero", "zero", True),
+    Fate("not_finite", "inf or NaN", "skip", False),
+)
+
+META = {
+    "title": "What fp16 makes of the gradient",
+    "definitions": {
+        "normal": "Elements that fp16 holds with full precision: 2^-14 and above.",
+        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
+        "below grid": "Not zero, but below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
+        "inf or NaN": "Overflowed: one such element skips the update.",
+        "fp16's grid": GRID_DEFINITION,
+    },
+}
+
+
+def underflow(source: Source, view: View) -> Figure:
+    """Shares at sampled updates: the stack merges the samples of a column, the lines keep each column's extremes."""
+    window = cut(source, view)
+    judged = judge(window, view)
+    if judged is None:
+        return empty(META, why_no_samples(window, source, view))
+    classes = judged.totals.classes()
+    columns = pixel_columns(
+        judged.x, window.low, window.high, max(view.columns // COLUMN_PIXELS, 1)
+    )
+    drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
+    floor, top = _decades([_share(classes, fate) for fate in drawn[1:]])
+    stack = _stack(drawn, classes, judged, columns, window, view)
+    lines = [_line(fate, _share(classes, fate), judged, columns, floor, view) for fate in drawn[1:]]
+    return figure(
+        [*stack, *lines],
+        window,
+        view,
+        height=384,
+        meta={**META, "caption": _caption(drawn, classes, judged)},
+        hovermode="x unified",
+        yaxis=y_axis(range=[0, 100], domain=[0.56, 1], tickvals=[0, 50, 100], ticksuffix=" %"),
+        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], anchor="x", **_ticks(floor, top)),
+        annotations=[
+            *_stack_labels(drawn, classes, columns, view),
+            *_line_labels(drawn[1:], classes, floor, top, view),
+        ],
+        showlegend=view.narrow,
+    )
+
+
+def _share(classes: Classes, fate: Fate) -> Floats:
+    return np.asarray(getattr(classes, fate.field) / classes.total, np.float64)
+
+
+def _stack(
+    drawn: list[Fate],
+    classes: Classes,
+    judged: Judged,
+    columns: Columns,
+    window: Window,
+    view: View,
+) -> list[Trace]:
+    """Exact shares of all elements looked at in each column; the last column is held to the end of the window."""
+    total = columns.add(classes.total)
+    x = np.append(judged.x[columns.starts], window.high)
+    traces = []
+    for fate in drawn:
+        share = columns.add(getattr(classes, fate.field)) / total
+        share = np.append(share, share[-1])
+        traces.append(
+            {
+                "type": "scatter",
+                "name": fate.word,
+                "mode": "lines",
+                "stackgroup": "fate",
+                "line": {"shape": "hv", "width": 0.5, "color": f"role:{fate.role}"},
+                "fillcolor": f"role:{fate.role}",
+                "x": plot_x(x, view),
+                "y": typed((100 * share).astype(np.float32)),
+                "text": [percent(part) for part in share.tolist()],
+                "hovertemplate": "%{text}",
+            }
+        )
+    return traces
+
+
+def _line(
+    fate: Fate, share: Floats, judged: Judged, columns: Columns, floor: float, view: View
+) -> Trace:
+    rows = columns.outline(share)
+    return {
+        "type": "scatter",
+        "name": fate.word,
+        "mode": "lines+markers" if len(rows) <= 60 else "lines",
+        "line": {"width": 1.5, "color": f"role:{fate.role}"},
+        "marker": {"size": 4},
+        "showlegend": False,
+        "x": plot_x(judged.x[rows], view),
+        "y": typed(_height(share[rows], floor)),
+        "yaxis": "y2",
+        "text": [percent(part) for part in share[rows].tolist()],
+        "hovertemplate": "%{text}",
+    }
+
+
+def _height(share: Floats, floor: float) -> Floats:
+    """log10 of a share; none lies on the floor."""
+    with np.errstate(divide="ignore"):
+        heights: Floats = np.maximum(np.log10(share), floor)
+    return heights
+
+
+def _decades(shares: list[Floats]) -> tuple[float, float]:
+    """The floor and the top of the log scale: whole decades around all that was seen, the floor one further down."""
+    seen = np.concatenate(shares)
+    seen = seen[seen > 0]
+    lowest = np.floor(np.log10(seen.min())) if len(seen) else -3.0
+    highest = np.ceil(np.log10(seen.max())) if len(seen) else 0.0
+    low = float(np.clip(lowest, -DECADES_MAX, -3))
+    return low - 1, float(max(highest, low + 2)) + 0.1
+
+
+def _ticks(floor: float, top: float) -> dict[str, Any]:
+    decades = np.arange(floor + 1, np.floor(top) + 1)
+    stride = 2 if len(decades) > 4 else 1
+    shown = decades[::-1][::stride][::-1]
+    return {
+        "tickvals": [floor, *shown.tolist()],
+        "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
+    }
+
+
+def _stack_labels(
+    drawn: list[Fate], classes: Classes, columns: Columns, view: View
+) -> list[dict[str, Any]]:
+    """The name of each band that is thick enough for one, at its height at the right end."""
+    if view.narrow:
+        return []
+    last = slice(int(columns.starts[-1]), None)
+    total = int(classes.total[last].sum())
+    labels, below = [], 0.0
+    for fate in drawn:
+        share = float(getattr(classes, fate.field)[last].sum()) / total
+        if share >= 0.14:
+            labels.append(beside(100 * (below + share / 2), fate.word, fate.role, view))
+        below += share
+    return labels
+
+
+def _line_labels(
+    drawn: list[Fate], classes: Classes, floor: float, top: float, view: View
+) -> list[dict[str, Any]]:
+    """The name and the newest share of each line at its right end, moved apart where they would overlap."""
+    if view.narrow:
+        return []
+    ends = sorted(
+        ((float(_share(classes, fate)[-1]), fate) for fate in drawn), key=lambda end: end[0]
+    )
+    gap = (top - floor) * 0.11
+    labels, lowest = [], floor
+    for share, fate in ends:
+        at = max(float(_height(np.array([share]), floor)[0]), lowest)
+        labels.append(beside(at, f"{fate.word} {percent(share)}", fate.role, view, yref="y2"))
+        lowest = at + gap
+    return labels
+
+
+def _caption(drawn: list[Fate], classes: Classes, judged: Judged) -> str:
+    newest = [f"{percent(float(_share(classes, fate)[-1]))} {fate.word}" for fate in drawn]
+    words = f"{', '.join(newest)} at step {count(int(judged.step[-1]))}. {scope(judged)}"
+    if judged.exact:
+        return words
+    error = _standard_error(_share(classes, drawn[1])[-1:], judged.totals.looked[-1:])
+    return f"{words} A sample: the subnormal share is within ±{percent(error)} (standard error)."
+
+
+def _standard_error(share: Floats, looked: Ints) -> float:
+    endless = np.full_like(looked, np.iinfo(np.int64).max)
+    return float(share_standard_error(share, looked, endless)[0])

@@ -1,0 +1,71 @@
+"""Numbers in words, for captions and hovers. The page's format.js says the same: one golden file tests both."""
+
+from __future__ import annotations
+
+import math
+
+
+SPACE = "\u202f"
+"""Narrow no-break space: between thousands, and before a unit."""
+
+PERCENT = SPACE + "%"
+
+
+def count(number: int) -> str:
+    """``2000`` as "2 000"."""
+    return f"{number:,}".replace(",", SPACE)
+
+
+def percent(share: float) -> str:
+    """A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not."""
+    parts = 100 * share
+    if parts in (0, 100):
+        return f"{parts:.0f}" + PERCENT
+    if parts >= 99.95:
+        return ">" + SPACE + "99.9" + PERCENT
+    if parts < 1e-6:
+        return "<" + SPACE + "0.000001" + PERCENT
+    return (_trim(f"{parts:.1f}") if parts >= 9.95 else _two_digits(parts)) + PERCENT
+
+
+def power_of_two(scale: float) -> str:
+    """A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help."""
+    if not math.isfinite(scale) or scale <= 0:
+        return "NaN" if math.isnan(scale) else _trim(f"{scale:.6f}").replace("inf", "∞")
+    fraction, exponent = math.frexp(scale)
+    exact = fraction == 0.5
+    power = f"2^{exponent - 1}" if exact else "2^" + _trim(f"{math.log2(scale):.2f}")
+    if not 1e-3 <= scale < 2**53:
+        return power
+    digits = count(int(scale)) if scale == int(scale) else _decimals(scale)
+    return f"{digits} {'=' if exact else '≈'} {power}"
+
+
+def power(scale: float) -> str:
+    """A loss scale as its power of two alone: "2^15"."""
+    return power_of_two(scale).rpartition(" ")[2]
+
+
+def steps(first: int, last: int) -> str:
+    """A stretch of steps, both included."""
+    return f"step {count(first)}" if first == last else f"steps {count(first)} – {count(last)}"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """ "1 growth", "2 growths"."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def _two_digits(number: float) -> str:
+    """Two significant digits, never in scientific notation."""
+    decimals = 1 - math.floor(math.log10(number))
+    return _trim(f"{number:.{decimals}f}")
+
+
+def _decimals(number: float) -> str:
+    whole, _, fraction = f"{number:.6f}".partition(".")
+    return _trim(f"{count(int(whole))}.{fraction}")
+
+
+def _trim(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
