@@ -1,0 +1,81 @@
+"""The header of an attempt: options and surroundings of this process as the wire has them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from uuid import UUID
+
+import msgspec
+
+from ampmon import wire
+from ampmon.config import RunOptions
+from ampmon.identity import ids, process, source
+
+
+_VALUE_TEXT_MAX = 1000
+
+
+def new_attempt(
+    options: RunOptions,
+    *,
+    run_id: UUID,
+    attempt_id: UUID | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+) -> wire.AttemptHeader:
+    """Describe this process as an attempt of run ``run_id``; rank and size are the launcher's where not given.
+
+    Reads a few small files. What the options' config holds and the wire does not know goes as text.
+    """
+    own_rank, own_size = ids.rank_of_process()
+    return wire.AttemptHeader(
+        run_id=run_id,
+        attempt_id=attempt_id or ids.uuid7(),
+        project=options.project,
+        name=options.name,
+        owner=owner(),
+        started=time.time_ns() // 1000,
+        rank=own_rank if rank is None else rank,
+        world_size=own_size if world_size is None else world_size,
+        host=process.host(),
+        pid=os.getpid(),
+        boot_id=process.boot_id(),
+        resume_step=options.resume_step,
+        tags=options.tags,
+        config={_plain_text(key): _plain(value) for key, value in options.config.items()},
+        versions=source.versions(),
+        git_commit=source.git_commit(),
+    )
+
+
+def owner() -> str:
+    """The name of the user whose process this is, or the user's number where there is no name."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        pass
+    try:
+        return getpass.getuser()
+    except Exception:  # which one depends on the platform and on Python's version
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+
+
+def _plain(value: object) -> object:
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_text)
+        msgspec.msgpack.encode(plain)
+    except Exception:  # objects may fail as they like when they are looked at
+        return _plain_text(value)
+    return plain
+
+
+def _plain_text(value: object) -> str:
+    try:
+        text = str(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text[:_VALUE_TEXT_MAX].encode("utf-8", "replace").decode("utf-8")

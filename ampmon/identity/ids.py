@@ -1,0 +1,90 @@
+"""Ids that sort by time, ids that ranks derive alike, and the rank that the launcher gave this process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from uuid import UUID
+
+
+_VERSION_7 = 7 << 76
+_VERSION_8 = 8 << 76
+_VERSION_MASK = 0xF << 76
+_VARIANT = 2 << 62
+_VARIANT_MASK = 3 << 62
+
+_lock = threading.Lock()
+_last = 0
+
+
+def uuid7() -> UUID:
+    """A UUIDv7 (RFC 9562): milliseconds since the epoch, then random bits. Greater than any before it in this process."""
+    global _last
+    with _lock:
+        value = (time.time_ns() // 1_000_000) << 74 | secrets.randbits(74)
+        if value <= _last:
+            # The step is random too: after a fork, parent and child go on from the same number.
+            value = _last + 1 + secrets.randbits(32)
+        _last = value
+    timestamp, random_a, random_b = value >> 74, value >> 62 & 0xFFF, value & (1 << 62) - 1
+    return UUID(int=timestamp << 80 | _VERSION_7 | random_a << 64 | _VARIANT | random_b)
+
+
+def _renew_lock_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock_after_fork)
+
+
+def rank_of_process(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """This process's rank and the number of ranks, as torchrun, Slurm's srun or MPI tells it; (0, 1) without them."""
+    for rank_name, size_name in _rank_variables(environment):
+        rank = _count(environment.get(rank_name))
+        size = _count(environment.get(size_name))
+        if rank is not None and size is not None and rank < size:
+            return rank, size
+    return 0, 1
+
+
+def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    names = [("RANK", "WORLD_SIZE")]
+    # A batch script outside srun is one process, although Slurm tells it the number of tasks of the job.
+    if "SLURM_STEP_ID" in environment:
+        names += [("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("SLURM_PROCID", "SLURM_NTASKS")]
+    return [*names, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")]
+
+
+def shared_run_id(environment: Mapping[str, str] = os.environ) -> UUID | None:
+    """A run id that every rank derives alike from its launcher (a UUIDv8 by hash), or None where the launcher has none.
+
+    It stays the same when a job is requeued or a launcher restarts its workers, so that the run goes on.
+    """
+    job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
+    # A step of one task may be an interactive shell, in which one training follows another.
+    if job and step and (_count(environment.get("SLURM_STEP_NUM_TASKS")) or 1) > 1:
+        return _hashed("slurm", environment.get("SLURM_CLUSTER_NAME", ""), job, step)
+    elastic = environment.get("TORCHELASTIC_RUN_ID")
+    if elastic and elastic != "none":
+        return _hashed("torchelastic", elastic)
+    return None
+
+
+def _hashed(*parts: str) -> UUID:
+    digest = hashlib.sha256("\0".join(("ampmon", *parts)).encode()).digest()
+    value = int.from_bytes(digest[:16], "big")
+    return UUID(int=value & ~_VERSION_MASK & ~_VARIANT_MASK | _VERSION_8 | _VARIANT)
+
+
+def _count(value: str | None) -> int | None:
+    try:
+        number = int(value or "")
+    except ValueError:
+        return None
+    return number if number >= 0 else None

@@ -1,0 +1,98 @@
+"""One process told from all others: pid, start time, boot and pid namespace. And whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+
+Fate: TypeAlias = Literal["alive", "gone", "unknown"]
+
+_PROC = Path("/proc")
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process, so that another one can tell later whether it is gone.
+
+    ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are 0,
+    and ``boot_id`` empty, where the system does not tell (macOS, Windows).
+    """
+
+    pid: int
+    started: int
+    boot_id: str
+    host: str
+    namespace: int
+
+    def fate(self) -> Fate:
+        """Whether the process lives. Unknown from another machine or container, which is not to be taken for its end."""
+        if self.boot_id != boot_id():
+            # The same machine after a reboot; another one has another name.
+            return "gone" if self.host == host() else "unknown"
+        if self.namespace != _namespace() or (not self.boot_id and self.host != host()):
+            return "unknown"
+        if sys.platform == "win32":
+            return "alive" if self.pid == os.getpid() else "unknown"
+        return "alive" if process_alive(self.pid, self.started) else "gone"
+
+
+def this_process() -> Process:
+    """The calling process. Not kept: after a fork it is another one."""
+    pid = os.getpid()
+    return Process(
+        pid=pid,
+        started=start_time(pid) or 0,
+        boot_id=boot_id(),
+        host=host(),
+        namespace=_namespace(),
+    )
+
+
+def process_alive(pid: int, started: int) -> bool:
+    """Whether ``pid`` is a running process that began at ``started`` (0 for any time). A zombie is not running."""
+    if _PROC.joinpath("self", "stat").exists():
+        now = start_time(pid)
+        return now is not None and started in (0, now)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it exists, and is somebody else's
+    return True
+
+
+def start_time(pid: int) -> int | None:
+    """When a running process began, in clock ticks after boot; None where there is none, it is a zombie, or not Linux."""
+    try:
+        stat = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+        # The second field is the program's name in brackets, which may itself hold brackets and spaces.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        return None if fields[0] in "ZX" else int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def boot_id() -> str:
+    """What the kernel drew at boot; empty where the system has none."""
+    try:
+        return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:64]
+    except (OSError, ValueError):
+        return ""
+
+
+def host() -> str:
+    """This machine's name."""
+    return "".join(c for c in socket.gethostname() if c.isprintable())[:256] or "unknown"
+
+
+def _namespace() -> int:
+    try:
+        return _PROC.joinpath("self/ns/pid").stat().st_ino
+    except OSError:
+        return 0

@@ -1,0 +1,22 @@
+"""The spool: records of one process, on local disk until a server has them. Knows nothing of networks or of records."""
+
+from __future__ import annotations
+
+from ampmon.spool.destination import Destination
+from ampmon.spool.layout import Position, attempt_directory, spools
+from ampmon.spool.reader import Chunk, Entry, SpoolReader
+from ampmon.spool.state import Cursor
+from ampmon.spool.writer import SpoolWriter
+
+
+__all__ = [
+    "Chunk",
+    "Cursor",
+    "Destination",
+    "Entry",
+    "Position",
+    "SpoolReader",
+    "SpoolWriter",
+    "attempt_directory",
+    "spools",
+]

@@ -1,0 +1,52 @@
+"""Where a spool is to be sent and whose it is: the file `destination` in it, readable by its owner only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ampmon.config import RunOptions
+from ampmon.identity import Process, this_process
+from ampmon.spool import layout
+
+
+_NAME = "destination"
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records go, and the process that writes them.
+
+    ``token`` is the one given explicitly; None leaves it to the data directory's token file.
+    """
+
+    url: str
+    mode: Literal["online", "offline"]
+    process: Process
+    token: str | None = None
+
+    @classmethod
+    def of(cls, options: RunOptions) -> Destination:
+        """The destination of the calling process's records."""
+        return cls(
+            url=options.url,
+            mode="offline" if options.mode == "offline" else "online",
+            process=this_process(),
+            token=options.token,
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Destination | None:
+        """The destination of the spool at ``path``; None where there is none yet, or none that can be read."""
+        try:
+            return msgspec.json.decode((path / _NAME).read_bytes(), type=cls)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Put it into the spool at ``path``. Raises OSError."""
+        layout.replace_file(path / _NAME, msgspec.json.encode(self), durable=False)
+
+    def __repr__(self) -> str:
+        return f"Destination({self.url!r}, {self.mode})"  # without the token

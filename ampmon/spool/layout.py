@@ -1,0 +1,79 @@
+"""Where things lie: ``spool/<attempt id>/NNNNNN.seg`` beside the files about them. Owns names and permissions only."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+
+SEGMENT_BYTES = 8 * 2**20
+"""A segment is followed by another once it holds this much."""
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+SUFFIX = ".seg"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a spool: a segment's number and an offset in it (bytes)."""
+
+    segment: int
+    offset: int
+
+
+def attempt_directory(directory: Path, attempt_id: UUID) -> Path:
+    """Where the spool of an attempt lies in the data directory."""
+    return directory / "spool" / attempt_id.hex
+
+
+def attempt_id_of(path: Path) -> UUID | None:
+    """The attempt whose spool ``path`` is, or None where it is something else."""
+    try:
+        return UUID(hex=path.name) if len(path.name) == 32 else None
+    except ValueError:
+        return None
+
+
+def spools(directory: Path) -> list[Path]:
+    """The spools in the data directory, oldest first: attempt ids sort by time."""
+    try:
+        names = sorted(os.listdir(directory / "spool"))
+    except FileNotFoundError:
+        return []
+    paths = [directory / "spool" / name for name in names]
+    return [path for path in paths if attempt_id_of(path) is not None]
+
+
+def segment_path(path: Path, number: int) -> Path:
+    return path / f"{number:06d}{SUFFIX}"
+
+
+def segments(path: Path) -> list[int]:
+    """Numbers of the segments in a spool, ascending. Raises FileNotFoundError where the spool is gone."""
+    stems = (name.removesuffix(SUFFIX) for name in os.listdir(path) if name.endswith(SUFFIX))
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that only its owner may look into, and its parents where they are missing."""
+    if not path.is_dir():
+        make_private(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
+    """Put ``content`` in the place of a file at once: a reader finds the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), FILE_MODE)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

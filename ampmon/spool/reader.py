@@ -1,0 +1,152 @@
+"""The reading end of a spool, in the sender: records in order from the cursor on, and the headers that they build on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ampmon.errors import SpoolError
+from ampmon.spool import frame, layout
+from ampmon.spool.layout import Position
+from ampmon.spool.writer import CLOSED
+
+
+_READ_BYTES = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record as it was written, and the place just behind it."""
+
+    payload: bytes
+    end: Position
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records that follow each other. ``corrupt`` counts the places between them where bytes were no frame."""
+
+    end: Position
+    entries: list[Entry] = field(default_factory=list)
+    size: int = 0
+    corrupt: int = 0
+
+
+class SpoolReader:
+    """Reads the spool at ``path`` while another process appends to it. Keeps no file open.
+
+    ``headers`` holds the newest payload of each key up to the place that was read.
+    """
+
+    def __init__(self, path: Path, position: Position) -> None:
+        attempt_id = layout.attempt_id_of(path)
+        if attempt_id is None:
+            raise SpoolError(f"{path} is not a spool: its name is not an attempt's id")
+        self.path = path
+        self.headers: dict[str, bytes] = {}
+        self._attempt_id = attempt_id
+        self._position = position
+        self._recall_headers()
+
+    @property
+    def position(self) -> Position:
+        """Where the next `read` begins."""
+        return self._position
+
+    def seek(self, position: Position) -> None:
+        """Go back to a place where an entry or a chunk ended."""
+        self._position = position
+
+    def closed(self) -> bool:
+        """Whether the writer said that no record follows."""
+        return (self.path / CLOSED).exists()
+
+    def read(self, *, bytes_max: int, records_max: int, over: bool) -> Chunk:
+        """The records that follow, of one segment at most, and move behind them.
+
+        A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more: bytes at the end that are no frame are then damage, not one that is
+        still being written. Raises OSError.
+        """
+        following = self._following()
+        complete = over or following is not None
+        chunk = self._read_segment(bytes_max, records_max, complete)
+        self._position = chunk.end
+        if following is not None and self._unread() <= 0:
+            chunk.end = self._position = Position(following, 0)
+        return chunk
+
+    def waiting_bytes(self) -> int:
+        """How much lies behind this place."""
+        position = self._position
+        sizes = (
+            layout.segment_path(self.path, number).stat().st_size - position.offset * (number == position.segment)
+            for number in layout.segments(self.path)
+            if number >= position.segment
+        )
+        return max(0, sum(sizes))
+
+    def _following(self) -> int | None:
+        path = layout.segment_path(self.path, self._position.segment)
+        following = self._position.segment + 1
+        if layout.segment_path(self.path, following).exists():
+            return following
+        if path.exists():
+            return None
+        return next((n for n in layout.segments(self.path) if n > self._position.segment), None)
+
+    def _unread(self) -> int:
+        try:
+            size = layout.segment_path(self.path, self._position.segment).stat().st_size
+        except FileNotFoundError:
+            return 0
+        return size - self._position.offset
+
+    def _read_segment(self, bytes_max: int, records_max: int, complete: bool) -> Chunk:
+        chunk = Chunk(end=self._position)
+        if self._unread() <= 0:
+            return chunk
+        number = self._position.segment
+        for piece in self._scan(number, self._position.offset, complete=complete):
+            if isinstance(piece, frame.Damage):
+                chunk.corrupt += 1
+            elif piece.kind == frame.HEADER:
+                self.headers[piece.key] = piece.payload
+            elif chunk.entries and chunk.size + len(piece.payload) > bytes_max:
+                break
+            else:
+                chunk.entries.append(Entry(piece.payload, Position(number, piece.end)))
+                chunk.size += len(piece.payload)
+            chunk.end = Position(number, piece.end)
+            if len(chunk.entries) >= records_max:
+                break
+        return chunk
+
+    def _scan(self, number: int, start: int, complete: bool) -> Iterator[frame.Frame | frame.Damage]:
+        salt = frame.salt_of(self._attempt_id, number)
+        limit = _READ_BYTES
+        with layout.segment_path(self.path, number).open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            while start < size:
+                file.seek(start)
+                buffer = file.read(limit)
+                last = start + len(buffer) >= size
+                before = start
+                for piece in frame.scan(
+                    buffer, salt=salt, offset=start, complete=complete and last
+                ):
+                    yield piece
+                    start = piece.end
+                if last:
+                    return
+                limit = _READ_BYTES if start > before else limit * 2  # a frame longer than that
+
+    def _recall_headers(self) -> None:
+        position = self._position
+        if position.offset and layout.segment_path(self.path, position.segment).exists():
+            for piece in self._scan(position.segment, 0, complete=False):
+                if piece.end > position.offset:
+                    break
+                if isinstance(piece, frame.Frame) and piece.kind == frame.HEADER:
+                    self.headers[piece.key] = piece.payload
