@@ -31,7 +31,7 @@ from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.order import BackwardOrderLearner
-from ampmon.recorder import Recorder, plain
+from ampmon.recorder import Recorder
 from ampmon.stream import Stream
 
 
@@ -83,6 +83,8 @@ class Monitor:
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._last_update_ns: int | None = None
+        self._raised: int | None = None
+        """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
         self._connect(scaler)
@@ -126,6 +128,7 @@ class Monitor:
     @guarded
     def scaling(self, scaler: Any) -> None:
         """`scale()` is being called: an iteration has begun."""
+        self._raised = None
         if self._recorder is not process.current():
             self._connect(scaler)
         if self._recorder is not None and self._stream is not None:
@@ -232,7 +235,7 @@ class Monitor:
     def state_loaded(self, state: dict[str, Any]) -> None:
         """`load_state_dict()` was called: a run goes on with its scaler's state."""
         if self._stream is not None:
-            detail = {key: plain(value) for key, value in state.items()}
+            detail = {key: value for key, value in state.items() if isinstance(value, (int, float))}
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)
 
     # -- measuring ----------------------------------------------------------------------------------

@@ -162,8 +162,6 @@ def _finite(value: Any) -> float:
 
 
 def _class_name(scaler: Any) -> str:
-    """The class that the scaler's user sees: not the one that was put in its place to watch it."""
-    for cls in type(scaler).__mro__:
-        if not getattr(cls, "_ampmon_watched", False):
-            return f"{cls.__module__}.{cls.__qualname__}"[:256]
-    return "unknown"
+    """The class that the scaler was made as, not the one put in its place to watch it."""
+    cls = type(scaler).__dict__.get("_ampmon_base", type(scaler))
+    return f"{cls.__module__}.{cls.__qualname__}"[:256]

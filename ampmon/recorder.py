@@ -12,11 +12,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
-
-import msgspec
 
 from ampmon import agreement, identity, sender, wire
 from ampmon.config import RunOptions
@@ -92,12 +90,9 @@ class Recorder:
         self._lock = threading.Lock()
         self._finishing = threading.Event()
         self._spool.abandon()
-        self._pid = -1
-
-    def _reopen_after_fork(self) -> None:
         for stream in (self._process, *self._streams.values()):
             stream.restart()
-        self._open()
+        self._pid = -1
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -119,10 +114,10 @@ class Recorder:
             self._spool.header(header.stream, payload)
 
     def write(
-        self, stream: Stream, record: Callable[..., wire.Record], fields: Mapping[str, Any]
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
     ) -> None:
         if self._pid != os.getpid():
-            self._reopen_after_fork()
+            self._open()
         with self._lock:
             seq = stream.seq
             stream.seq = seq + 1
@@ -244,12 +239,3 @@ class Recorder:
             with contextlib.suppress(Exception):
                 sender.ensure_running(self.options.dir)
                 sender.wait_until_sent(self.options.dir, self.attempt_id, deadline_s)
-
-
-def plain(value: Any) -> Any:
-    """``value`` as what the wire can carry, or its text: configurations hold paths, dtypes and worse."""
-    try:
-        msgspec.msgpack.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return str(value)[:1000]
-    return value

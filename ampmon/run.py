@@ -10,7 +10,6 @@ from uuid import UUID
 
 from ampmon import config as configuration
 from ampmon import process, wire
-from ampmon.recorder import plain
 from ampmon.stream import Stream
 
 
@@ -42,7 +41,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
     options = configuration.resolve(
         project=project,
         name=name,
-        config={str(key): plain(value) for key, value in (config or {}).items()},
+        config=config,
         url=url,
         dir=dir,
         run_id=run_id,

@@ -102,7 +102,7 @@ def _passing_errors(
         return method(*args, **kwargs)
     except Exception as error:
         monitor = scaler.__dict__.get(_MONITOR)
-        if monitor is not None and not getattr(error, "_ampmon_seen", False):
+        if monitor is not None:
             monitor.raised(where, error, optimizer)
         raise
 
@@ -211,7 +211,7 @@ def _watched_class(base: type) -> type:
             "__reduce_ex__": _reduce_to_base,
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
-            "_ampmon_watched": True,
+            "_ampmon_base": base,
         }
         _watched[base] = type(base.__name__, (Monitored, base), members)
     return _watched[base]
@@ -219,7 +219,8 @@ def _watched_class(base: type) -> type:
 
 def _reduce_to_base(scaler: Any, protocol: int) -> tuple[Any, ...]:
     """Pickle and copy as the class that the scaler was made as."""
-    base = type(scaler).__mro__[2]
+    base = type(scaler)._ampmon_base
     state = scaler.__getstate__()
     state.pop(_OPTIONS, None)
-    return copyreg.__newobj__, (base,), state  # type: ignore[attr-defined]
+    # The standard library's own rebuilder, so that the pickle loads where there is no ampmon.
+    return copyreg._reconstructor, (base, object, None), state  # type: ignore[attr-defined]

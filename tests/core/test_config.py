@@ -1,0 +1,94 @@
+"""Options come from arguments, then the environment, then defaults; what cannot be used is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ampmon.config import DEFAULT_URL, Config, resolve
+from ampmon.errors import ConfigurationError
+
+
+ENVIRONMENT = {
+    "AMPMON_URL": "http://monitor:9000/",
+    "AMPMON_DIR": "/data/ampmon",
+    "AMPMON_PROJECT": "vision",
+    "AMPMON_NAME": "baseline",
+    "AMPMON_RUN_ID": "01890a5d-ac96-774b-bcce-b302099a8057",
+    "AMPMON_MODE": "offline",
+    "AMPMON_TOKEN": "secret",
+}
+
+
+def test_the_environment_is_read() -> None:
+    """Each AMPMON_ variable sets its option."""
+    options = resolve(environment=ENVIRONMENT)
+    assert (options.url, options.dir, options.project) == (
+        "http://monitor:9000",
+        Path("/data/ampmon"),
+        "vision",
+    )
+    assert (options.name, options.mode, options.token) == ("baseline", "offline", "secret")
+    assert options.run_id == UUID(ENVIRONMENT["AMPMON_RUN_ID"])
+
+
+def test_arguments_come_first(tmp_path: Path) -> None:
+    """An argument overrules its variable."""
+    options = resolve(
+        name="mine", url="https://other", dir=tmp_path, mode="disabled", environment=ENVIRONMENT
+    )
+    assert (options.name, options.url, options.dir, options.mode) == (
+        "mine",
+        "https://other",
+        tmp_path,
+        "disabled",
+    )
+
+
+def test_everything_has_a_default() -> None:
+    """Without arguments and variables a run reports to this host, in the user's data directory, under a name."""
+    options = resolve(environment={"XDG_DATA_HOME": "/x"})
+    assert (options.url, options.mode, options.project) == (DEFAULT_URL, "online", "default")
+    assert options.dir.name == "ampmon"
+    assert options.name
+
+
+def test_names_are_made_printable() -> None:
+    """Control characters in a name become spaces, and it is cut at 256 characters."""
+    assert resolve(name="a\x1bb" + "c" * 300, environment={}).name == "a b" + "c" * 253
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"url": "monitor:9000"}, "AMPMON_URL"),
+        ({"mode": "sometimes"}, "AMPMON_MODE"),
+        ({"run_id": "seven"}, "AMPMON_RUN_ID"),
+        ({"resume_step": -1}, "resume_step"),
+    ],
+)
+def test_bad_options_are_refused_by_name(arguments: dict[str, Any], named: str) -> None:
+    """An option that cannot be used is a ConfigurationError that names it."""
+    with pytest.raises(ConfigurationError, match=named):
+        resolve(**arguments, environment={})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"every": 0}, "every"),
+        ({"every": True}, "every"),
+        ({"budget": 0.0}, "budget"),
+        ({"budget": float("nan")}, "budget"),
+        ({"sample": 8}, "sample"),
+        ({"activations": -1}, "activations"),
+        ({"ranks": (-1,)}, "ranks"),
+    ],
+)
+def test_bad_measurements_are_refused_by_name(arguments: dict[str, Any], named: str) -> None:
+    """A Config that cannot be is a ConfigurationError, at once and by name."""
+    with pytest.raises(ConfigurationError, match=named):
+        Config(**arguments)

@@ -1,0 +1,83 @@
+"""What is derived from the exponent histogram, against real casts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as numpy_strategies
+
+from ampmon.formats import BF16, E5M2
+from ampmon.histogram import (
+    BINS,
+    bin_of,
+    classify,
+    gradient_norm,
+    headroom_bits,
+    share_standard_error,
+    shift,
+)
+
+
+HISTOGRAMS = numpy_strategies.arrays(np.int64, (3, BINS), elements=st.integers(0, 1000))
+
+
+@given(HISTOGRAMS, st.integers(-80, 80))
+def test_a_shift_loses_no_element(histogram: np.ndarray, bits: int) -> None:
+    """Shifting keeps the number of elements, and shifting back restores what did not leave the range."""
+    shifted = shift(histogram, bits)
+    assert (shifted.sum(-1) == histogram.sum(-1)).all()
+    if abs(bits) < BINS:
+        inner = slice(max(0, -bits) + 1, BINS - max(0, bits) - 1)
+        assert (shift(shifted, -bits)[:, inner] == histogram[:, inner]).all()
+
+
+@pytest.mark.parametrize("bits", [-6, -2, 0, 2, 6])
+def test_the_shifted_histogram_predicts_a_real_cast(bits: int) -> None:
+    """On values that fp16 never rounded, flushing at another scale is what a cast gives, to 1e-6 (NUMERICS, R5a)."""
+    torch.manual_seed(0)
+    values = torch.randn(400_000) * torch.exp(torch.randn(400_000) * 4) * 1e-4
+    exponents = torch.frexp(values)[1].numpy() - 1
+    histogram = np.bincount(np.clip(exponents + 40, 0, BINS - 1), minlength=BINS)
+    cast = ((values.double() * 2.0**bits).half() == 0).double().mean().item()
+    predicted = shift(histogram, bits)[: bin_of(-25)].sum() / len(values)
+    assert predicted == pytest.approx(cast, abs=1e-6)
+
+
+def test_classes_follow_the_format() -> None:
+    """The same histogram is normal in bf16 where it is subnormal in fp16 and below E5M2's grid."""
+    histogram = np.zeros(BINS, np.int64)
+    histogram[bin_of(-20)] = 7
+    none = np.int64(0)
+    assert classify(histogram, none, none).subnormal == 7
+    assert classify(histogram, none, none, BF16).normal == 7
+    assert classify(histogram, none, none, E5M2).below_grid == 7
+
+
+def test_the_norm_is_that_of_unscaled_gradients() -> None:
+    """The square root of the sum of squares over the scale; two shards add up to the whole."""
+    whole = torch.randn(1000).double() * 1e-3
+    scaled = whole * 1024
+    squares = np.array([float((part**2).sum()) for part in scaled.split(600)])
+    assert gradient_norm(squares.sum(), np.float64(1024)) == pytest.approx(
+        float(whole.norm()), rel=1e-12
+    )
+
+
+def test_headroom_of_what_is_not_finite() -> None:
+    """NaN stays NaN, infinity has no room left and zeros have all of it."""
+    bits = headroom_bits(np.array([math.nan, math.inf, 0.0]))
+    assert math.isnan(bits[0])
+    assert bits[1:].tolist() == [-math.inf, math.inf]
+
+
+def test_a_full_count_has_no_sampling_error() -> None:
+    """The standard error is zero where every element was looked at, and counts runs of 16 where not."""
+    share, looked = np.array([0.5, 0.5]), np.array([1600, 1600])
+    errors = share_standard_error(share, looked, np.array([1600, 10**9]))
+    assert errors[0] == 0
+    assert errors[1] == pytest.approx(0.5 / 10, rel=1e-3)

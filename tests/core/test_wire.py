@@ -1,0 +1,108 @@
+"""What goes over the wire comes out the same, and what cannot be is refused by name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ampmon import wire
+
+
+STEP = wire.OptimizerStep(
+    optimizer="AdamW", path="plain", skipped=True, culprits=(wire.Culprit(3, 1, None),)
+)
+UPDATE = wire.Update(
+    stream="scaler",
+    seq=0,
+    ordinal=0,
+    time=1,
+    scale=2.0,
+    scale_after=math.inf,
+    growth_tracker=0,
+    event="backoff",
+    optimizers=(STEP,),
+)
+SCALARS = wire.Scalars(stream="scaler", seq=1, ordinal=0, time=2, values={"loss": math.nan})
+EVENT = wire.Event(stream="", seq=0, time=0, kind="init", detail={"mode": "online"})
+
+
+def batch(**changes: Any) -> dict[str, Any]:
+    """A batch that is accepted, as plain data, with changes."""
+    ids = {"run_id": str(uuid4()), "attempt_id": str(uuid4())}
+    return {
+        "schema_version": wire.SCHEMA_VERSION,
+        **ids,
+        "records": [msgspec.to_builtins(EVENT)],
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("record", [UPDATE, EVENT, SCALARS])
+def test_records_survive_the_wire(record: wire.Record) -> None:
+    """A record decodes to what was encoded; NaN and infinity among its numbers stay what they are."""
+    decoded = wire.decode(wire.encode(record))
+    if record is SCALARS:
+        assert math.isnan(decoded.values["loss"])
+    else:
+        assert decoded == record
+
+
+def test_a_raw_batch_is_a_batch() -> None:
+    """Records put into a batch without decoding them read as if they had been encoded with it."""
+    ids = {"run_id": uuid4(), "attempt_id": uuid4()}
+    raw = wire.RawBatch(schema_version=1, **ids, records=(msgspec.Raw(wire.encode(UPDATE)),))
+    assert wire.decode_batch(wire.encode(raw)) == wire.Batch(
+        schema_version=1, **ids, records=(UPDATE,)
+    )
+
+
+def test_json_is_read_too() -> None:
+    """The same batch is accepted as JSON."""
+    assert wire.decode_batch(msgspec.json.encode(batch()), json=True).records == (EVENT,)
+
+
+BAD = [
+    ({"run_id": "no"}, r"\$\.run_id"),
+    (
+        {"records": [{"type": "event", "stream": "", "seq": -1, "time": 0, "kind": "x"}]},
+        r"\$\.records\[0\]\.seq",
+    ),
+    (
+        {"records": [{"type": "event", "stream": "a\nb", "seq": 0, "time": 0, "kind": "x"}]},
+        r"\.stream",
+    ),
+    (
+        {"records": [{"type": "event", "stream": "", "seq": 2**53, "time": 0, "kind": "x"}]},
+        r"\.seq",
+    ),
+    ({"records": [{"type": "surprise"}]}, r"\$\.records\[0\]"),
+    ({"records": {}}, r"\$\.records"),
+    ({"ended": "tired"}, r"\$\.ended"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field"), BAD)
+@pytest.mark.parametrize("encode", [msgspec.json.encode, msgspec.msgpack.encode])
+def test_what_cannot_be_is_refused_by_name(
+    changes: dict[str, Any], field: str, encode: Any
+) -> None:
+    """A value that cannot be raises an error that names its field, in either encoding."""
+    with pytest.raises(msgspec.ValidationError, match=field):
+        wire.decode_batch(encode(batch(**changes)), json=encode is msgspec.json.encode)
+
+
+@pytest.mark.parametrize(("version", "side"), [(wire.SCHEMA_VERSION + 1, "server"), (0, "client")])
+def test_another_schema_version_says_whom_to_upgrade(version: int, side: str) -> None:
+    """A newer batch asks for a newer server, an older one for a newer client, before any field is looked at."""
+    body = msgspec.msgpack.encode({"schema_version": version, "strange": True})
+    with pytest.raises(wire.UnsupportedVersion, match=f"on the {side}"):
+        wire.decode_batch(body)
+
+
+def test_fields_of_a_newer_client_are_ignored() -> None:
+    """A field that this version does not know does no harm."""
+    assert wire.decode_batch(msgspec.msgpack.encode(batch(mood="good"))).records == (EVENT,)

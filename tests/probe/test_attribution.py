@@ -1,0 +1,40 @@
+"""Which gradients are not finite: by counting, and by the flags that devices set without being waited for."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampmon.probe import attribution
+from ampmon.wire import Culprit
+
+
+VALUES = st.lists(
+    st.sampled_from([0.0, 1.0, -3.5, math.inf, -math.inf, math.nan]), min_size=1, max_size=6
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=5))
+def test_counts_are_those_of_the_elements(values: list[list[float]]) -> None:
+    """Every gradient with an inf or a NaN is named with the number of each, and no other is."""
+    gradients = [torch.tensor(row) for row in values]
+    expected = [
+        Culprit(index, sum(map(math.isinf, row)), sum(map(math.isnan, row)))
+        for index, row in enumerate(values)
+        if not all(map(math.isfinite, row))
+    ]
+    assert attribution.count(gradients, range(len(gradients))) == expected
+
+
+@given(st.lists(VALUES, min_size=1, max_size=5))
+def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
+    """The flags blame exactly the gradients that counting blames, and never call an inf a NaN."""
+    gradients = [torch.tensor(row) for row in values]
+    counted = attribution.count(gradients, range(len(gradients)))
+    flagged = attribution.from_flags(attribution.flag(gradients), range(len(gradients)))
+    assert [culprit.parameter for culprit in flagged] == [culprit.parameter for culprit in counted]
+    for flag, count in zip(flagged, counted, strict=True):
+        assert (flag.nan == 0) == (count.nan == 0)

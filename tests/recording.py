@@ -1,0 +1,74 @@
+"""What the processes of a test recorded, read from their spools: records in order, by stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ampmon import process, wire
+from ampmon.histogram import Statistics
+from ampmon.spool import Position, SpoolReader, spools
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The headers and records of one attempt."""
+
+    messages: list[wire.Header | wire.Record]
+
+    @property
+    def attempt(self) -> wire.AttemptHeader:
+        return next(header for header in self.messages if isinstance(header, wire.AttemptHeader))
+
+    @property
+    def updates(self) -> list[wire.Update]:
+        return [record for record in self.messages if isinstance(record, wire.Update)]
+
+    @property
+    def scalars(self) -> list[wire.Scalars]:
+        return [record for record in self.messages if isinstance(record, wire.Scalars)]
+
+    def events(self, kind: str) -> list[wire.Event]:
+        return [
+            record
+            for record in self.messages
+            if isinstance(record, wire.Event) and record.kind == kind
+        ]
+
+    def header(self, stream: str = "scaler") -> wire.StreamHeader:
+        headers = [header for header in self.messages if isinstance(header, wire.StreamHeader)]
+        return [header for header in headers if header.stream == stream][-1]
+
+    def of(self, stream: str) -> list[wire.Update]:
+        return [update for update in self.updates if update.stream == stream]
+
+    def names(self, step: wire.OptimizerStep, stream: str = "scaler") -> list[str]:
+        parameters = self.header(stream).parameters
+        return [parameters[culprit.parameter].name for culprit in step.culprits]
+
+    def statistics(self, ordinal: int) -> Statistics:
+        gradients = self.updates[ordinal].gradients
+        assert gradients is not None
+        return Statistics.from_wire(gradients)
+
+
+def recordings(directory: Path) -> list[Recording]:
+    """One recording per process start, oldest first; ends this process's run, so that all of it is there."""
+    process.finish(deadline_s=5.0)
+    return [_read(path) for path in sorted(spools(directory))]
+
+
+def _read(path: Path) -> Recording:
+    reader = SpoolReader(path, Position(0, 0))
+    records: list[bytes] = []
+    while chunk := reader.read(bytes_max=2**24, records_max=10_000, over=True):
+        if not chunk.entries:
+            break
+        records += [entry.payload for entry in chunk.entries]
+    return Recording([wire.decode(payload) for payload in (*reader.headers.values(), *records)])
+
+
+def recording(directory: Path) -> Recording:
+    """The only recording there is."""
+    (only,) = recordings(directory)
+    return only

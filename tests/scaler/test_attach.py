@@ -1,0 +1,309 @@
+"""How the monitor attaches: to any scaler, anywhere, leaving behind nothing that could hurt (NUMERICS.md's traps)."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import warnings
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD, AdamW
+
+import ampmon
+from ampmon import process
+from recording import recording, recordings
+from scaler.test_ledger import iterate
+
+
+def test_every_reference_stays_good(data_directory: Path) -> None:
+    """F10: a framework that captured the scaler before `watch` steps through the same object, and is recorded."""
+    held = torch.amp.GradScaler("cpu", init_scale=8.0)
+    watched = ampmon.watch(held)
+    assert watched is held
+    assert isinstance(held, torch.amp.GradScaler)
+    model = torch.nn.Linear(4, 4)
+    iterate(held, model, SGD(model.parameters(), lr=0.1))
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 1
+    assert recorded.header().scaler == "torch.amp.grad_scaler.GradScaler"
+
+
+def test_optimizers_are_not_patched(data_directory: Path) -> None:
+    """T5: `optimizer.step` stays the object it was, and a scheduler sees nothing to warn about."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    step = optimizer.step
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            iterate(scaler, model, optimizer)
+            scheduler.step()
+    assert optimizer.step == step
+
+
+def test_a_number_for_the_device_is_refused() -> None:
+    """The old spelling `GradScaler(65536.0)` is a TypeError that names `init_scale`, not a silent default."""
+    with pytest.raises(TypeError, match="init_scale"):
+        ampmon.GradScaler(65536.0)
+
+
+@pytest.mark.parametrize("models", ["model", "param_names", "nothing"])
+def test_parameters_are_named(data_directory: Path, models: str) -> None:
+    """T10: names come from the model, else from the optimizer's `param_names`, else from index and shape."""
+    model = torch.nn.Linear(4, 3)
+    named = models == "param_names"
+    optimizer = SGD(model.named_parameters() if named else model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model if models == "model" else None)
+    iterate(scaler, model, optimizer)
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    assert names == (
+        ["parameter 0 [3 × 4]", "parameter 1 [3]"] if models == "nothing" else ["weight", "bias"]
+    )
+
+
+def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
+    """T10: what DataParallel, torch.compile and FSDP put before a name is taken away."""
+    from ampmon.parameters import strip_wrappers
+
+    model = torch.nn.DataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    iterate(
+        ampmon.GradScaler("cpu", init_scale=2.0, model=model),
+        model,
+        SGD(model.parameters(), lr=0.1),
+    )
+    assert [p.name for p in recording(data_directory).header().parameters] == ["0.weight", "0.bias"]
+    assert (
+        strip_wrappers("module._orig_mod.a._fsdp_wrapped_module.b._checkpoint_wrapped_module.c")
+        == "a.b.c"
+    )
+
+
+def test_sparse_gradients_are_measured_uncoalesced(data_directory: Path) -> None:
+    """T11: an Embedding(sparse=True) with a repeated index is measured by its values, a repeated row twice."""
+    embedding = torch.nn.Embedding(10, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters())
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1))
+    scaler.scale(embedding(torch.tensor([1, 1, 3])).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    statistics = recording(data_directory).statistics(0)
+    assert statistics.looked.tolist() == [6]
+    assert statistics.amax.tolist() == [4.0]
+
+
+def test_a_disabled_scaler_does_nothing_and_says_so_once(data_directory: Path) -> None:
+    """T15: with `enabled=False` the whole loop works as the stock one's, with one event and no update."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with pytest.warns(ampmon.AmpmonWarning, match="disabled"):
+        scaler = ampmon.GradScaler("cpu", enabled=False)
+    for _ in range(3):
+        iterate(scaler, model, optimizer, unscale=True)
+    assert (scaler.get_scale(), scaler.state_dict(), scaler.is_enabled()) == (1.0, {}, False)
+    assert scaler.monitor is None
+    recorded = recording(data_directory)
+    assert len(recorded.events("disabled")) == 1
+    assert recorded.updates == []
+
+
+def test_pickles_are_what_they_were(data_directory: Path) -> None:
+    """T16: ampmon's scaler pickles and copies as itself, a watched one as its own class; state keys are torch's."""
+    ours = ampmon.GradScaler("cpu", init_scale=8.0)
+    watched = ampmon.watch(torch.amp.GradScaler("cpu", init_scale=8.0))
+    stock = torch.amp.GradScaler("cpu", init_scale=8.0)
+    assert ours.state_dict() == watched.state_dict() == stock.state_dict()
+    for copied in (pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)):
+        assert type(copied) is ampmon.GradScaler
+    for copied in (pickle.loads(pickle.dumps(watched)), copy.deepcopy(watched)):
+        assert type(copied) is torch.amp.GradScaler
+        assert copied.__dict__.keys() == stock.__dict__.keys()
+    model = torch.nn.Linear(4, 4)
+    iterate(copy.deepcopy(ours), model, SGD(model.parameters(), lr=0.1))
+    assert [update.stream for update in recording(data_directory).updates] == ["scaler-3"]
+
+
+def test_a_copy_in_mid_iteration_is_refused_as_ever() -> None:
+    """T16: pickling between `unscale_` and `update` raises the stock scaler's AssertionError."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(AssertionError, match="may only be pickled"):
+        pickle.dumps(scaler)
+
+
+def test_a_forked_child_is_an_attempt_of_its_own(data_directory: Path) -> None:
+    """T17: a child that trains on writes its own spool, hangs in nothing, and leaves the parent's alone."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    iterate(scaler, model, optimizer)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            iterate(scaler, model, optimizer)
+            iterate(scaler, model, optimizer)
+            process.finish()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    iterate(scaler, model, optimizer)
+    parent, forked = recordings(data_directory)
+    assert [update.ordinal for update in parent.updates] == [0, 1]
+    assert [update.ordinal for update in forked.updates] == [0, 1]
+    assert parent.attempt.run_id == forked.attempt.run_id
+    assert parent.attempt.attempt_id != forked.attempt.attempt_id
+
+
+def test_recipes_that_scale_other_things_than_losses(data_directory: Path) -> None:
+    """T20: a list of losses, a tuple, a generator and the outputs of a gradient penalty all scale as ever."""
+    stock, ours = (
+        torch.amp.GradScaler("cpu", init_scale=4.0),
+        ampmon.GradScaler("cpu", init_scale=4.0),
+    )
+    losses = [torch.tensor(1.0), torch.tensor(2.0)]
+    for make in (list, tuple, iter):
+        assert list(ours.scale(make(losses))) == list(stock.scale(make(losses)))
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = SGD([weight], lr=0.1)
+    (gradient,) = torch.autograd.grad(ours.scale((weight**2).sum()), weight, create_graph=True)
+    penalty = (gradient / ours.get_scale()).pow(2).sum().sqrt()
+    ours.scale((weight**2).sum() + penalty).backward()
+    ours.step(optimizer)
+    ours.update()
+    assert len(recording(data_directory).updates) == 1
+
+
+class Vendor:
+    """A vendor's scaler without torch's private members: only the public methods."""
+
+    def __init__(self) -> None:
+        self._value = 8.0
+        self._found = False
+
+    def is_enabled(self) -> bool:
+        return True
+
+    def get_scale(self) -> float:
+        return self._value
+
+    def scale(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs * self._value
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= self._value
+                self._found = self._found or not bool(parameter.grad.isfinite().all())
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.unscale_(optimizer)
+        if not self._found:
+            optimizer.step()
+
+    def update(self) -> None:
+        self._value *= 0.5 if self._found else 1.0
+        self._found = False
+
+
+def test_a_vendors_scaler_without_private_members_streams(data_directory: Path) -> None:
+    """T22: the scale is read in public, and a skip told from the back-off, where there is nothing else to go by."""
+    scaler: Any = ampmon.watch(Vendor())  # type: ignore[type-var]
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    iterate(scaler, model, optimizer)
+    iterate(scaler, model, optimizer, spoil=float("nan"))
+    recorded = recording(data_directory)
+    assert [(u.scale, u.event, u.optimizers[0].skipped) for u in recorded.updates] == [
+        (8.0, "steady", False),
+        (8.0, "backoff", True),
+    ]
+    assert recorded.events("error") == []
+
+
+def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
+    """T24: after the step, gradients, parameters and optimizer are freed though the scaler and its monitor live."""
+    model = torch.nn.Linear(64, 64)
+    optimizer = AdamW(model.named_parameters())
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model, monitor=ampmon.Config(every=1))
+    for _ in range(3):
+        scaler.scale(model(torch.ones(2, 64)).sum()).backward()
+        gradient = weakref.ref(model.weight.grad)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        assert gradient() is None
+    alive = [weakref.ref(model.weight), weakref.ref(optimizer)]
+    del model, optimizer
+    gc.collect()
+    assert [reference() for reference in alive] == [None, None]
+
+
+def test_an_error_of_the_monitors_own_is_counted_and_training_goes_on(data_directory: Path) -> None:
+    """T24: whatever a gradient's type does to the probe, the step is taken, one warning is given, an event is kept."""
+
+    class Hostile(torch.Tensor):
+        """A gradient that refuses to be looked at."""
+
+        def detach(self) -> torch.Tensor:
+            raise RuntimeError("no")
+
+    weight = torch.ones(3, requires_grad=True)
+    optimizer = SGD([weight], lr=0.5)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
+
+    def train() -> None:
+        for _ in range(3):
+            scaler.scale((weight * 1.0).sum()).backward()
+            weight.grad = weight.grad.as_subclass(Hostile)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    with pytest.warns(ampmon.AmpmonWarning, match="before_unscale") as warned:
+        train()
+    assert len(warned) == 1
+    assert weight.tolist() == [-0.5] * 3
+    assert scaler.monitor.errors == 3
+    recorded = recording(data_directory)
+    assert len(recorded.events("error")) == 3
+    assert len(recorded.updates) == 3
+
+
+def test_a_data_directory_that_cannot_be_used_stops_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a place to write, the scaler warns once with the reason and works as the stock one does."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    monkeypatch.setenv("AMPMON_DIR", str(blocked))
+    with pytest.warns(ampmon.AmpmonWarning, match="not recording"):
+        scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    model = torch.nn.Linear(4, 4)
+    iterate(scaler, model, SGD(model.parameters(), lr=0.1))
+    assert scaler.monitor is None
+    assert scaler.get_scale() == 2.0
+
+
+def test_mode_disabled_records_nothing(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AMPMON_MODE=disabled: no monitor, no file, the stock scaler's behaviour."""
+    monkeypatch.setenv("AMPMON_MODE", "disabled")
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    model = torch.nn.Linear(4, 4)
+    iterate(scaler, model, SGD(model.parameters(), lr=0.1))
+    ampmon.log({"loss": 1.0})
+    assert scaler.monitor is None
+    assert not data_directory.exists()

@@ -1,0 +1,379 @@
+"""The ledger of skips is right on every route, and every record says what happened (NUMERICS.md's traps)."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+import ampmon
+from recording import recording
+
+
+OVERFLOW = float("inf")
+
+
+def gan() -> tuple[torch.nn.Module, torch.nn.Module, Optimizer, Optimizer]:
+    """Two models with an optimizer each."""
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    return first, second, SGD(first.parameters(), lr=0.1), SGD(second.parameters(), lr=0.1)
+
+
+def iterate(
+    scaler: torch.amp.GradScaler,
+    model: torch.nn.Module,
+    *optimizers: Optimizer,
+    spoil: float | None = None,
+    unscale: bool = False,
+) -> None:
+    """One iteration: forward, backward, perhaps a gradient spoilt, step of each optimizer, update."""
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    if spoil is not None:
+        next(model.parameters()).grad.view(-1)[0] = spoil
+    for optimizer in optimizers:
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+    scaler.update()
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+
+
+def test_only_the_optimizer_that_overflowed_is_in_the_ledger(data_directory: Path) -> None:
+    """T1: `update()` adds the second optimizer's found_inf into the first's, and the ledger names only the second."""
+    first, second, one, two = gan()
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(first(torch.ones(2, 4)).sum() + second(torch.ones(2, 4)).sum()).backward()
+    second.weight.grad[0, 0] = OVERFLOW
+    scaler.step(one)
+    scaler.step(two)
+    held = next(iter(scaler._found_inf_per_device(one).values()))
+    scaler.update()
+    assert held.item() == 1.0
+    update = recording(data_directory).updates[0]
+    assert [(step.optimizer, step.skipped) for step in update.optimizers] == [
+        ("SGD", False),
+        ("SGD-2", True),
+    ]
+    assert update.event == "backoff"
+
+
+FUSED: list[Callable[[Any], Optimizer]] = [
+    lambda parameters: Adam(parameters, lr=0.1, fused=True),
+    lambda parameters: AdamW(parameters, lr=0.1, fused=True),
+    lambda parameters: torch.optim.Adagrad(parameters, lr=0.1, fused=True),
+]
+
+
+@pytest.mark.parametrize("make", FUSED)
+def test_a_fused_skip_is_recorded_though_the_optimizer_ran(
+    data_directory: Path, make: Callable[[Any], Optimizer]
+) -> None:
+    """T2: a fused optimizer's `step` is called on an overflow and its post-hooks fire, yet the ledger has the skip."""
+    model = torch.nn.Linear(4, 4, bias=False)
+    optimizer = make(model.parameters())
+    fired: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: fired.append(1))
+    scaler = ampmon.GradScaler("cpu", init_scale=1024.0)
+    iterate(scaler, model, optimizer)
+    before = model.weight.detach().clone()
+    iterate(scaler, model, optimizer, spoil=OVERFLOW)
+    assert len(fired) == 2
+    assert torch.equal(model.weight, before)
+    steps = [update.optimizers[0] for update in recording(data_directory).updates]
+    assert [(step.path, step.skipped) for step in steps] == [("fused", False), ("fused", True)]
+
+
+@pytest.mark.parametrize(
+    ("fused", "unscale", "path"),
+    [(False, False, "plain"), (True, False, "fused"), (True, True, "unscaled")],
+)
+def test_the_scale_is_the_scalers_own_on_every_route(
+    data_directory: Path, fused: bool, unscale: bool, path: str
+) -> None:
+    """T3, T4: the recorded scale is `_scale` whatever inverse torch passes, with one set of statistics an update."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = AdamW(model.named_parameters(), fused=fused)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1))
+    for _ in range(3):
+        iterate(scaler, model, optimizer, unscale=unscale)
+    recorded = recording(data_directory)
+    assert [(update.scale, update.optimizers[0].path) for update in recorded.updates] == [
+        (8.0, path)
+    ] * 3
+    for ordinal in range(3):
+        statistics = recorded.statistics(ordinal)
+        # The gradient of the sum over a batch of two ones is 2 everywhere, seen here before unscaling.
+        assert statistics.amax.tolist() == [16.0, 16.0]
+        assert statistics.parameters.tolist() == [0, 1]
+
+
+def test_the_boundary_is_update_not_step(data_directory: Path) -> None:
+    """T6: two optimizers and four accumulated backward passes make one record per `update()`."""
+    first, second, one, two = gan()
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    for _ in range(3):
+        for _ in range(4):
+            scaler.scale(
+                (first(torch.ones(1, 4)).sum() + second(torch.ones(1, 4)).sum()) / 4
+            ).backward()
+        scaler.step(one)
+        scaler.step(two)
+        scaler.update()
+    updates = recording(data_directory).updates
+    assert [update.ordinal for update in updates] == [0, 1, 2]
+    assert all(len(update.optimizers) == 2 for update in updates)
+
+
+def test_a_hand_on_the_scale_between_iterations_is_an_event(data_directory: Path) -> None:
+    """T7: `update(new_scale)` without a step moves no step count, and is kept as `manual_set` with both scales."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    iterate(scaler, model, optimizer)
+    scaler.update(64.0)
+    iterate(scaler, model, optimizer)
+    recorded = recording(data_directory)
+    assert [(update.ordinal, update.scale) for update in recorded.updates] == [(0, 4.0), (1, 64.0)]
+    (event,) = recorded.events("manual_set")
+    assert (event.ordinal, event.detail) == (1, {"scale": 4.0, "scale_after": 64.0})
+
+
+def test_a_static_scale_hides_no_skip(data_directory: Path) -> None:
+    """T7, F2: with `update(16.0)` after every step a NaN step leaves the scale where it was, and the ledger has it."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=16.0)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model.weight.grad[0, 0] = math.nan
+    scaler.step(optimizer)
+    scaler.update(16.0)
+    (update,) = recording(data_directory).updates
+    assert (update.event, update.scale, update.scale_after) == ("manual_set", 16.0, 16.0)
+    assert update.optimizers[0].skipped
+    assert update.optimizers[0].culprits[0].nan == 1
+
+
+def test_why_the_scale_moved(data_directory: Path) -> None:
+    """Growth, back-off, the cap and a steady scale are told apart."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0**126, growth_interval=2)
+    for spoil in (None, None, None, None, OVERFLOW):
+        scaler.scale(model(torch.ones(2, 4)).sum() * 0).backward()
+        if spoil is not None:
+            model.weight.grad[0, 0] = spoil
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    updates = recording(data_directory).updates
+    assert [update.event for update in updates] == [
+        "steady",
+        "grow",
+        "steady",
+        "grow_capped",
+        "backoff",
+    ]
+    assert [update.growth_tracker for update in updates] == [1, 0, 1, 0, 0]
+
+
+def test_a_dead_scale_is_told_from_any_other(data_directory: Path) -> None:
+    """F4: from 65536 the 144th skip in a row ends at 2^-128 and is `dead`, as all updates after it; 0 is skipped on."""
+    model = torch.nn.Linear(4, 4, bias=False)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu")
+    for _ in range(167):
+        iterate(scaler, model, optimizer, spoil=math.nan)
+    updates = recording(data_directory).updates
+    events = [update.event for update in updates]
+    assert events == ["backoff"] * 143 + ["dead"] * 24
+    assert updates[143].scale_after == 2.0**-128
+    assert updates[165].scale_after == 0.0
+    assert all(update.optimizers[0].skipped for update in updates)
+
+
+def test_a_skip_at_scale_zero_blames_the_gradient_that_was_nan(data_directory: Path) -> None:
+    """With a dead scale unscaling makes NaN of every zero; the ledger names what was not finite before."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    optimizer = SGD(model.named_parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    iterate(scaler, model, optimizer)
+    scaler.update(0.0)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model[1].bias.grad[0] = math.nan
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = recording(data_directory)
+    step = recorded.updates[1].optimizers[0]
+    assert step.skipped
+    assert recorded.names(step) == ["1.bias"]
+    assert (step.culprits[0].inf, step.culprits[0].nan) == (0, 1)
+
+
+@pytest.mark.parametrize("where", ["step", "update"])
+def test_torchs_own_errors_pass_unchanged(data_directory: Path, where: str) -> None:
+    """T8: without gradients `step()` and then `update()` raise what the stock scaler raises, and an event is kept."""
+
+    def provoke(scaler: torch.amp.GradScaler) -> str:
+        model = torch.nn.Linear(4, 4)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        scaler.scale(torch.ones(()))
+        with pytest.raises(AssertionError) as raised:
+            scaler.step(optimizer)
+        if where == "update":
+            with pytest.raises(AssertionError) as raised:
+                scaler.update()
+        return str(raised.value)
+
+    assert provoke(ampmon.GradScaler("cpu")) == provoke(torch.amp.GradScaler("cpu"))
+    recorded = recording(data_directory)
+    assert [event.detail["where"] for event in recorded.events("step_raised")][-1] == where
+    assert recorded.events("error") == []
+
+
+def test_an_optimizer_made_anew_is_another(data_directory: Path) -> None:
+    """T9: after an optimizer is deleted and one recreated, perhaps at its address, the ledger tells the two apart."""
+    model = torch.nn.Linear(4, 4)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    names = []
+    for _ in range(3):
+        optimizer = SGD(model.parameters(), lr=0.1)
+        iterate(scaler, model, optimizer)
+        del optimizer
+    names = [update.optimizers[0].optimizer for update in recording(data_directory).updates]
+    assert names == ["SGD", "SGD-2", "SGD-3"]
+
+
+def test_fp16_gradients_are_refused_as_ever_and_named(data_directory: Path) -> None:
+    """T14: fp16 parameters raise torch's own error, and the event names the parameters."""
+    model = torch.nn.Linear(4, 4).half()
+    optimizer = SGD(model.named_parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(torch.ones((), requires_grad=True)).backward()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(ValueError, match=r"Attempting to unscale FP16 gradients\."):
+        scaler.step(optimizer)
+    (event,) = recording(data_directory).events("step_raised")
+    assert event.detail["fp16_parameters"] == ["weight", "bias"]
+
+
+def test_statistics_and_culprits_are_taken_before_clipping(data_directory: Path) -> None:
+    """T18: the largest gradient does not depend on the clip's threshold, nor are all parameters blamed for one inf."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    optimizer = SGD(model.named_parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1), model=model)
+    for threshold, spoil in ((1e-3, None), (1e3, None), (1.0, OVERFLOW)):
+        scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+        if spoil is not None:
+            model[0].weight.grad[1, 1] = spoil
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), threshold)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    recorded = recording(data_directory)
+    small, large = recorded.statistics(0), recorded.statistics(1)
+    assert small.amax.tolist() == large.amax.tolist()
+    step = recorded.updates[2].optimizers[0]
+    assert recorded.names(step) == ["0.weight"]
+    assert step.culprit_parameters == 1
+
+
+def test_the_first_to_overflow_comes_first(data_directory: Path) -> None:
+    """Culprits stand in the order of the backward pass, learned on two updates and called assumed before."""
+    model = torch.nn.ModuleDict({"early": torch.nn.Linear(4, 4), "late": torch.nn.Linear(4, 4)})
+    optimizer = SGD(model.named_parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    for spoil in (True, False, False, True):
+        # Forward through late before early: backward reaches early first, against the order of the parameters.
+        scaler.scale(model["early"](model["late"](torch.ones(2, 4))).sum()).backward()
+        if spoil:
+            for parameter in model.parameters():
+                parameter.grad.fill_(OVERFLOW)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    recorded = recording(data_directory)
+    before, after = recorded.updates[0].optimizers[0], recorded.updates[3].optimizers[0]
+    assert before.culprit_order == "assumed"
+    assert recorded.names(before)[0] == "late.bias"
+    assert after.culprit_order == "learned"
+    assert recorded.names(after)[0].startswith("early.")
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+
+
+def test_two_scalers_are_two_streams(data_directory: Path) -> None:
+    """T21: each scaler of a process has its own series, counted from its own first update."""
+    first, second, one, two = gan()
+    generator = ampmon.GradScaler("cpu", init_scale=2.0, name="generator")
+    other = ampmon.GradScaler("cpu", init_scale=1024.0)
+    for _ in range(2):
+        iterate(generator, first, one)
+    iterate(other, second, two, spoil=OVERFLOW)
+    recorded = recording(data_directory)
+    assert [(update.ordinal, update.scale) for update in recorded.of("generator")] == [
+        (0, 2.0),
+        (1, 2.0),
+    ]
+    assert [(update.ordinal, update.scale) for update in recorded.of("scaler")] == [(0, 1024.0)]
+
+
+def test_loading_its_state_is_an_event_and_not_loading_it_is_none(data_directory: Path) -> None:
+    """T23: a resumed run that restores the scaler says so; one that does not begins at init_scale without the event."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    first = ampmon.GradScaler("cpu", init_scale=256.0)
+    iterate(first, model, optimizer, spoil=OVERFLOW)
+    resumed = ampmon.GradScaler("cpu", init_scale=256.0, name="resumed")
+    resumed.load_state_dict(first.state_dict())
+    forgotten = ampmon.GradScaler("cpu", init_scale=256.0, name="forgotten")
+    for scaler in (resumed, forgotten):
+        iterate(scaler, model, optimizer)
+    recorded = recording(data_directory)
+    (event,) = recorded.events("state_loaded")
+    assert (event.stream, event.detail["scale"]) == ("resumed", 128.0)
+    assert recorded.of("resumed")[0].scale == 128.0
+    assert recorded.of("forgotten")[0].scale == recorded.header("forgotten").init_scale
+
+
+def test_an_infinite_maximum_survives(data_directory: Path) -> None:
+    """T25: an infinite and a NaN maximum are recorded as what they are, with counts beside them."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.named_parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1))
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model.weight.grad[0, :2] = OVERFLOW
+    model.bias.grad[0] = math.nan
+    scaler.step(optimizer)
+    scaler.update()
+    statistics = recording(data_directory).statistics(0)
+    assert statistics.amax[0] == OVERFLOW
+    assert math.isnan(statistics.amax[1])
+    assert (statistics.inf.tolist(), statistics.nan.tolist()) == ([2, 0], [0, 1])
+
+
+def test_seq_has_no_holes(data_directory: Path) -> None:
+    """Every stream's records are numbered from 0 without a gap."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    for _ in range(5):
+        iterate(scaler, model, optimizer)
+        ampmon.log({"loss": 1.0})
+    recorded = recording(data_directory)
+    for stream in ("", "scaler"):
+        seqs = [
+            record.seq
+            for record in recorded.messages
+            if getattr(record, "seq", None) is not None and record.stream == stream
+        ]
+        assert seqs == list(range(len(seqs)))
+        assert seqs
+    assert pickle.loads(pickle.dumps(scaler)).get_scale() == 4.0
