@@ -103,7 +103,7 @@ def console_errors(chrome: Chrome) -> list[str]:
 
 
 def requested(chrome: Chrome) -> list[str]:
-    """The addresses that the browser asked the network for since the last call, in order; its own pages and data: aside."""
+    """The addresses that the browser asked the network for since the last call, in order."""
     messages: list[dict[str, Any]] = [
         json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")
     ]

@@ -157,7 +157,7 @@ def apply(diff: str, script: str) -> str:
     """``script`` with each removed line of ``diff`` replaced by the added line below it."""
     lines = [line for line in diff.splitlines() if line[:1] in "+-"]
     for removed, added in zip(lines[::2], lines[1::2], strict=True):
-        assert removed[0] == "-" and added[0] == "+"
+        assert (removed[0], added[0]) == ("-", "+")
         assert removed[1:].strip() in script
         script = script.replace(removed[1:].strip(), added[1:].strip())
     return script

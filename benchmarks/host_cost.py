@@ -1,0 +1,99 @@
+"""The time that monitoring adds on the host to an update whose gradients are not sampled.
+
+A stock scaler and a monitored one take turns, iteration by iteration, each with an optimizer and gradients of its own:
+both see the same machine. A scaler of an empty subclass takes turns with them: what it seems to add is the noise.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ampmon
+
+
+TENSORS = (6, 148)
+ELEMENTS = 64
+PAIRS_HOT, PAIRS_SWEPT = 20_000, 2_000
+WARM_UP = 500
+SWEEP_BYTES = 1 << 26
+"""More than the caches hold: passing over it between iterations leaves both scalers a cold start."""
+
+
+class EmptySubclass(torch.amp.GradScaler):
+    """The control: a subclass that changes nothing."""
+
+
+Scaler = Callable[..., torch.amp.GradScaler]
+SCALERS: dict[str, Scaler] = {
+    "stock": torch.amp.GradScaler,
+    "control": EmptySubclass,
+    "monitored": lambda *args, **kwargs: ampmon.GradScaler(
+        *args, **kwargs, monitor=ampmon.Config(every=10**9)
+    ),
+}
+
+
+def iteration(make: Scaler, tensors: int) -> Callable[[], None]:
+    """What a training loop asks of its scaler in one iteration, for so many parameters; gradients stay as they are."""
+    parameters = [torch.zeros(ELEMENTS, requires_grad=True) for _ in range(tensors)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(ELEMENTS)
+    optimizer = torch.optim.SGD(parameters, lr=0.0)
+    scaler = make("cpu", init_scale=1.0, growth_interval=2**31 - 1)
+    loss = torch.zeros(())
+
+    def iterate() -> None:
+        scaler.scale(loss)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return iterate
+
+
+def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
+    """Microseconds of each iteration, by scaler."""
+    iterations = {name: iteration(make, tensors) for name, make in SCALERS.items()}
+    sweep = np.zeros(SWEEP_BYTES // 8)
+    times: dict[str, list[float]] = {name: [] for name in iterations}
+    for turn in range(WARM_UP + pairs):
+        for name, iterate in iterations.items():
+            if swept:
+                sweep += 1.0
+            started = time.perf_counter_ns()
+            iterate()
+            if turn >= WARM_UP:
+                times[name].append((time.perf_counter_ns() - started) / 1000)
+    return times
+
+
+def percentiles(times: list[float]) -> tuple[float, float]:
+    cuts = statistics.quantiles(times, n=100)
+    return cuts[49], cuts[98]
+
+
+def summarise(times: dict[str, list[float]]) -> dict[str, float]:
+    """The stock iteration's p50 and p99 in us, and what the others have above them."""
+    p50, p99 = percentiles(times["stock"])
+    row = {"stock_p50_us": p50, "stock_p99_us": p99}
+    for name in ("monitored", "control"):
+        other50, other99 = percentiles(times[name])
+        row |= {f"{name}_added_p50_us": other50 - p50, f"{name}_added_p99_us": other99 - p99}
+    return {key: round(value, 2) for key, value in row.items()}
+
+
+def measure(directory: Path) -> list[dict[str, object]]:
+    """A row for each number of tensors, caches hot and swept; records go to a spool in ``directory``."""
+    ampmon.init(dir=directory, mode="offline")
+    rows: list[dict[str, object]] = []
+    for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):
+        for tensors in TENSORS:
+            times = compare(tensors, pairs, swept=caches == "swept")
+            rows.append({"tensors": tensors, "caches": caches, **summarise(times)})
+    ampmon.finish()
+    return rows
