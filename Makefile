@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint types-web format bench wheel clean
+.PHONY: help demo serve test lint web format bench wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,18 +27,20 @@ test: $(VENV)/.dev ## run all tests (ARGS="-k scaler")
 	@$(BIN)/python tests/browser.py
 	@$(BIN)/python -m pytest $(ARGS)
 
-lint: $(VENV)/.dev types-web ## check style, types and the walls between modules
+lint: $(VENV)/.dev web ## check style, types and the walls between modules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+web: ## check the types of web/js and run its tests (skipped without Node.js)
 ifeq ($(NPM),)
-types-web:
-	@echo "web/js is not type-checked: that needs Node.js, and there is no npm here."
+	@echo "web/js is neither type-checked nor unit-tested: that needs Node.js, and there is no npm here."
 else
-types-web: web/node_modules/.installed
-	@web/node_modules/.bin/tsc --project web
+	@test web/node_modules/.installed -nt web/package.json || \
+	  { $(NPM) install --prefix web --no-package-lock --no-audit --no-fund --silent && touch web/node_modules/.installed; }
+	@$(NPM) run --prefix web --silent check
+	@$(NPM) run --prefix web --silent test
 endif
 
 format: $(VENV)/.dev ## let ruff lay out the code
@@ -70,8 +72,4 @@ $(VENV)/.server: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml $(VENV)/.server
 	@echo "Installing what the tests and checks need into $(VENV)."
 	@$(PIP) install '$(TORCH)' --editable '.[dev]'
-	@touch $@
-
-web/node_modules/.installed: web/package.json
-	@$(NPM) install --prefix web --no-package-lock --no-audit --no-fund --silent
 	@touch $@
