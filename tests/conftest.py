@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -44,8 +45,8 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts an `ampmon serve`, by default on the test's own data directory, and ends it after the test."""
     started: list[Server] = []
 
-    def start(directory: Path | None = None, *, port: int | None = None) -> Server:
-        server = Server(directory or tmp_path / "ampmon", port=port)
+    def start(directory: Path | None = None, **options: Any) -> Server:
+        server = Server(directory or tmp_path / "ampmon", **options)
         started.append(server)
         server.start()
         return server

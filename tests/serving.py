@@ -28,11 +28,15 @@ def free_port() -> int:
 class Server:
     """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
 
-    What it prints is in ``log``; requests made through `get` carry the directory's token.
+    ``python`` is the interpreter whose ampmon it is. What it prints is in ``log``; requests made through `get` carry the
+    directory's token.
     """
 
-    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, port: int | None = None, python: Path = Path(sys.executable)
+    ) -> None:
         self.directory = directory
+        self.python = python
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = directory / "serve.log"
@@ -42,8 +46,9 @@ class Server:
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
         """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it does not."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "ampmon_server.cli", "serve"]
-        command += ["--port", str(self.port), "--data-dir", str(self.directory)]
+        program = self.python.with_name("ampmon")
+        command = [str(program), "serve", "--port", str(self.port)]
+        command += ["--data-dir", str(self.directory)]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,

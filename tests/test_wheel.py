@@ -1,0 +1,169 @@
+"""The wheel, as a user gets it: what is in it, and that it serves its page with its requirements and nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from serving import Server
+
+
+ROOT = Path(__file__).parents[1]
+TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", *arguments]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout with the build backend that the tests' environment has."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    return next(folder.glob("ampmon-*.whl"))
+
+
+def required(requirement: Requirement, seen: dict[str, Distribution]) -> None:
+    """Add to ``seen`` the distribution that meets a requirement, and all that it requires in turn."""
+    found = distribution(requirement.name)
+    extras = requirement.extras or {""}
+    if found.metadata["Name"].lower() in seen and not requirement.extras:
+        return
+    seen[found.metadata["Name"].lower()] = found
+    for line in found.requires or []:
+        needed = Requirement(line)
+        if needed.marker is None or any(
+            needed.marker.evaluate({"extra": extra}) for extra in extras
+        ):
+            required(needed, seen)
+
+
+def requirements_of(wheel: Path, extra: str) -> Iterator[Distribution]:
+    """The installed distributions that the wheel asks for with an extra; what it forgot to declare is not among them."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    seen: dict[str, Distribution] = {}
+    for line in re.findall(r"^Requires-Dist: (.+)$", metadata, re.MULTILINE):
+        needed = Requirement(line)
+        if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+            required(needed, seen)
+    return iter(seen.values())
+
+
+def link(found: Distribution, site: Path) -> None:
+    """Make an installed distribution's packages and metadata importable from ``site``."""
+    for top in {
+        file.parts[0] for file in found.files or [] if file.parts[0] not in {"..", "__pycache__"}
+    }:
+        target = site / top
+        if not target.exists():
+            target.symlink_to(Path(str(found.locate_file(top))))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what its server extra asks for, and nothing else: no torch, no test tools."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False)
+    interpreter = folder / "bin" / "python"
+    pip("--python", str(interpreter), "install", "--no-deps", "--no-index", str(wheel))
+    site = next(folder.glob("lib/python*/site-packages"))
+    for found in requirements_of(wheel, "server"):
+        link(found, site)
+    return interpreter
+
+
+@pytest.fixture
+def installed(new_server: Callable[..., Server], python: Path) -> Server:
+    """`ampmon serve`, from the wheel."""
+    return new_server(python=python)
+
+
+def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
+    """Both import packages and the page are in it; tests, examples and what develops the page are not."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    page = {
+        name.removeprefix("ampmon_server/web/")
+        for name in names
+        if name.startswith("ampmon_server/web/")
+    }
+    sources = [*(ROOT / "ampmon").rglob("*.py"), *(ROOT / "server" / "ampmon_server").rglob("*.py")]
+    scripts = {
+        path.relative_to(ROOT / "web").as_posix() for path in (ROOT / "web" / "js").rglob("*.js")
+    }
+
+    assert {name.split("/")[0] for name in names} == {"ampmon", "ampmon_server"}
+    assert {"ampmon/py.typed", "ampmon_server/py.typed"} <= set(names)
+    assert len([name for name in names if name.endswith(".py")]) == len(sources)
+    assert page == {"index.html", "style.css", "roles.json", *scripts}
+
+
+def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
+    """Neither a trainer's nor a dashboard's installation pulls a torch that was not asked for."""
+    assert "torch" not in {found.metadata["Name"] for found in requirements_of(wheel, "server")}
+    assert "torch" in {found.metadata["Name"] for found in requirements_of(wheel, "torch")}
+
+
+def assets(server: Server, path: str, text: str) -> set[str]:
+    """The paths that a page, a style sheet or a module of the server refers to."""
+    quoted = re.findall(
+        r"""(?:src|href)="([^"#]+)"|(?:from|import) "(\.[^"]+)"|url\("?([^")]+)""", text
+    )
+    found = {next(filter(None, groups)) for groups in quoted}
+    base = path.rsplit("/", 1)[0]
+    resolved = {
+        name if name.startswith("/") else f"{base}/{name.removeprefix('./')}" for name in found
+    }
+    return {name for name in resolved if not name.startswith(("/data:", "data:"))}
+
+
+def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> None:
+    """From the wheel alone, the page and every file that it refers to, however far, arrive with their own type."""
+    waiting, arrived = ["/"], dict[str, str]()
+    while waiting:
+        path = waiting.pop()
+        answer = installed.request("GET", path)
+        assert answer.status == 200, f"{path}: {answer.status}"
+        assert answer.data
+        arrived[path] = answer.headers["content-type"].partition(";")[0]
+        if "plotly" not in path:
+            found = assets(installed, path, answer.data.decode())
+            waiting += [name for name in found if name not in arrived and name not in waiting]
+
+    assert arrived.pop("/") == "text/html"
+    assert {path: kind for path, kind in arrived.items() if kind != TYPES[Path(path).suffix]} == {}
+    assert any("plotly" in path for path in arrived)
+    assert len([path for path in arrived if path.startswith("/js/")]) == len(
+        [*(ROOT / "web" / "js").rglob("*.js")]
+    )
+
+
+def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
+    """Touching the scaler where there is no torch names the extra to install."""
+    ran = subprocess.run(
+        [python, "-c", "import ampmon; ampmon.GradScaler"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "pip install 'ampmon[torch]'" in ran.stderr
