@@ -1,4 +1,4 @@
-"""Fakes that behave like the real thing, for tests of ampmon and of code that uses it: a server in memory, and a clock."""
+"""Fakes that behave like the real thing, for tests of ampmon and of code that uses it: a server, and a clock."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ class MemoryTransport:
             raise Refused(str(error), 400) from error
         if any(self.refuse(record) for record in batch.records):
             raise Refused("a record is not acceptable", 422)
-        known = {_key(header) for header in batch.headers} | set(self.headers.get(batch.attempt_id, ()))
+        known = {_key(header) for header in batch.headers} | set(
+            self.headers.get(batch.attempt_id, ())
+        )
         needed = {"", *(record.stream for record in batch.records)}
         if missing := needed - known:
             raise HeaderMissing(f"no header for {sorted(missing)}")

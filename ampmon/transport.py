@@ -1,8 +1,9 @@
-"""How a batch reaches a server: the `Transport` seam and HTTP. Knows what an answer means, not what becomes of a batch."""
+"""How a batch reaches a server: the `Transport` seam, and HTTP. Knows answers, not what becomes of a batch."""
 
 from __future__ import annotations
 
 import email.utils
+import math
 import time
 import zlib
 from pathlib import Path
@@ -50,7 +51,9 @@ class HttpTransport:
     request's header.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, token_file: Path | None = None) -> None:
+    def __init__(
+        self, url: str, *, token: str | None = None, token_file: Path | None = None
+    ) -> None:
         self._url = url.rstrip("/") + INGEST_PATH
         self._token = token
         self._token_file = token_file
@@ -150,7 +153,7 @@ def _seconds(retry_after: str | None) -> float | None:
             seconds = email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time()
         except (ValueError, OverflowError):
             return None
-    return min(max(seconds, 0.0), _RETRY_AFTER_MAX_S) if seconds == seconds else None
+    return None if math.isnan(seconds) else min(max(seconds, 0.0), _RETRY_AFTER_MAX_S)
 
 
 def _reason(error: Exception) -> str:

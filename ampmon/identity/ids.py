@@ -22,7 +22,7 @@ _last = 0
 
 
 def uuid7() -> UUID:
-    """A UUIDv7 (RFC 9562): milliseconds since the epoch, then random bits. Greater than any before it in this process."""
+    """A UUIDv7 (RFC 9562): milliseconds since the epoch, then random bits. Greater than any before in this process."""
     global _last
     with _lock:
         value = (time.time_ns() // 1_000_000) << 74 | secrets.randbits(74)

@@ -19,8 +19,8 @@ _PROC = Path("/proc")
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process, so that another one can tell later whether it is gone.
 
-    ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are 0,
-    and ``boot_id`` empty, where the system does not tell (macOS, Windows).
+    ``started`` is the kernel's start time in clock ticks after boot, ``namespace`` the pid namespace's inode. Both are
+    0, and ``boot_id`` empty, where the system does not tell (macOS, Windows).
     """
 
     pid: int
@@ -30,7 +30,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     namespace: int
 
     def fate(self) -> Fate:
-        """Whether the process lives. Unknown from another machine or container, which is not to be taken for its end."""
+        """Whether the process lives. Unknown from another machine or container, which is not to be taken for an end."""
         if self.boot_id != boot_id():
             # The same machine after a reboot; another one has another name.
             return "gone" if self.host == host() else "unknown"
@@ -68,7 +68,7 @@ def process_alive(pid: int, started: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """When a running process began, in clock ticks after boot; None where there is none, it is a zombie, or not Linux."""
+    """When a running process began, in clock ticks after boot; None if there is none, it is a zombie, or not Linux."""
     try:
         stat = _PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
         # The second field is the program's name in brackets, which may itself hold brackets and spaces.

@@ -68,7 +68,7 @@ def _read(path: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, ampmon, and of numpy, torch and CUDA where the process has loaded them. Loads nothing itself."""
+    """Versions of Python, ampmon, and of numpy, torch and CUDA if the process has loaded them. Loads nothing itself."""
     found = {"python": platform.python_version(), "ampmon": _installed_version()}
     for name in ("numpy", "torch"):
         if module := sys.modules.get(name):

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from ampmon.spool.destination import Destination
-from ampmon.spool.layout import Position, attempt_directory, spools
+from ampmon.spool.layout import (
+    Position,
+    attempt_directory,
+    bytes_behind,
+    discard_segments,
+    last_written,
+    make_private,
+    replace_file,
+    segments,
+    spools,
+)
 from ampmon.spool.reader import Chunk, Entry, SpoolReader
 from ampmon.spool.state import Cursor
 from ampmon.spool.writer import SpoolWriter
@@ -18,5 +28,11 @@ __all__ = [
     "SpoolReader",
     "SpoolWriter",
     "attempt_directory",
+    "bytes_behind",
+    "discard_segments",
+    "last_written",
+    "make_private",
+    "replace_file",
+    "segments",
     "spools",
 ]

@@ -52,7 +52,7 @@ def salt_of(attempt_id: UUID, segment: int) -> int:
 
 
 def encode(kind: Kind, payload: bytes, key: bytes = b"", *, salt: int, offset: int) -> bytes:
-    """The bytes of a frame that is to lie at file offset ``offset``. Raises ValueError where it is too long to be one."""
+    """The bytes of a frame that is to lie at file offset ``offset``. Raises ValueError where it is too long."""
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise ValueError(f"a frame holds at most {PAYLOAD_BYTES_MAX} bytes, not {len(payload)}")
     prefix = _PREFIX.pack(MAGIC, VERSION, kind, len(key), len(payload))

@@ -56,6 +56,34 @@ def segments(path: Path) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
+def bytes_behind(path: Path, position: Position) -> int:
+    """How much lies behind a place in a spool, in bytes; 0 where the spool is gone."""
+    total = 0
+    try:
+        for number in segments(path):
+            if number >= position.segment:
+                total += segment_path(path, number).stat().st_size
+                total -= position.offset if number == position.segment else 0
+    except FileNotFoundError:
+        pass  # delivered to its end meanwhile
+    return max(0, total)
+
+
+def last_written(path: Path) -> float:
+    """When something was last appended to a spool, in seconds since the epoch; 0 where the spool is gone."""
+    try:
+        return max((segment_path(path, n).stat().st_mtime for n in segments(path)), default=0.0)
+    except FileNotFoundError:
+        return 0.0
+
+
+def discard_segments(path: Path, before: int) -> None:
+    """Free the disk of the segments before number ``before``. Raises OSError."""
+    for number in segments(path):
+        if number < before:
+            segment_path(path, number).unlink(missing_ok=True)
+
+
 def make_private(path: Path) -> None:
     """Make a directory that only its owner may look into, and its parents where they are missing."""
     if not path.is_dir():
@@ -66,7 +94,9 @@ def make_private(path: Path) -> None:
 def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
     """Put ``content`` in the place of a file at once: a reader finds the old one or the new one, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), FILE_MODE)
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), FILE_MODE
+    )
     try:
         with open(fd, "wb") as file:
             file.write(content)

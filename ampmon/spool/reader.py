@@ -1,4 +1,4 @@
-"""The reading end of a spool, in the sender: records in order from the cursor on, and the headers that they build on."""
+"""The reading end of a spool, in the sender: records in order from the cursor on, and the headers they build on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _READ_BYTES = 2**22
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record as it was written, and the place just behind it."""
+    """A record as it was written, and the place just behind it. ``corrupt`` counts the damage just before it."""
 
     payload: bytes
     end: Position
+    corrupt: int = 0
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Records that follow each other. ``corrupt`` counts the places between them where bytes were no frame."""
+    """Records that follow each other. ``corrupt`` counts places behind the last of them where bytes were no frame."""
 
     end: Position
     entries: list[Entry] = field(default_factory=list)
@@ -66,8 +67,8 @@ class SpoolReader:
     def read(self, *, bytes_max: int, records_max: int, over: bool) -> Chunk:
         """The records that follow, of one segment at most, and move behind them.
 
-        A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more: bytes at the end that are no frame are then damage, not one that is
-        still being written. Raises OSError.
+        A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more: bytes at the end
+        that are no frame are then damage, not one that is still being written. Raises OSError.
         """
         following = self._following()
         complete = over or following is not None
@@ -76,16 +77,6 @@ class SpoolReader:
         if following is not None and self._unread() <= 0:
             chunk.end = self._position = Position(following, 0)
         return chunk
-
-    def waiting_bytes(self) -> int:
-        """How much lies behind this place."""
-        position = self._position
-        sizes = (
-            layout.segment_path(self.path, number).stat().st_size - position.offset * (number == position.segment)
-            for number in layout.segments(self.path)
-            if number >= position.segment
-        )
-        return max(0, sum(sizes))
 
     def _following(self) -> int | None:
         path = layout.segment_path(self.path, self._position.segment)
@@ -116,14 +107,19 @@ class SpoolReader:
             elif chunk.entries and chunk.size + len(piece.payload) > bytes_max:
                 break
             else:
-                chunk.entries.append(Entry(piece.payload, Position(number, piece.end)))
+                chunk.entries.append(
+                    Entry(piece.payload, Position(number, piece.end), chunk.corrupt)
+                )
                 chunk.size += len(piece.payload)
+                chunk.corrupt = 0
             chunk.end = Position(number, piece.end)
             if len(chunk.entries) >= records_max:
                 break
         return chunk
 
-    def _scan(self, number: int, start: int, complete: bool) -> Iterator[frame.Frame | frame.Damage]:
+    def _scan(
+        self, number: int, start: int, complete: bool
+    ) -> Iterator[frame.Frame | frame.Damage]:
         salt = frame.salt_of(self._attempt_id, number)
         limit = _READ_BYTES
         with layout.segment_path(self.path, number).open("rb", buffering=0) as file:

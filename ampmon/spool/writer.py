@@ -1,4 +1,4 @@
-"""The writing end of a spool, in the training process: one `os.write` for a record, and nothing that waits for a disk."""
+"""The writing end of a spool, in the training process: one `os.write` for a record, no waiting for a disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ CLOSED = "closed"
 _RETIRED_MAX = 16
 _CLOSED_FD = -1
 _OPEN_FLAGS = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | os.O_APPEND
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
 )
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
@@ -40,14 +45,20 @@ class SpoolWriter:
         self._retired: deque[int] = deque()
         self._sync_lock = threading.Lock()
         try:
-            layout.make_private(self.path)
-            destination.write(self.path)
+            self._make_directory(destination)
             self._tail = self._new_segment(0)
         except OSError as error:
             raise SpoolError(
                 f"{directory} cannot be written ({error.strerror or error}): set AMPMON_DIR, or dir= of ampmon.init, "
                 "to a directory of yours on a local disk with space left"
             ) from error
+
+    def _make_directory(self, destination: Destination) -> None:
+        # It takes its name with the destination in it, so that a sender never meets it half made.
+        unborn = self.path.with_name(f".{self.path.name}")
+        layout.make_private(unborn)
+        destination.write(unborn)
+        unborn.rename(self.path)
 
     def append(self, payload: bytes) -> bool:
         """Write one record; it is on disk, though not yet synced, on return. False, and counted, where it is not.
@@ -133,7 +144,7 @@ class SpoolWriter:
 
     def _new_segment(self, number: int) -> tuple[int, int, int]:
         path = layout.segment_path(self.path, number)
-        # Under its own name only once it has its headers: its appearance tells the reader that the last one is complete.
+        # Under its own name only once it has its headers: from then on the reader takes the last one for complete.
         unborn = path.with_suffix(".new")
         unborn.unlink(missing_ok=True)
         fd = os.open(unborn, _OPEN_FLAGS, layout.FILE_MODE)

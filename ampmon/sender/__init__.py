@@ -1,0 +1,40 @@
+"""The sender: a process per data directory that takes what lies in the spools to the servers. Never loads torch.
+
+A training process calls `ensure_running`, and reads of the sender no more than what it wrote down.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ampmon.sender.launch import ensure_running
+from ampmon.sender.statusfile import DestinationStatus, SenderStatus, status
+from ampmon.sender.wait import wait_until_sent
+
+
+if TYPE_CHECKING:
+    from ampmon.sender.sync import DrainReport, drain
+
+
+__all__ = [
+    "DestinationStatus",
+    "DrainReport",
+    "SenderStatus",
+    "drain",
+    "ensure_running",
+    "status",
+    "wait_until_sent",
+]
+
+# In a training process, which may not have set up logging, nothing of this goes to stderr.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for: it brings the HTTP client, which a training process does without.
+    if name in {"DrainReport", "drain"}:
+        from ampmon.sender import sync
+
+        return getattr(sync, name)
+    raise AttributeError(f"module 'ampmon.sender' has no attribute {name!r}")

@@ -1,0 +1,79 @@
+"""`python -m ampmon.sender DIR`: the sender's process, from standard streams to signals."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+
+_LOG_BYTES_MAX = 2**18
+_NICENESS = 10
+
+
+def main(arguments: list[str]) -> int:
+    """Be the sender of a data directory until nothing is left to do. Exits at once where there is one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ampmon.sender",
+        description="Send what lies in the spools of a data directory.",
+    )
+    parser.add_argument("directory", type=Path)
+    parser.add_argument(
+        "--detach", action="store_true", help="return at once and go on in the background"
+    )
+    options = parser.parse_args(arguments)
+    if options.detach and hasattr(os, "fork") and os.fork():
+        # The one who started us waits for this, and then has no child: nobody's launcher takes the sender for its own.
+        os._exit(0)
+    return _serve(options.directory.absolute())
+
+
+def _serve(directory: Path) -> int:
+    from ampmon.sender import election
+
+    office = election.elect(directory)
+    if office is None:
+        return 0
+    os.umask(0o077)
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    stop = threading.Event()
+    for name in ("SIGTERM", "SIGINT"):
+        signal.signal(getattr(signal, name), lambda *_: stop.set())
+    _log_to(directory / "sender.log")
+    try:
+        _send(directory, stop)
+    finally:
+        office.resign()
+    return 0
+
+
+def _send(directory: Path, stop: threading.Event) -> None:
+    from ampmon.sender.loop import Loop, http_transports
+
+    log = logging.getLogger("ampmon.sender")
+    log.info("sender %d begins", os.getpid())
+    try:
+        Loop(directory, http_transports(directory)).run(stop)
+    except Exception:
+        log.exception("the sender failed")
+        raise
+    log.info("sender %d ends", os.getpid())
+
+
+def _log_to(path: Path) -> None:
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("ampmon.sender")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,38 @@
+"""When to try again: later each time, and not all at the same moment. Knows nothing of what is tried."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+
+FIRST_S = 0.1
+MAX_S = 30.0
+LOCAL_MAX_S = 2.0
+"""A server on this machine is asked more often: it costs nothing, and somebody is waiting for the page."""
+
+
+class Backoff:
+    """Delays that double from 0.1 s up to ``max_s``, each shortened at random by up to half."""
+
+    def __init__(self, clock: Callable[[], float], max_s: float = MAX_S) -> None:
+        self._clock = clock
+        self._max_s = max_s
+        self._delay_s = FIRST_S
+        self._until_s: float | None = None
+
+    def failed(self, retry_after_s: float | None = None) -> None:
+        """Wait, at least ``retry_after_s`` where the server asked for it."""
+        delay_s = self._delay_s * random.uniform(0.5, 1.0)
+        if retry_after_s is not None:
+            delay_s = max(delay_s, retry_after_s * random.uniform(1.0, 1.25))
+        self._until_s = self._clock() + delay_s
+        self._delay_s = min(self._delay_s * 2, self._max_s)
+
+    def succeeded(self) -> None:
+        self._delay_s = FIRST_S
+        self._until_s = None
+
+    def remaining_s(self) -> float:
+        """Seconds until the next attempt may be made; 0 for now."""
+        return 0.0 if self._until_s is None else max(0.0, self._until_s - self._clock())

@@ -1,0 +1,133 @@
+"""All spools that go to one server, and its thread: a server that does not answer holds up no other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable
+
+from ampmon.errors import Refused, Unreachable
+from ampmon.sender.backoff import LOCAL_MAX_S, MAX_S, Backoff
+from ampmon.sender.delivery import Delivery
+from ampmon.sender.statusfile import DestinationStatus
+from ampmon.spool import Destination
+from ampmon.transport import Transport
+
+
+POLL_S = 0.02
+_LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
+_log = logging.getLogger(__name__)
+
+
+class Courier:
+    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`."""
+
+    def __init__(
+        self, destination: Destination, transport: Transport, clock: Callable[[], float]
+    ) -> None:
+        self.url = destination.url
+        self.transport = transport
+        self._clock = clock
+        local = urllib.parse.urlsplit(self.url).hostname in _LOCAL
+        self._max_s = LOCAL_MAX_S if local else MAX_S
+        self._backoff = Backoff(clock, self._max_s)
+        self._deliveries: dict[str, tuple[Delivery, Backoff]] = {}
+        self._problem: str | None = None
+        self._since = _now()
+        self._rejected = self._corrupt = 0
+
+    def add(self, delivery: Delivery) -> None:
+        self._deliveries[delivery.path.name] = (delivery, Backoff(self._clock, self._max_s))
+
+    def holds(self, name: str) -> bool:
+        return name in self._deliveries
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set."""
+        try:
+            while not stop.is_set():
+                if not self.work():
+                    stop.wait(POLL_S)
+        finally:
+            self.transport.close()
+
+    def work(self) -> bool:
+        """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""
+        moved = False
+        for name, (delivery, backoff) in list(self._deliveries.items()):
+            if self._backoff.remaining_s() > 0:
+                return moved
+            if backoff.remaining_s() == 0:
+                moved |= self._turn(name, delivery, backoff)
+        return moved
+
+    def _turn(self, name: str, delivery: Delivery, backoff: Backoff) -> bool:
+        try:
+            progress = delivery.advance()
+        except Unreachable as error:
+            self._backoff.failed(error.retry_after_s)
+            self._trouble(str(error))
+        except Refused as error:
+            # Of the batch's frame, not of a record: every spool may have its own reason, but none is thrown away.
+            backoff.failed()
+            self._trouble(f"the server refuses: {error}")
+        except Exception as error:
+            backoff.failed()
+            self._trouble(f"{type(error).__name__}: {error}")
+            _log.exception("spool %s", name)
+        else:
+            return self._went_well(name, delivery, backoff, progress)
+        return False
+
+    def _went_well(self, name: str, delivery: Delivery, backoff: Backoff, progress: str) -> bool:
+        if progress == "done":
+            self._rejected += delivery.rejected
+            self._corrupt += delivery.corrupt
+            del self._deliveries[name]
+        if progress == "sent":
+            self._backoff.succeeded()
+            backoff.succeeded()
+            if self._problem is not None:
+                _log.info("%s answers again", self.url)
+            self._problem = None
+            self._since = _now()
+        return progress == "sent"
+
+    def _trouble(self, problem: str) -> None:
+        if problem != self._problem:
+            _log.warning("%s: %s", self.url, problem)
+        self._problem = problem
+
+    # -- what others may ask, from any thread ---------------------------------------------------------------------
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    def live(self) -> bool:
+        """Whether any writer may still append."""
+        return any(delivery.live() for delivery, _ in list(self._deliveries.values()))
+
+    def waiting(self) -> bool:
+        """Whether anything could be sent."""
+        return any(
+            delivery.sendable() and (delivery.waiting_bytes() > 0 or not delivery.live())
+            for delivery, _ in list(self._deliveries.values())
+        )
+
+    def status(self) -> DestinationStatus:
+        deliveries = [delivery for delivery, _ in list(self._deliveries.values())]
+        return DestinationStatus(
+            url=self.url,
+            problem=self._problem,
+            since=self._since,
+            waiting_bytes=sum(delivery.waiting_bytes() for delivery in deliveries),
+            rejected=self._rejected + sum(delivery.rejected for delivery in deliveries),
+            corrupt=self._corrupt + sum(delivery.corrupt for delivery in deliveries),
+        )
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,188 @@
+"""One spool on its way to its server: batches, acknowledgements, and what is done about a record that is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from ampmon import wire
+from ampmon.errors import HeaderMissing, Refused
+from ampmon.identity import Fate
+from ampmon.sender.settled import Settled
+from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, last_written
+from ampmon.transport import TOO_LARGE, Transport
+
+
+BATCH_BYTES_MAX = 2**22
+BATCH_RECORDS_MAX = 5000
+_BATCH_BYTES_MIN = 2**16
+FATE_EVERY_S = 0.5
+STRANGER_S = 600.0
+
+Progress: TypeAlias = Literal["sent", "quiet", "done"]
+
+
+class Delivery:
+    """Delivers the spool at ``path``, whose writer is described by ``destination``.
+
+    ``sent`` counts records acknowledged.
+    """
+
+    def __init__(
+        self, path: Path, destination: Destination, transport: Transport, clock: Callable[[], float]
+    ) -> None:
+        self.path = path
+        self.sent = 0
+        self._destination = destination
+        self._transport = transport
+        self._clock = clock
+        self._settled = Settled(path, clock)
+        self._reader = SpoolReader(path, self._settled.position)
+        self._scout = SpoolReader(path, self._settled.position)
+        self._known: dict[str, bytes] = {}
+        self._attempt: wire.AttemptHeader | None = None
+        self._bytes_max = BATCH_BYTES_MAX
+        self._fate_asked_s = -FATE_EVERY_S
+        self._fate: Fate = "alive"
+        self._over = False
+
+    @property
+    def rejected(self) -> int:
+        return self._settled.cursor.rejected
+
+    @property
+    def corrupt(self) -> int:
+        return self._settled.cursor.corrupt
+
+    def live(self) -> bool:
+        """Whether the writer may still append. One on another machine counts as long as it did so lately."""
+        if self._is_over():
+            return False
+        return self._fate == "alive" or last_written(self.path) > time.time() - STRANGER_S
+
+    def sendable(self) -> bool:
+        """Whether it is known yet which run the records belong to."""
+        return self._attempt is not None
+
+    def waiting_bytes(self) -> int:
+        """How much is not acknowledged, as it lies on disk."""
+        return bytes_behind(self.path, self._settled.position)
+
+    def advance(self) -> Progress:
+        """Send one batch, if there is something to send.
+
+        "done" once nothing is left to do and nobody writes: what was delivered is then gone from disk. Blocks for the
+        time of a few requests. Raises Unreachable, Refused where the headers or the sender itself are refused, and
+        OSError; what was not acknowledged is then sent again by a later call.
+        """
+        over = self._is_over()
+        if self._attempt is None and not self._find_attempt():
+            return "done" if over else "quiet"
+        before = self._settled.position
+        self._reader.seek(before)
+        chunk = self._reader.read(
+            bytes_max=self._bytes_max, records_max=BATCH_RECORDS_MAX, over=over
+        )
+        if chunk.entries or self._new_headers():
+            self._deliver(chunk.entries)
+        elif chunk.end == before:
+            return self._conclude() if over else "quiet"
+        self._settled.pass_by(chunk)
+        return "sent"
+
+    # -- the writer -----------------------------------------------------------------------------------------------
+
+    def _is_over(self) -> bool:
+        if not self._over and self._clock() - self._fate_asked_s >= FATE_EVERY_S:
+            self._fate_asked_s = self._clock()
+            self._fate = self._destination.process.fate()
+            self._over = self._fate == "gone" or self._reader.closed()
+        return self._over
+
+    def _find_attempt(self) -> bool:
+        """The attempt's header may stand far behind the first records: the ranks had to agree on their run."""
+        while (header := self._scout.headers.get("attempt")) is None:
+            before = self._scout.position
+            self._scout.read(bytes_max=BATCH_BYTES_MAX, records_max=BATCH_RECORDS_MAX, over=False)
+            if self._scout.position == before:
+                return False
+        attempt = wire.decode(header)
+        if not isinstance(attempt, wire.AttemptHeader):
+            return False
+        self._attempt = attempt
+        self._reader.headers.setdefault("attempt", header)
+        return True
+
+    def _conclude(self) -> Progress:
+        if not self._settled.cursor.finished:
+            self._send([], headers=self._new_headers(), ended="crashed")
+        self._settled.remove()
+        return "done"
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _new_headers(self) -> dict[str, bytes]:
+        headers = self._reader.headers
+        return {key: payload for key, payload in headers.items() if self._known.get(key) != payload}
+
+    def _deliver(self, entries: list[Entry]) -> None:
+        """Send records in order, in ever smaller parts where they are too large or refused."""
+        parts = [entries]
+        proven = False
+        while parts:
+            part = parts.pop()
+            try:
+                self._send(part, headers=self._new_headers())
+            except Refused as refused:
+                if not proven:
+                    self._prove_headers()
+                    proven = True
+                    if refused.status == TOO_LARGE:
+                        self._bytes_max = max(self._bytes_max // 2, _BATCH_BYTES_MIN)
+                if len(part) > 1:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+                elif part:
+                    self._settled.set_aside(part[0], str(refused))
+            else:
+                self.sent += len(part)
+                self._settled.acknowledge(part)
+
+    def _prove_headers(self) -> None:
+        """Raise Refused unless the server takes an empty batch of this attempt: then the fault is not in a record."""
+        self._send([], headers=dict(self._reader.headers))
+
+    def _send(
+        self,
+        entries: list[Entry],
+        *,
+        headers: dict[str, bytes],
+        ended: Literal["crashed"] | None = None,
+    ) -> None:
+        try:
+            self._post(entries, headers, ended)
+        except HeaderMissing as error:
+            self._known.clear()
+            try:
+                self._post(entries, dict(self._reader.headers), ended)
+            except HeaderMissing:
+                raise Refused(f"{error}, and this spool has no more of them", 409) from None
+
+    def _post(
+        self, entries: list[Entry], headers: dict[str, bytes], ended: Literal["crashed"] | None
+    ) -> None:
+        assert self._attempt is not None, "nothing is sent before the run is known"
+        batch = wire.RawBatch(
+            schema_version=wire.SCHEMA_VERSION,
+            run_id=self._attempt.run_id,
+            attempt_id=self._attempt.attempt_id,
+            headers=tuple(msgspec.Raw(payload) for payload in headers.values()),
+            records=tuple(msgspec.Raw(entry.payload) for entry in entries),
+            ended=ended,
+        )
+        self._transport.send(wire.encode(batch), len(entries))
+        self._known.update(headers)

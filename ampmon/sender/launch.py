@@ -1,0 +1,118 @@
+"""Sees to it that a sender runs: as a process that outlives this one or, where none can be started, as a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+
+from ampmon.sender import election
+
+
+_STARTING_S = 5.0
+_STARTS_MAX = 3
+_PATIENCE_S = 2.0
+
+_lock = threading.Lock()
+_starts: dict[Path, list[float]] = {}
+_threads: dict[Path, threading.Thread] = {}
+_launched: list[subprocess.Popen[bytes]] = []
+
+
+def ensure_running(directory: Path) -> None:
+    """Start the sender of ``directory`` unless there is one. Never raises; takes microseconds while one runs.
+
+    Starting one blocks for as long as an interpreter needs to start, 2 s at most: not for the training thread.
+    """
+    with contextlib.suppress(Exception), _lock:
+        _ensure(directory)
+
+
+def _ensure(directory: Path) -> None:
+    _launched[:] = [process for process in _launched if process.poll() is None]
+    thread = _threads.get(directory)
+    if (thread is not None and thread.is_alive()) or election.is_held(directory):
+        _starts.pop(directory, None)
+        return
+    starts = _starts.setdefault(directory, [])
+    if starts and time.monotonic() - starts[-1] < _STARTING_S:
+        return  # give the last one time to take the lock
+    starts.append(time.monotonic())
+    if len(starts) > _STARTS_MAX or not _start_process(directory):
+        _start_thread(directory)
+
+
+def _start_process(directory: Path) -> bool:
+    if not _is_python(sys.executable):
+        return False
+    command = [sys.executable, "-m", "ampmon.sender", str(directory)]
+    try:
+        # The working directory is also the first place that -m imports from: not one with the user's modules in it.
+        process = subprocess.Popen(
+            [*command, "--detach"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=directory,
+            env=_environment(),
+            start_new_session=True,
+        )
+    except OSError:
+        return False
+    try:
+        return process.wait(_PATIENCE_S) == 0
+    except subprocess.TimeoutExpired:
+        _launched.append(process)
+        return True
+
+
+def _is_python(executable: str | None) -> bool:
+    """Where Python is embedded, the executable is the program around it, and would start that again."""
+    return bool(executable) and Path(str(executable)).name.lower().startswith(("python", "pypy"))
+
+
+def _environment() -> dict[str, str]:
+    """This process's, by which the child finds the same ampmon where it is not installed in the usual place."""
+    home = str(Path(__file__).resolve().parents[2])
+    if home in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        return dict(os.environ)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{home}" if path else home}
+
+
+def _start_thread(directory: Path) -> None:
+    thread = threading.Thread(
+        target=_run_in_thread, args=(directory,), name="ampmon sender", daemon=True
+    )
+    _threads[directory] = thread
+    thread.start()
+
+
+def _run_in_thread(directory: Path) -> None:
+    # Loaded here: a training process does without the HTTP client as long as it can.
+    from ampmon.sender.loop import Loop, http_transports
+
+    office = election.elect(directory)
+    if office is None:
+        return
+    try:
+        Loop(directory, http_transports(directory)).run(threading.Event())
+    finally:
+        office.resign()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _starts.clear()
+    _threads.clear()
+    _launched.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,144 @@
+"""The sender's main loop: finds spools, hands each to the courier of its server, ends when nothing is left to do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ampmon.errors import AmpmonError
+from ampmon.sender.courier import POLL_S, Courier
+from ampmon.sender.delivery import Delivery
+from ampmon.sender.statusfile import SenderStatus, clear_status
+from ampmon.spool import Destination, spools
+from ampmon.transport import HttpTransport, Transport
+
+
+IDLE_EXIT_S = 5.0
+UNREACHABLE_EXIT_S = 300.0
+_LOOK_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
+_JOIN_S = 2.0
+_log = logging.getLogger(__name__)
+
+TransportFor: TypeAlias = Callable[[Destination], Transport]
+
+
+def http_transports(directory: Path) -> TransportFor:
+    """HTTP to the destination's address, with its token or else the data directory's."""
+    return lambda destination: HttpTransport(
+        destination.url, token=destination.token, token_file=directory / "token"
+    )
+
+
+class Loop:
+    """Serves the data directory ``directory`` until `run` finds nothing more to do."""
+
+    def __init__(
+        self,
+        directory: Path,
+        transport_for: TransportFor,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._transport_for = transport_for
+        self._clock = clock
+        self._couriers: dict[tuple[str, str | None], Courier] = {}
+        self._seen: set[str] = set()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._spool_changed_ns = -1
+        self._looked_s = clock() - _LOOK_EVERY_S
+        self._reported_s = clock() - _REPORT_EVERY_S
+        self._problems: dict[str, str | None] = {}
+        self._quiet_since_s = clock()
+
+    def run(self, stop: threading.Event) -> None:
+        """Send until ``stop`` is set, or nothing is left: no writer lives, and nothing could be sent for a while."""
+        try:
+            while not stop.wait(POLL_S):
+                self.look_for_spools()
+                if self._report() and self._nothing_to_do():
+                    break
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join(_JOIN_S)
+            clear_status(self._directory)
+
+    def look_for_spools(self) -> None:
+        """Hand spools that are new to their couriers. Cheap while there are none."""
+        now_s = self._clock()
+        changed_ns = _modified_ns(self._directory / "spool")
+        if changed_ns == self._spool_changed_ns and now_s - self._looked_s < _LOOK_EVERY_S:
+            return
+        self._spool_changed_ns, self._looked_s = changed_ns, now_s
+        for path in spools(self._directory):
+            if path.name not in self._seen:
+                self._adopt(path)
+
+    def _adopt(self, path: Path) -> None:
+        destination = Destination.read(path)
+        if destination is None:
+            return
+        self._seen.add(path.name)
+        if destination.mode != "online":
+            return
+        courier = self._courier(destination)
+        try:
+            courier.add(Delivery(path, destination, courier.transport, self._clock))
+        except (OSError, AmpmonError):
+            _log.exception("cannot read the spool %s", path)
+        self._quiet_since_s = self._clock()
+
+    def _courier(self, destination: Destination) -> Courier:
+        key = (destination.url, destination.token)
+        if key not in self._couriers:
+            courier = Courier(destination, self._transport_for(destination), self._clock)
+            self._couriers[key] = courier
+            thread = threading.Thread(
+                target=courier.run,
+                args=(self._stop,),
+                name=f"ampmon to {destination.url}",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            thread.start()
+        return self._couriers[key]
+
+    def _report(self) -> bool:
+        """Write the status each second, and at once when a server's changes; whether it was time."""
+        now_s = self._clock()
+        problems = {courier.url: courier.problem for courier in self._couriers.values()}
+        if now_s - self._reported_s < _REPORT_EVERY_S and problems == self._problems:
+            return False
+        self._reported_s, self._problems = now_s, problems
+        SenderStatus(
+            pid=os.getpid(),
+            updated=time.time_ns() // 1000,
+            destinations=tuple(courier.status() for courier in self._couriers.values()),
+        ).write(self._directory)
+        return True
+
+    def _nothing_to_do(self) -> bool:
+        """Whether it has been quiet for so long that the sender may go: the next one finds what is left."""
+        couriers = list(self._couriers.values())
+        waiting = [courier for courier in couriers if courier.waiting()]
+        if any(courier.live() for courier in couriers) or any(
+            courier.problem is None for courier in waiting
+        ):
+            self._quiet_since_s = self._clock()
+        patience_s = UNREACHABLE_EXIT_S if waiting else IDLE_EXIT_S
+        return self._clock() - self._quiet_since_s >= patience_s
+
+
+def _modified_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

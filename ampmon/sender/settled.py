@@ -1,0 +1,92 @@
+"""What of a spool needs no more sending: moves the cursor, sets refused records aside, and frees the disk behind it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ampmon import wire
+from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, segments
+
+
+_DURABLE_EVERY_S = 1.0
+_FINISH_BYTES_MAX = 4096
+
+
+class Settled:
+    """The cursor of the spool at ``path``, and what follows from its moving."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self.cursor = Cursor.read(path)
+        self._path = path
+        self._clock = clock
+        self._durable_s = clock()
+
+    @property
+    def position(self) -> Position:
+        return self.cursor.position
+
+    def acknowledge(self, entries: list[Entry]) -> None:
+        """Records that the server has. Raises OSError."""
+        if entries:
+            finished = self.cursor.finished or any(_is_finish(entry.payload) for entry in entries)
+            corrupt = self.cursor.corrupt + sum(entry.corrupt for entry in entries)
+            self._move(entries[-1].end, finished=finished, corrupt=corrupt)
+
+    def pass_by(self, chunk: Chunk) -> None:
+        """A chunk is dealt with to its end, headers and damage included. Raises OSError."""
+        if chunk.end != self.position or chunk.corrupt:
+            self._move(chunk.end, corrupt=self.cursor.corrupt + chunk.corrupt)
+
+    def set_aside(self, entry: Entry, reason: str) -> None:
+        """Keep a record that the server refuses, with its reason, where it holds up nothing. Raises OSError."""
+        line = msgspec.json.encode(
+            {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
+        )
+        fd = os.open(self._path / "rejected", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, line + b"\n")
+        finally:
+            os.close(fd)
+        cursor = self.cursor
+        self._move(entry.end, rejected=cursor.rejected + 1, corrupt=cursor.corrupt + entry.corrupt)
+
+    def remove(self) -> None:
+        """The spool is delivered: free its disk, but for what was set aside. Raises OSError."""
+        if self.cursor.rejected == 0:
+            shutil.rmtree(self._path, ignore_errors=True)
+            return
+        last = segments(self._path)[-1:]
+        if last:
+            self._move(Position(last[0] + 1, 0))
+
+    def _move(self, end: Position, **changes: Any) -> None:
+        now_s = self._clock()
+        next_segment = end.segment != self.cursor.segment
+        durable = next_segment or now_s - self._durable_s >= _DURABLE_EVERY_S
+        cursor = msgspec.structs.replace(
+            self.cursor, segment=end.segment, offset=end.offset, **changes
+        )
+        cursor.write(self._path, durable=durable)
+        self.cursor = cursor
+        if durable:
+            self._durable_s = now_s
+        if next_segment:
+            discard_segments(self._path, before=end.segment)
+
+
+def _is_finish(payload: bytes) -> bool:
+    """Whether a record is the attempt's own last word. Large ones are not, and need not be decoded to know."""
+    if len(payload) > _FINISH_BYTES_MAX or b"finish" not in payload:
+        return False
+    try:
+        record = wire.decode(payload)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(record, wire.Event) and record.kind == "finish" and record.stream == ""

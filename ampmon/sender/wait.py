@@ -1,0 +1,42 @@
+"""Waiting, at the end of a run, until the sender has delivered it: reads what the sender writes down, and no more."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from uuid import UUID
+
+from ampmon.sender.launch import ensure_running
+from ampmon.sender.statusfile import status
+from ampmon.spool import Cursor, Destination, attempt_directory, bytes_behind
+
+
+_POLL_S = 0.01
+_LOOK_AFTER_S = 1.0
+
+
+def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> bool:
+    """Whether everything recorded of the attempt was acknowledged within ``deadline_s`` seconds.
+
+    Blocks until it is, and no longer than that; not at all where the sender says that the server does not take it. What
+    is left by then stays on disk, and the sender goes on.
+    """
+    path = attempt_directory(directory, attempt_id)
+    destination = Destination.read(path)
+    now_s = time.monotonic()
+    deadline_s += now_s
+    look_after_s = now_s + _LOOK_AFTER_S
+    while not _is_sent(path):
+        now_s = time.monotonic()
+        said = status(directory)
+        if now_s >= deadline_s or (said and destination and said.problem(destination.url)):
+            return False
+        if now_s >= look_after_s:
+            ensure_running(directory)
+            look_after_s = now_s + _LOOK_AFTER_S
+        time.sleep(_POLL_S)
+    return True
+
+
+def _is_sent(path: Path) -> bool:
+    return bytes_behind(path, Cursor.read(path).position) == 0
