@@ -1,0 +1,187 @@
+// The four charts of a run on one x axis: what one shows, all show. Fetches what is on the screen, and no more.
+
+import { viewQuery } from "./address.js";
+import { Refused } from "./api.js";
+import { h, mark, say } from "./dom.js";
+import { count, steps } from "./format.js";
+import { Panel } from "./panel.js";
+import { fromPlot, moved, toPlot } from "./range.js";
+
+/** @import { Range, View } from "../types/page.js" */
+/** @import { PlotRange } from "./plot.js" */
+
+const NAMES = ["scale", "skips", "underflow", "exponents"];
+
+const MOVES = /** @type {const} */ ([
+  ["Earlier", "←", 1, -0.5],
+  ["Later", "→", 1, 0.5],
+  ["Zoom in", "+", 0.5, 0],
+  ["Zoom out", "−", 2, 0],
+]);
+
+export class Charts {
+  /** @type {Panel[]} */
+  #panels;
+  #held = false;
+  #generation = 0;
+  #where = h("p", { class: "where" });
+  #whole = h("button", { type: "button", onclick: () => this.#look(null) }, "Whole run");
+  /** @type {HTMLButtonElement[]} */
+  #axes;
+  #observer;
+
+  /**
+   * @param {string} run
+   * @param {View} view
+   * @param {{onView: (view: View) => void, onWanted: () => void, onTrouble: () => void}} listener
+   */
+  constructor(run, view, listener) {
+    this.run = run;
+    this.view = view;
+    this.listener = listener;
+    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null) };
+    this.#panels = NAMES.map((name) => new Panel(name, chart));
+    this.#axes = /** @type {const} */ (["step", "time"]).map((x) =>
+      h("button", { type: "button", "data-x": x, onclick: () => this.#turn(x) }, x),
+    );
+    this.element = h("div", { class: "charts" }, this.#toolbar(), ...this.#panels.map((panel) => panel.element));
+    this.#observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "200px" });
+    for (const panel of this.#panels) this.#observer.observe(panel.element);
+    this.element.addEventListener("pointerdown", this.#hold);
+    window.addEventListener("pointerup", this.#release);
+    window.addEventListener("pointercancel", this.#release);
+    this.#describe();
+  }
+
+  /** Fetches and draws the charts on the screen. Never rejects. */
+  async refresh() {
+    const generation = this.#generation;
+    const wanted = () => generation === this.#generation && !this.#held;
+    const visible = this.#panels.filter((panel) => panel.visible);
+    await Promise.all(visible.map((panel) => this.#refresh(panel, wanted)));
+    this.#describe();
+  }
+
+  /** Draws all charts again, in the colours of the theme. */
+  async recolour() {
+    await Promise.all(this.#panels.map((panel) => panel.redraw()));
+  }
+
+  /**
+   * Shows another stretch of the run.
+   * @param {View} view
+   */
+  look(view) {
+    this.view = view;
+    this.#generation += 1;
+    this.#describe();
+    this.listener.onWanted();
+  }
+
+  close() {
+    this.#observer.disconnect();
+    window.removeEventListener("pointerup", this.#release);
+    window.removeEventListener("pointercancel", this.#release);
+    for (const panel of this.#panels) panel.close();
+  }
+
+  /**
+   * @param {Panel} panel
+   * @param {() => boolean} wanted
+   */
+  async #refresh(panel, wanted) {
+    const query = viewQuery(this.view, true);
+    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
+    try {
+      await panel.refresh(address, wanted);
+    } catch (error) {
+      if (error instanceof Refused) panel.fail(`The server could not draw this: ${error.message}`);
+      else this.listener.onTrouble();
+    }
+  }
+
+  /** The stretch that is shown, as whole steps or microseconds. @returns {Range | null} */
+  get #shown() {
+    const { start, stop, x } = this.view;
+    if (start !== null && stop !== null) return { start, stop };
+    const range = this.#panels.map((panel) => panel.range).find((range) => range !== null);
+    return range ? fromPlot(range, x) : null;
+  }
+
+  /** @param {PlotRange} range */
+  #zoom(range) {
+    this.#look(fromPlot(range, this.view.x));
+  }
+
+  /** @param {Range | null} range null for the whole run */
+  #look(range) {
+    const { start, stop } = range ?? { start: null, stop: null };
+    if (range) for (const panel of this.#panels) void panel.show(toPlot(range, this.view.x));
+    this.listener.onView({ ...this.view, start, stop });
+  }
+
+  /** @param {View["x"]} x */
+  #turn(x) {
+    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null });
+  }
+
+  #toolbar() {
+    const moves = MOVES.map(([name, sign, factor, shift]) =>
+      h("button", { type: "button", title: name, "aria-label": name, onclick: () => this.#move(factor, shift) }, sign),
+    );
+    return h(
+      "div",
+      { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" },
+      h("div", { class: "choice", role: "group", "aria-label": "Horizontal axis" }, ...this.#axes),
+      h("div", { class: "choice", role: "group", "aria-label": "Zoom" }, ...moves, this.#whole),
+      this.#where,
+    );
+  }
+
+  /**
+   * @param {number} factor
+   * @param {number} shift
+   */
+  #move(factor, shift) {
+    const shown = this.#shown;
+    if (shown) this.#look(moved(shown, factor, shift));
+  }
+
+  #describe() {
+    const { start, stop, x } = this.view;
+    const whole = start === null && stop === null;
+    for (const button of this.#axes) mark(button, "aria-pressed", String(button.dataset.x === x));
+    mark(this.#whole, "aria-pressed", String(whole));
+    say(this.#where, whole ? "Drag across a chart to zoom" : x === "step" ? stepsWords(start, stop) : "A stretch of time");
+  }
+
+  /** @param {IntersectionObserverEntry[]} entries */
+  #seen(entries) {
+    for (const entry of entries) {
+      const panel = this.#panels.find((panel) => panel.element === entry.target);
+      if (panel) panel.visible = entry.isIntersecting;
+    }
+    this.listener.onWanted();
+  }
+
+  // A chart that were redrawn under a drag would lose it.
+  #hold = () => {
+    this.#held = true;
+  };
+
+  #release = () => {
+    if (!this.#held) return;
+    this.#held = false;
+    this.listener.onWanted();
+  };
+}
+
+/**
+ * @param {number | null} start
+ * @param {number | null} stop
+ */
+function stepsWords(start, stop) {
+  const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
+  return `Showing ${words}`;
+}
+

@@ -1,0 +1,90 @@
+// Builds and updates elements. Text is only ever put in as text: names of runs and parameters are not to be trusted.
+
+/**
+ * @typedef {string | number | Node | null | undefined | false} Child
+ * @typedef {Record<string, string | number | boolean | null | undefined | ((event: Event) => void)>} Attributes
+ */
+
+/**
+ * An element with attributes, listeners (`onclick` and the like, as functions) and children.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Attributes} [attributes]
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name.replace(/^on/, ""), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+  }
+  element.append(...children.filter(isThere).map(toNode));
+  return element;
+}
+
+/**
+ * Sets an element's text, touching the page only where it differs.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Sets or takes away an attribute, touching the page only where it differs.
+ * @param {Element} element
+ * @param {string} name
+ * @param {string | null} value
+ */
+export function mark(element, name, value) {
+  if (element.getAttribute(name) === value) return;
+  if (value === null) element.removeAttribute(name);
+  else element.setAttribute(name, value);
+}
+
+/**
+ * Makes `parent`'s children those of `items`, in order, keeping the element of an item that stays: its focus is not lost.
+ * @template Item
+ * @param {HTMLElement} parent
+ * @param {Item[]} items
+ * @param {{key: (item: Item) => string, make: (item: Item) => HTMLElement, update?: (element: HTMLElement, item: Item) => void}} how
+ */
+export function keyed(parent, items, { key, make, update }) {
+  /** @type {Map<string, HTMLElement>} */
+  const before = new Map();
+  for (const child of parent.children) if (child instanceof HTMLElement) before.set(child.dataset.key ?? "", child);
+  /** @type {Element | null} */
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const name = key(item);
+    const element = before.get(name) ?? make(item);
+    element.dataset.key = name;
+    before.delete(name);
+    if (element === place) place = place.nextElementSibling;
+    else parent.insertBefore(element, place);
+    update?.(element, item);
+  }
+  for (const left of before.values()) left.remove();
+}
+
+/**
+ * A word with its definition on hover, focus or tap.
+ * @param {string} word
+ * @param {string} definition
+ */
+export function term(word, definition) {
+  return h("dfn", { tabindex: 0, "data-definition": definition, "aria-description": definition }, word);
+}
+
+/** @param {Child} child @returns {child is string | number | Node} */
+function isThere(child) {
+  return child !== null && child !== undefined && child !== false;
+}
+
+/** @param {string | number | Node} child */
+function toNode(child) {
+  return child instanceof Node ? child : document.createTextNode(String(child));
+}

@@ -1,0 +1,127 @@
+// Numbers and times in words. Pure; the figures' words.py says the same, and one golden file tests both.
+
+/** Narrow no-break space: between thousands, and before a unit. */
+export const SPACE = "\u202f";
+
+/** Where there is no number to say. */
+export const NONE = "–";
+
+/** @param {number} number a whole number */
+export function count(number) {
+  return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, SPACE);
+}
+
+/**
+ * A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not.
+ * @param {number | null | undefined} share
+ */
+export function percent(share) {
+  if (share == null) return NONE;
+  const parts = 100 * share;
+  if (parts === 0 || parts === 100) return `${parts}${SPACE}%`;
+  if (parts >= 99.95) return `>${SPACE}99.9${SPACE}%`;
+  if (parts < 1e-6) return `<${SPACE}0.000001${SPACE}%`;
+  return (parts >= 9.95 ? trim(parts.toFixed(1)) : twoDigits(parts)) + `${SPACE}%`;
+}
+
+/**
+ * A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help.
+ * @param {number | null | undefined} scale
+ */
+export function powerOfTwo(scale) {
+  if (scale == null) return NONE;
+  if (!Number.isFinite(scale) || scale <= 0) return Number.isNaN(scale) ? "NaN" : plain(scale);
+  const exponent = Math.log2(scale);
+  const exact = 2 ** Math.round(exponent) === scale;
+  const power = exact ? `2^${Math.round(exponent)}` : `2^${trim(exponent.toFixed(2))}`;
+  if (scale < 1e-3 || scale >= 2 ** 53) return power;
+  const digits = Number.isInteger(scale) ? count(scale) : decimals(scale);
+  return `${digits} ${exact ? "=" : "≈"} ${power}`;
+}
+
+/**
+ * @param {number} number
+ * @param {string} one
+ * @param {string} [many]
+ */
+export function plural(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+/**
+ * A stretch of steps, both included.
+ * @param {number} first
+ * @param {number} last
+ */
+export function steps(first, last) {
+  return first === last ? `step ${count(first)}` : `steps ${count(first)} – ${count(last)}`;
+}
+
+/**
+ * A stretch of time in its two largest units: "3 min 20 s".
+ * @param {number} seconds
+ */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const units = /** @type {const} */ ([["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]);
+  const first = units.findIndex(([, size]) => whole >= size);
+  if (first < 0) return `0${SPACE}s`;
+  let rest = whole;
+  const words = [];
+  for (const [unit, size] of units.slice(first, first + 2)) {
+    const amount = Math.floor(rest / size);
+    rest -= amount * size;
+    if (amount) words.push(`${amount}${SPACE}${unit}`);
+  }
+  return words.join(" ");
+}
+
+/**
+ * How long ago, coarsely.
+ * @param {number} seconds
+ */
+export function ago(seconds) {
+  if (seconds < 2) return "now";
+  return `${duration(seconds).split(" ")[0]} ago`;
+}
+
+/**
+ * @param {number | null | undefined} bits
+ */
+export function bits(bits) {
+  if (bits == null) return NONE;
+  return `${bits.toFixed(1).replace("-", "−")}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
+}
+
+/**
+ * Three significant digits, in powers of ten where the number is far from one.
+ * @param {number | null | undefined} number
+ */
+export function measure(number) {
+  if (number == null) return NONE;
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size >= 1e-3 && size < 1e5) return trim(number.toPrecision(3).includes("e") ? String(number) : number.toPrecision(3));
+  return number.toExponential(2).replace("e+", "e");
+}
+
+/** @param {number} number */
+function twoDigits(number) {
+  return trim(number.toFixed(1 - Math.floor(Math.log10(number))));
+}
+
+/** @param {number} number */
+function decimals(number) {
+  const [whole = "0", fraction = "0"] = number.toFixed(6).split(".");
+  return trim(`${count(Number(whole))}.${fraction}`);
+}
+
+/** @param {number} number */
+function plain(number) {
+  return number === Infinity ? "∞" : number === -Infinity ? "-∞" : trim(number.toFixed(6));
+}
+
+/** @param {string} digits */
+function trim(digits) {
+  return digits.includes(".") ? digits.replace(/0+$/, "").replace(/\.$/, "") : digits;
+}

@@ -1,0 +1,156 @@
+// The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
+
+import { get } from "./api.js";
+import { h, say } from "./dom.js";
+import { count, plural, powerOfTwo } from "./format.js";
+import { Table } from "./table.js";
+
+/** @import { Column } from "./table.js" */
+/** @import { Culprit, HappenedEvent, Skip } from "../types/page.js" */
+
+const PAGE = 50;
+const NAMED = 4;
+
+/** @type {Column<Skip>[]} */
+const SKIP_COLUMNS = [
+  { name: "Step", number: true, cell: (skip) => count(skip.step) },
+  { name: "Optimizer", cell: (skip) => skip.optimizer + (skip.rank ? `, rank ${skip.rank}` : "") },
+  { name: "Cause", cell: (skip) => causeOf(skip) },
+  { name: "Overflowed first, in backward order", cell: (skip) => culpritsOf(skip) },
+  { name: "Scale", cell: (skip) => `${powerOfTwo(skip.scale)} → ${powerOfTwo(skip.scale_after)}` },
+];
+
+/** @type {Column<HappenedEvent>[]} */
+const EVENT_COLUMNS = [
+  { name: "Time", cell: (event) => clock(event.time) },
+  { name: "Event", cell: (event) => event.kind.replaceAll("_", " ") },
+  { name: "Before step", number: true, cell: (event) => (event.step == null ? "" : count(event.step)) },
+  { name: "Rank", number: true, cell: (event) => String(event.rank ?? 0) },
+  { name: "Details", cell: (event) => details(event.detail) },
+];
+
+/** A table that grows by pages, and says why it is empty. @template Row */
+class Ledger {
+  #words = h("p", { class: "empty" }, "Loading…");
+  #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older");
+  /** @type {Row[]} */
+  #rows = [];
+  /** @type {string | null} */
+  #next = null;
+
+  /**
+   * @param {{title: string, name: string, run: string, none: string, columns: Column<Row>[], key: (row: Row) => string}} options
+   */
+  constructor({ title, name, run, none, columns, key }) {
+    this.path = `/runs/${encodeURIComponent(run)}/${name}?limit=${PAGE}`;
+    this.name = name;
+    this.none = none;
+    this.key = key;
+    this.table = new Table(title, columns, key);
+    this.element = h("section", { class: "ledger", "data-ledger": name }, h("h2", {}, title), this.#words, this.table.element, this.#more);
+    this.table.element.hidden = true;
+  }
+
+  /** Fetches the newest page. Rejects where the server does not answer. */
+  async refresh() {
+    const { value, fresh } = await get(this.path);
+    if (!fresh) return;
+    const { rows, next } = this.#read(value);
+    const known = new Set(rows.map(this.key));
+    const older = this.#rows.filter((row) => !known.has(this.key(row)));
+    if (older.length === 0) this.#next = next;
+    this.#rows = [...rows, ...older];
+    this.#show();
+  }
+
+  async #older() {
+    if (this.#next === null) return;
+    const { value } = await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`);
+    const { rows, next } = this.#read(value);
+    const known = new Set(this.#rows.map(this.key));
+    this.#rows = [...this.#rows, ...rows.filter((row) => !known.has(this.key(row)))];
+    this.#next = next;
+    this.#show();
+  }
+
+  /** @param {unknown} value @returns {{rows: Row[], next: string | null}} */
+  #read(value) {
+    const page = /** @type {Record<string, Row[]> & {next: string | null}} */ (value);
+    return { rows: page[this.name] ?? [], next: page.next };
+  }
+
+  #show() {
+    this.table.update(this.#rows);
+    this.table.element.hidden = this.#rows.length === 0;
+    this.#words.hidden = this.#rows.length > 0;
+    this.#more.hidden = this.#next === null;
+    say(this.#words, this.none);
+  }
+}
+
+/** @param {string} run */
+export function skipLedger(run) {
+  return new Ledger({
+    title: "Skipped steps",
+    name: "skips",
+    run,
+    none: "No optimizer step has been skipped: no gradient has overflowed.",
+    columns: SKIP_COLUMNS,
+    key: (/** @type {Skip} */ skip) => [skip.step, skip.stream, skip.rank, skip.optimizer, skip.time].join(" "),
+  });
+}
+
+/** @param {string} run */
+export function eventLedger(run) {
+  return new Ledger({
+    title: "Events",
+    name: "events",
+    run,
+    none: "No event yet. Starts, ends and changes by hand are listed here.",
+    columns: EVENT_COLUMNS,
+    key: (/** @type {HappenedEvent} */ event) => JSON.stringify(event),
+  });
+}
+
+/** @param {Skip} skip */
+function causeOf(skip) {
+  const cause = skip.cause === "inf" ? "✕ inf" : skip.cause === "nan" ? "◆ NaN" : skip.cause;
+  return h("span", { "data-cause": skip.cause }, cause);
+}
+
+/** @param {Skip} skip */
+function culpritsOf(skip) {
+  const total = Math.max(skip.culprit_parameters, skip.culprits.length);
+  if (total === 0) return "not known";
+  const list = h("ol", { class: "culprits" });
+  for (const culprit of skip.culprits.slice(0, NAMED)) {
+    list.append(h("li", {}, h("code", {}, culprit.parameter), ` ${amounts(culprit)}`));
+  }
+  const rest = total - Math.min(NAMED, skip.culprits.length);
+  if (rest > 0) list.append(h("li", { class: "rest" }, `and ${plural(rest, "more parameter")}`));
+  if (skip.culprit_order === "assumed" && total > 1) {
+    list.append(h("li", { class: "rest" }, "order assumed: the reverse of the parameters'"));
+  }
+  return list;
+}
+
+/** @param {Culprit} culprit */
+function amounts({ inf, nan }) {
+  const words = [];
+  if (inf) words.push(`${count(inf)} inf`);
+  if (nan) words.push(`${count(nan)} NaN`);
+  if (inf === null && nan === null) words.push("not counted");
+  return words.join(", ");
+}
+
+/** @param {Record<string, unknown> | undefined} detail */
+function details(detail) {
+  return Object.entries(detail ?? {})
+    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
+    .join("; ");
+}
+
+/** @param {number} time */
+export function clock(time) {
+  return new Date(time / 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}

@@ -1,0 +1,112 @@
+// The page of all runs: a row for each, newest first; and how to start the first one.
+
+import { get } from "./api.js";
+import { badge, setBadge } from "./badge.js";
+import { h, keyed, mark, say } from "./dom.js";
+import { ago, count, percent, powerOfTwo } from "./format.js";
+import { clock } from "./ledger.js";
+import { LINES } from "./words.js";
+
+/** @import { Summary } from "../types/page.js" */
+
+const COLUMNS = ["Run", "Project", "Status", "Scale now", "Skipped", "Subnormal now", "Updates", "Started"];
+const NUMBERS = new Set(["Scale now", "Skipped", "Subnormal now", "Updates"]);
+
+export class List {
+  #body = h("tbody");
+  #table = h(
+    "table",
+    { class: "runs", hidden: true },
+    h("caption", { class: "unseen" }, "Runs, newest first"),
+    h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { scope: "col", class: classOf(name) }, name)))),
+    this.#body,
+  );
+  #empty = h("div", { class: "first", hidden: true }, ...firstRun());
+  #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older runs");
+  element = h("div", {}, h("h1", {}, "Runs"), this.#table, this.#empty, this.#more);
+  title = "Runs";
+  /** @type {string[]} */
+  follows = [];
+  /** @type {Summary[]} */
+  #runs = [];
+  /** @type {string | null} */
+  #next = null;
+
+  /** Fetches the newest runs. Rejects where the server does not answer. */
+  async refresh() {
+    const { value, fresh } = await get("/runs?limit=100");
+    if (!fresh) return;
+    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (value);
+    const known = new Set(runs.map((run) => run.run_id));
+    const older = this.#runs.slice(100).filter((run) => !known.has(run.run_id));
+    if (older.length === 0) this.#next = next;
+    this.#runs = [...runs, ...older];
+    this.tick();
+  }
+
+  async #older() {
+    if (this.#next === null) return;
+    const { value } = await get(`/runs?limit=100&cursor=${encodeURIComponent(this.#next)}`);
+    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (value);
+    this.#runs = [...this.#runs, ...runs];
+    this.#next = next;
+    this.tick();
+  }
+
+  /** Writes the rows again: their ages change by themselves. */
+  tick() {
+    keyed(this.#body, this.#runs, { key: (run) => run.run_id, make: makeRow, update: writeRow });
+    this.#table.hidden = this.#runs.length === 0;
+    this.#empty.hidden = this.#runs.length > 0;
+    this.#more.hidden = this.#next === null;
+  }
+
+  recolour() {}
+
+  close() {}
+}
+
+/** @param {string} name */
+function classOf(name) {
+  return NUMBERS.has(name) ? "number" : null;
+}
+
+/** @param {Summary} run */
+function makeRow(run) {
+  const link = h("a", { href: `#/runs/${encodeURIComponent(run.run_id)}` });
+  const cells = COLUMNS.map((name) => h("td", { "data-name": name, class: classOf(name) }));
+  cells[0]?.append(link);
+  cells[2]?.append(badge());
+  return h("tr", {}, ...cells);
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {Summary} run
+ */
+function writeRow(row, run) {
+  const [name, project, status, scale, skipped, subnormal, updates, started] = row.children;
+  if (!name?.firstElementChild || !status?.firstElementChild) return;
+  say(name.firstElementChild, run.name);
+  setBadge(status.firstElementChild, run.status);
+  const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
+  const texts = /** @type {const} */ ([
+    [project, run.project],
+    [scale, run.disabled ? "off" : powerOfTwo(run.scale)],
+    [skipped, `${count(run.skipped)}${rate}`],
+    [subnormal, percent(run.subnormal_fraction)],
+    [updates, count(run.updates)],
+    [started, ago(Date.now() / 1000 - run.started / 1e6)],
+  ]);
+  for (const [cell, text] of texts) if (cell) say(cell, text);
+  if (started) mark(started, "title", clock(run.started));
+}
+
+function firstRun() {
+  return [
+    h("p", {}, "No run has reported here yet. Change one line of a training script, and start it:"),
+    h("pre", {}, h("code", {}, LINES.join("\n"))),
+    h("p", {}, "Its run appears here with the first update. To see one at once, let ampmon train a small model:"),
+    h("pre", {}, h("code", {}, "ampmon demo")),
+  ];
+}

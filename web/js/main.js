@@ -1,0 +1,123 @@
+// Starts the page: finds out what the address asks for, shows it, and keeps it fresh.
+
+import { format, parse } from "./address.js";
+import { Refused } from "./api.js";
+import { h, mark, say } from "./dom.js";
+import { ago } from "./format.js";
+import { List } from "./list.js";
+import { Live } from "./live.js";
+import { paced } from "./pace.js";
+import { Run } from "./run.js";
+import * as theme from "./theme.js";
+import * as tips from "./tips.js";
+
+/** @import { Address, View } from "../types/page.js" */
+/** @import { Connection } from "./live.js" */
+
+const REFRESH_MS = 200;
+// News may be lost on its way, and some changes make none: a run that falls silent.
+const POLL_MS = 10_000;
+
+const content = byId("content");
+const connection = byId("connection");
+
+/** @type {List | Run | null} */
+let page = null;
+
+const refresh = paced(update, REFRESH_MS);
+const live = new Live({ onAdvance: refresh, onConnection: showConnection });
+
+async function update() {
+  const shown = page;
+  if (!shown || document.hidden) return;
+  try {
+    await shown.refresh();
+    document.title = `${shown.title} · ampmon`;
+  } catch (error) {
+    if (error instanceof Refused && error.status !== 401) showFailure(error);
+    else live.suspect();
+  }
+}
+
+function route() {
+  const address = parse(location.hash);
+  if (page instanceof Run && address.page === "run" && address.run === page.id) {
+    page.look(address.view);
+    return;
+  }
+  page?.close();
+  page = address.page === "run" ? openRun(address.run, address.view) : new List();
+  content.replaceChildren(page.element);
+  window.scrollTo(0, 0);
+  live.follow(page.follows);
+  refresh();
+}
+
+/**
+ * @param {string} run
+ * @param {View} view
+ */
+function openRun(run, view) {
+  return new Run(run, view, {
+    onView: (next) => {
+      location.hash = format({ page: "run", run, view: next });
+    },
+    onTrouble: () => live.suspect(),
+    onGone: (why) => content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why)),
+  });
+}
+
+/** @param {Error} error */
+function showFailure(error) {
+  mark(connection, "data-state", "refused");
+  say(connection, `The server could not answer: ${error.message}`);
+}
+
+/** @param {Connection} now */
+function showConnection(now) {
+  mark(connection, "data-state", now.state);
+  say(connection, connectionWords(now));
+  if (now.state === "live") refresh();
+}
+
+/** @param {Connection} now */
+function connectionWords({ state, since, why }) {
+  if (state === "starting") return "";
+  if (state === "live") return "Live";
+  if (state === "refused") {
+    return why === "sign-in"
+      ? "Not signed in. Run “ampmon token link” where the server runs, and open the address it prints."
+      : `The server refused: ${why}`;
+  }
+  const seconds = (Date.now() - since) / 1000;
+  return `Lost the server ${seconds < 2 ? "just now" : ago(seconds)}; retrying`;
+}
+
+function everySecond() {
+  if (live.connection.state !== "live") say(connection, connectionWords(live.connection));
+  if (!document.hidden) page?.tick();
+}
+
+/** @param {string} id */
+function byId(id) {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`no element: ${id}`);
+  return element;
+}
+
+async function start() {
+  tips.install(byId("tip"));
+  theme.onChange(() => {
+    say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
+    page?.recolour();
+  });
+  byId("theme").addEventListener("click", theme.toggle);
+  await theme.load();
+  window.addEventListener("hashchange", route);
+  document.addEventListener("visibilitychange", refresh);
+  setInterval(everySecond, 1000);
+  setInterval(refresh, POLL_MS);
+  route();
+}
+
+await start();

@@ -1,0 +1,52 @@
+// What a reader must know before trusting the page: data that is missing, a monitor that failed, a scaler that is off.
+
+import { h, keyed, say } from "./dom.js";
+import { count, plural } from "./format.js";
+
+/** @import { Summary } from "../types/page.js" */
+
+/**
+ * @param {Summary} run
+ * @returns {string[]}
+ */
+export function noticesOf(run) {
+  const notices = [];
+  if (run.lost_records > 0) {
+    notices.push(
+      `${plural(run.lost_records, "record")} of ${count(run.records + run.lost_records)} missing: numbered by the ` +
+        "training process, never received. Charts and counts leave them out. If the process is gone, run: ampmon sync",
+    );
+  }
+  if (run.dropped > 0) {
+    notices.push(
+      `${plural(run.dropped, "record")} dropped on the training machine, most likely because its disk was full. ` +
+        "Free some space there, or set AMPMON_DIR to another disk.",
+    );
+  }
+  if (run.errors > 0) {
+    notices.push(
+      `The monitor itself failed ${plural(run.errors, "time")}; training was not touched. The events below say where.`,
+    );
+  }
+  if (run.disabled) {
+    notices.push(
+      "The scaler is disabled, as it is for bf16 and on machines without a GPU: it scales nothing and skips nothing.",
+    );
+  }
+  return notices;
+}
+
+export class Notices {
+  element = h("ul", { class: "notices", role: "status", hidden: true });
+
+  /** @param {Summary} run */
+  update(run) {
+    const notices = noticesOf(run);
+    this.element.hidden = notices.length === 0;
+    keyed(this.element, notices.map((words, index) => ({ words, index })), {
+      key: ({ index }) => String(index),
+      make: () => h("li"),
+      update: (element, { words }) => say(element, words),
+    });
+  }
+}

@@ -1,0 +1,93 @@
+// The numbers of a run's summary, each with its unit, and its definition on hover.
+
+import { h, mark, say, term } from "./dom.js";
+import { ago, bits, count, duration, percent, plural, powerOfTwo } from "./format.js";
+import { DEFINITIONS } from "./words.js";
+
+/** @import { Summary } from "../types/page.js" */
+
+/** @typedef {{key: keyof typeof DEFINITIONS, name: string, value: (run: Summary) => string, more?: (run: Summary) => string}} Readout */
+
+/** @type {Readout[]} */
+const READOUTS = [
+  { key: "scale", name: "Scale now", value: (run) => powerOfTwo(run.scale) },
+  {
+    key: "skipped",
+    name: "Skipped",
+    value: (run) => `${count(run.skipped)} of ${count(run.updates)}`,
+    more: (run) => (run.skip_rate === null ? "" : percent(run.skip_rate)),
+  },
+  { key: "subnormal", name: "Subnormal now", value: (run) => percent(run.subnormal_fraction), more: sampleWords },
+  { key: "zero", name: "Zero now", value: (run) => percent(run.zero_fraction), more: sampleWords },
+  {
+    key: "headroom",
+    name: "Headroom",
+    value: (run) => bits(run.headroom_bits),
+    more: (run) => (run.headroom_bits === null ? "" : "at most"),
+  },
+  {
+    key: "records",
+    name: "Records",
+    value: (run) => `${count(run.records)} of ${count(run.records + run.lost_records)}`,
+    more: (run) => `${count(run.lost_records)} lost`,
+  },
+  {
+    key: "sampled",
+    name: "Gradients sampled",
+    value: (run) => plural(run.sampled_updates, "update"),
+    more: (run) => (run.sampled_updates ? plural(run.parameters, "parameter") : ""),
+  },
+  {
+    key: "overhead",
+    name: "Monitor's cost",
+    value: (run) => percent(run.overhead),
+    more: (run) => (run.overhead === null ? "" : "of training time"),
+  },
+  {
+    key: "newest",
+    name: "Newest update",
+    value: (run) => (run.last_time === null ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
+    more: (run) => (run.last_step === null ? "" : `step ${count(run.last_step)}`),
+  },
+  {
+    key: "ranks",
+    name: "Processes",
+    value: (run) => plural(run.ranks, "rank"),
+    more: (run) => plural(run.attempts, "start"),
+  },
+];
+
+/** @param {Summary} run */
+function sampleWords(run) {
+  return run.subnormal_fraction === null ? "" : "of gradient values";
+}
+
+export class Numbers {
+  element = h("dl", { class: "numbers" });
+  #cells = READOUTS.map((readout) => {
+    const value = h("dd");
+    const more = h("dd", { class: "more" });
+    this.element.append(
+      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key])), value, more),
+    );
+    return { readout, value, more };
+  });
+
+  /** @param {Summary} run */
+  update(run) {
+    for (const { readout, value, more } of this.#cells) {
+      say(value, readout.value(run));
+      say(more, readout.more?.(run) ?? "");
+    }
+    mark(this.element, "data-lost", run.lost_records > 0 ? "" : null);
+  }
+}
+
+/**
+ * How long a run has been going, or went.
+ * @param {Summary} run
+ */
+export function elapsed(run) {
+  const running = run.status === "running" ? Date.now() / 1000 - run.started / 1e6 : null;
+  return duration(running ?? run.elapsed ?? 0);
+}

@@ -1,0 +1,116 @@
+// One chart with its words: title, terms, caption, and why it is empty where it is. Knows no other chart.
+
+import { get } from "./api.js";
+import { h, say, term } from "./dom.js";
+import * as plot from "./plot.js";
+import { resolve } from "./roles.js";
+import * as theme from "./theme.js";
+
+/** @import { Figure, Meta } from "../types/page.js" */
+/** @import { PlotRange } from "./plot.js" */
+
+export class Panel {
+  visible = true;
+  #title = h("h2");
+  #terms = h("p", { class: "terms" });
+  #caption = h("p", { class: "caption" });
+  #empty = h("p", { class: "empty" }, "Loading…");
+  #plot = h("div", { class: "plot", role: "img", hidden: true });
+  /** @type {Figure | null} */
+  #figure = null;
+  #address = "";
+  #listening = false;
+
+  /**
+   * @param {string} name
+   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void}} listener
+   */
+  constructor(name, listener) {
+    this.name = name;
+    this.listener = listener;
+    this.element = h(
+      "section",
+      { class: "panel", "data-figure": name },
+      h("header", {}, this.#title, this.#terms),
+      this.#caption,
+      this.#empty,
+      this.#plot,
+    );
+  }
+
+  /** The plot's width in pixels, coarse enough that a scroll bar changes nothing. */
+  get width() {
+    return Math.max(100, Math.ceil(this.element.clientWidth / 20) * 20);
+  }
+
+  /** The stretch of x that is drawn, or null. @returns {PlotRange | null} */
+  get range() {
+    const axis = /** @type {{range?: PlotRange} | undefined} */ (this.#figure?.layout.xaxis);
+    return axis?.range ?? null;
+  }
+
+  /**
+   * Draws what the server has at `address`, if that is new here.
+   * @param {string} address
+   * @param {() => boolean} wanted whether it still is, when the answer arrives
+   */
+  async refresh(address, wanted) {
+    const { value, fresh } = await get(address);
+    if (!wanted() || (!fresh && address === this.#address)) return;
+    this.#address = address;
+    this.#figure = /** @type {Figure} */ (value);
+    await this.redraw();
+  }
+
+  /** Draws what is held, in the theme's colours. */
+  async redraw() {
+    if (!this.#figure) return;
+    this.#write(this.#figure.layout.meta);
+    if (this.#figure.layout.meta.empty) {
+      this.#plot.hidden = true;
+      return;
+    }
+    this.#plot.hidden = false;
+    try {
+      await plot.draw(this.#plot, resolve(this.#figure, theme.roles()));
+    } catch (error) {
+      this.fail(error instanceof Error ? error.message : String(error));
+      return;
+    }
+    if (!this.#listening) plot.listen(this.#plot, this.listener);
+    this.#listening = true;
+  }
+
+  /**
+   * Says in the chart's place why it is not there.
+   * @param {string} why
+   */
+  fail(why) {
+    this.#plot.hidden = true;
+    this.#empty.hidden = false;
+    say(this.#empty, why);
+  }
+
+  /** @param {PlotRange} range */
+  async show(range) {
+    if (!this.#plot.hidden) await plot.show(this.#plot, range);
+  }
+
+  close() {
+    plot.clear(this.#plot);
+  }
+
+  /** @param {Meta} meta */
+  #write(meta) {
+    say(this.#title, meta.title);
+    say(this.#caption, meta.caption ?? "");
+    say(this.#empty, meta.empty ?? "");
+    this.#empty.hidden = !meta.empty;
+    this.#caption.hidden = !meta.caption;
+    this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
+    const terms = Object.entries(meta.definitions ?? {});
+    if (this.#terms.childElementCount !== terms.length) {
+      this.#terms.replaceChildren(...terms.map(([word, definition]) => term(word, definition)));
+    }
+  }
+}

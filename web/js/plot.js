@@ -1,0 +1,112 @@
+// Draws a figure as the server made it. The one module that names Plotly, whose script it loads when first needed.
+
+/** @import { Figure } from "../types/page.js" */
+
+const CONFIG = {
+  displayModeBar: false,
+  displaylogo: false,
+  // Plotly would otherwise offer to send the data to its makers.
+  showSendToCloud: false,
+  plotlyServerURL: "",
+  responsive: true,
+  doubleClick: /** @type {const} */ (false),
+};
+
+/** @typedef {[number | string, number | string]} PlotRange */
+
+/** @type {Promise<NonNullable<Window["Plotly"]>> | undefined} */
+let loading;
+
+/** @type {WeakSet<HTMLElement>} charts whose range is being set by the page, not by the reader */
+const quiet = new WeakSet();
+
+/** Plotly, loaded once. Rejects where its script cannot be had; the next call tries again. */
+export function load() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/vendor/plotly.min.js";
+    script.addEventListener("load", () => (window.Plotly ? resolve(window.Plotly) : reject(new Error("no Plotly"))));
+    script.addEventListener("error", () => {
+      loading = undefined;
+      script.remove();
+      reject(new Error("The chart library did not load from /vendor/plotly.min.js. Reload the page."));
+    });
+    document.head.append(script);
+  });
+  return loading;
+}
+
+/**
+ * Draws or redraws `figure`, its roles already colours.
+ * @param {HTMLElement} element
+ * @param {Figure} figure
+ */
+export async function draw(element, figure) {
+  const Plotly = await load();
+  await quietly(element, () => Plotly.react(element, figure.data, /** @type {object} */ (figure.layout), CONFIG));
+}
+
+/**
+ * Shows another stretch of x at once, before its finer data is there.
+ * @param {HTMLElement} element
+ * @param {PlotRange} range
+ */
+export async function show(element, range) {
+  const Plotly = await load();
+  if (!isDrawn(element)) return;
+  // Plotly's types know no path into the layout, such as this one.
+  const change = /** @type {object} */ ({ "xaxis.range": range });
+  await quietly(element, () => Plotly.relayout(element, change));
+}
+
+/** @param {HTMLElement} element */
+export function clear(element) {
+  if (isDrawn(element)) window.Plotly?.purge(element);
+}
+
+/**
+ * Tells what the reader does to a chart that has been drawn.
+ * @param {HTMLElement} element
+ * @param {{onZoom: (range: PlotRange) => void, onReset: () => void}} listener
+ */
+export function listen(element, { onZoom, onReset }) {
+  if (!("on" in element) || typeof element.on !== "function") return;
+  element.on("plotly_relayout", (/** @type {Record<string, unknown>} */ change) => {
+    const range = rangeOf(change);
+    if (range && !quiet.has(element)) onZoom(range);
+  });
+  element.on("plotly_doubleclick", onReset);
+}
+
+/** @param {HTMLElement} element */
+function isDrawn(element) {
+  return element.classList.contains("js-plotly-plot");
+}
+
+/**
+ * @param {Record<string, unknown>} change
+ * @returns {PlotRange | null}
+ */
+function rangeOf(change) {
+  const low = change["xaxis.range[0]"];
+  const high = change["xaxis.range[1]"];
+  return isEnd(low) && isEnd(high) ? [low, high] : null;
+}
+
+/** @param {unknown} end @returns {end is number | string} */
+function isEnd(end) {
+  return typeof end === "number" || typeof end === "string";
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {() => Promise<unknown>} work
+ */
+async function quietly(element, work) {
+  quiet.add(element);
+  try {
+    await work();
+  } finally {
+    quiet.delete(element);
+  }
+}

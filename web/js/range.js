@@ -1,0 +1,54 @@
+// Stretches of x: what a drag or a button asks for, as whole steps or microseconds. Pure.
+
+/** @import { Range, View } from "../types/page.js" */
+
+/**
+ * The first x and the x after the last that a chart's range shows.
+ * @param {[number | string, number | string]} shown the ends as Plotly has them: steps, or dates in UTC
+ * @param {View["x"]} axis
+ * @returns {Range}
+ */
+export function fromPlot([low, high], axis) {
+  if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
+  return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
+}
+
+/**
+ * What a chart shows for a stretch of x, in Plotly's terms.
+ * @param {Range} range
+ * @param {View["x"]} axis
+ * @returns {[number, number]}
+ */
+export function toPlot({ start, stop }, axis) {
+  return axis === "time" ? [start / 1000, stop / 1000] : [start - 0.5, stop - 0.5];
+}
+
+/**
+ * The stretch scaled by `factor` about its middle, and moved by `shift` of its length.
+ * @param {Range} range
+ * @param {number} factor
+ * @param {number} shift
+ * @returns {Range}
+ */
+export function moved({ start, stop }, factor, shift) {
+  const length = stop - start;
+  const middle = (start + stop) / 2 + shift * length;
+  const half = Math.max(1, (length * factor) / 2);
+  const first = Math.max(0, Math.round(middle - half));
+  return { start: first, stop: Math.max(first + 2, Math.round(middle + half)) };
+}
+
+/**
+ * @param {number} start
+ * @param {number} stop
+ */
+function ordered(start, stop) {
+  const first = Math.max(0, start);
+  return { start: first, stop: Math.max(first + 1, stop) };
+}
+
+/** @param {number | string} date */
+function microseconds(date) {
+  const milliseconds = typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
+  return Math.round(milliseconds * 1000);
+}

@@ -1,0 +1,128 @@
+// The page of one run: its numbers, charts and tables, kept up to date while it trains.
+
+import { Refused, get } from "./api.js";
+import { badge, setBadge } from "./badge.js";
+import { Charts } from "./charts.js";
+import { h, say } from "./dom.js";
+import { clock, eventLedger, skipLedger } from "./ledger.js";
+import { Notices } from "./notices.js";
+import { Numbers, elapsed } from "./numbers.js";
+import { paced } from "./pace.js";
+import { Parameters } from "./parameters.js";
+
+/** @import { Summary, View } from "../types/page.js" */
+
+const CHARTS_MS = 200;
+const TABLES_MS = 2000;
+
+export class Run {
+  #name = h("h1", {}, "…");
+  #badge = badge();
+  #about = h("p", { class: "about" });
+  #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
+  #notices = new Notices();
+  #numbers = new Numbers();
+  /** @type {Summary | null} */
+  #run = null;
+  #skipped = -1;
+  #sampled = -1;
+
+  /**
+   * @param {string} id
+   * @param {View} view
+   * @param {{onView: (view: View) => void, onTrouble: () => void, onGone: (why: string) => void}} listener
+   */
+  constructor(id, view, { onView, onTrouble, onGone }) {
+    this.id = id;
+    this.follows = [id];
+    this.onView = onView;
+    this.onTrouble = onTrouble;
+    this.onGone = onGone;
+    this.skips = skipLedger(id);
+    this.events = eventLedger(id);
+    this.parameters = new Parameters(id);
+    this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
+    this.readTables = paced(() => this.#tables(), TABLES_MS);
+    this.charts = new Charts(id, view, { onView, onWanted: this.drawCharts, onTrouble });
+    this.element = h(
+      "article",
+      { class: "run" },
+      h("header", {}, this.#name, h("p", { role: "status" }, this.#badge), this.#about, this.#streams),
+      this.#notices.element,
+      this.#numbers.element,
+      this.charts.element,
+      this.skips.element,
+      this.parameters.element,
+      this.events.element,
+    );
+  }
+
+  get title() {
+    return this.#run?.name ?? "Run";
+  }
+
+  /** Fetches the summary, and asks for what it says has changed. Rejects where the server does not answer. */
+  async refresh() {
+    const path = `/runs/${encodeURIComponent(this.id)}`;
+    const { value } = await get(path).catch((error) => {
+      if (error instanceof Refused && error.status === 404) this.onGone("There is no such run here. It may have been deleted.");
+      throw error;
+    });
+    this.#run = /** @type {Summary} */ (value);
+    this.tick();
+    this.drawCharts();
+    if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
+    this.#skipped = this.#run.skipped;
+    this.readTables();
+  }
+
+  /** Writes the numbers again: ages change by themselves. */
+  tick() {
+    const run = this.#run;
+    if (!run) return;
+    say(this.#name, run.name);
+    setBadge(this.#badge, run.status);
+    say(this.#about, `${run.project} · ${run.owner} · started ${clock(run.started)} · ${elapsed(run)}`);
+    this.#notices.update(run);
+    this.#numbers.update(run);
+    this.#offerStreams(run);
+  }
+
+  /** @param {View} view */
+  look(view) {
+    this.charts.look(view);
+  }
+
+  recolour() {
+    void this.charts.recolour();
+  }
+
+  close() {
+    this.drawCharts.stop();
+    this.readTables.stop();
+    this.charts.close();
+  }
+
+  async #tables() {
+    try {
+      await this.events.refresh();
+      if (this.#run && this.#run.sampled_updates !== this.#sampled) await this.parameters.refresh();
+      this.#sampled = this.#run?.sampled_updates ?? -1;
+    } catch {
+      this.onTrouble();
+    }
+  }
+
+  /** @param {Summary} run */
+  #offerStreams(run) {
+    const names = [...new Set(run.streams.map(({ stream }) => stream))];
+    this.#streams.hidden = names.length < 2;
+    if (this.#streams.options.length === names.length) return;
+    this.#streams.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+    this.#streams.value = this.charts.view.stream ?? names[0] ?? "";
+  }
+
+  #choose() {
+    this.onView({ ...this.charts.view, stream: this.#streams.value });
+  }
+}

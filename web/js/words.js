@@ -1,0 +1,26 @@
+// What the numbers of a summary are called and mean. The charts bring their own words.
+
+export const DEFINITIONS = {
+  scale: "What the loss is multiplied by now, so that small gradients are not lost in fp16.",
+  updates: "scaler.update() calls after at least one scaler.step(). One optimizer step each, where it was not skipped.",
+  skipped: "Updates in which any optimizer on any rank found an inf or a NaN and left the weights alone. Ranks never multiply it.",
+  subnormal:
+    "Share of gradient elements below 2^-14, which fp16 holds with fewer bits, at the newest sample. Parameters on fp16's grid only.",
+  zero: "Share of gradient elements that are exactly zero, at the newest sample: flushed by fp16, or zero all along. Parameters on fp16's grid only.",
+  headroom: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
+  records: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
+  sampled: "Updates whose gradients were looked at. The monitor spaces them so that its cost stays inside its budget.",
+  overhead: "Share of training time that the monitor itself took on the training thread, as it measured.",
+  parameters: "Parameters that the scaler's optimizers hold.",
+  newest: "When the newest update was made, by the training machine's clock.",
+  ranks: "Processes that trained together, and how often they were started.",
+};
+
+export const STATUS = /** @type {const} */ ({
+  running: ["●", "Updates arrive."],
+  finished: ["✓", "The training process ended and said so."],
+  crashed: ["✕", "The training process is gone and did not say so."],
+  silent: ["◌", "No update for longer than usual, and the process has not said that it ended."],
+});
+
+export const LINES = ["import ampmon", "scaler = ampmon.GradScaler()   # in the place of torch.amp.GradScaler()"];

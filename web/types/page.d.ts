@@ -1,0 +1,128 @@
+/** What the page's modules pass to one another, and what the server answers. Development only. */
+
+export interface View {
+  x: "step" | "time";
+  /** First x shown and the one after the last: steps, or microseconds since the epoch. Null is the run's own end. */
+  start: number | null;
+  stop: number | null;
+  stream: string | null;
+}
+
+export type Address = { page: "list" } | { page: "run"; run: string; view: View };
+
+export interface Range {
+  start: number;
+  stop: number;
+}
+
+export type Status = "running" | "finished" | "crashed" | "silent";
+
+export interface Stream {
+  stream: string;
+  rank: number;
+  scaler: string;
+  layout: string;
+}
+
+/** Times are microseconds since the epoch, shares 0..1; null is "not known yet". */
+export interface Summary {
+  run_id: string;
+  project: string;
+  name: string;
+  owner: string;
+  status: Status;
+  started: number;
+  elapsed: number | null;
+  updates: number;
+  skipped: number;
+  effective_updates: number;
+  skip_rate: number | null;
+  scale: number | null;
+  zero_fraction: number | null;
+  subnormal_fraction: number | null;
+  headroom_bits: number | null;
+  records: number;
+  lost_records: number;
+  errors: number;
+  dropped: number;
+  disabled: boolean;
+  overhead: number | null;
+  ranks: number;
+  attempts: number;
+  version: number;
+  last_step: number | null;
+  last_time: number | null;
+  sampled_updates: number;
+  parameters: number;
+  exact: boolean | null;
+  streams: Stream[];
+}
+
+export interface Culprit {
+  parameter: string;
+  inf: number | null;
+  nan: number | null;
+}
+
+export interface Skip {
+  step: number;
+  time: number;
+  rank: number;
+  stream: string;
+  optimizer: string;
+  path: string;
+  cause: string;
+  scale: number | null;
+  scale_after: number | null;
+  culprits: Culprit[];
+  culprit_order: "learned" | "assumed";
+  culprit_parameters: number;
+}
+
+export interface HappenedEvent {
+  time: number;
+  kind: string;
+  rank?: number;
+  stream?: string;
+  step?: number | null;
+  detail?: Record<string, unknown>;
+}
+
+export interface ParameterRow {
+  name: string;
+  shape: number[];
+  numel: number;
+  looked: number;
+  zeros: number;
+  below_grid: number;
+  subnormal: number;
+  normal: number;
+  inf: number;
+  nan: number;
+  on_grid_fraction: number | null;
+  amax: number | null;
+  amax_kind?: string | null;
+  headroom_bits: number | null;
+  norm: number | null;
+}
+
+export interface Meta {
+  title: string;
+  caption?: string;
+  empty?: string;
+  definitions?: Record<string, string>;
+}
+
+export interface Figure {
+  data: object[];
+  layout: { meta: Meta; [key: string]: unknown };
+}
+
+export interface Problem {
+  title: string;
+  status: number;
+  detail?: string;
+}
+
+export type Colour = string | [number, string][];
+export type Roles = Record<string, Colour>;
