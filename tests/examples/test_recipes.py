@@ -1,0 +1,202 @@
+"""Each recipe in examples/ trains as it would with the stock scaler, and ampmon records exactly what happened in it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import recipe
+from ampmon import wire
+from recipe import EXAMPLES, Outcome
+from recording import Recording, recording, recordings
+from serving import free_port
+
+
+ALONE = [
+    "accumulation_with_clipping",
+    "clip_by_norm",
+    "clip_by_value",
+    "cpu_autocast",
+    "custom_autograd",
+    "data_parallel",
+    "fused_optimizers",
+    "gradient_accumulation",
+    "gradient_penalty",
+    pytest.param(
+        "legacy_spelling", marks=pytest.mark.filterwarnings("ignore:`torch.cpu.amp:FutureWarning")
+    ),
+    "several_models",
+    "typical",
+]
+TOGETHER = ["ddp", "fsdp2", "fsdp_sharded_scaler"]
+DISABLED = "bf16_disabled"
+RANKS = 2
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """With several threads sums are made in an order that depends on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
+    """The updates as ampmon recorded them, in the form of the stock scaler's own bookkeeping."""
+    updates = recorded.updates
+    assert [update.ordinal for update in updates] == list(range(len(updates)))
+    return [
+        (update.scale, tuple(step.skipped for step in update.optimizers), update.scale_after)
+        for update in updates
+    ]
+
+
+def events(recorded: Recording) -> list[str]:
+    return [record.kind for record in recorded.messages if isinstance(record, wire.Event)]
+
+
+def assert_identical(stock: Outcome, ours: Outcome) -> None:
+    """Weights, optimizers, scaler, random numbers and printed words are equal to the last bit."""
+    assert stock.weights
+    assert same(stock.weights, ours.weights)
+    assert same(stock.optimizers, ours.optimizers)
+    assert same(stock.scalers, ours.scalers)
+    assert torch.equal(stock.random, ours.random)
+    assert stock.printed == ours.printed
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two trees of tensors and plain values are equal bit for bit."""
+    if isinstance(left, torch.Tensor):
+        alike = left.dtype == right.dtype and left.shape == right.shape
+        return alike and left.numpy().tobytes() == right.numpy().tobytes()
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def assert_learned(outcome: Outcome) -> None:
+    """The printed loss fell by a fifth at least."""
+    assert len(outcome.losses) >= 5
+    assert outcome.losses[-1] < 0.8 * outcome.losses[0]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
+    """Overflows included, all that is left is equal bit for bit, and each update and skip is in the spool once."""
+    stock = recipe.run(name, stock=True)
+    ours = recipe.run(name, stock=False)
+
+    assert_identical(stock, ours)
+    assert_learned(ours)
+    assert any(any(skipped) for _, skipped, _ in stock.ledger)
+    recorded = recording(data_directory)
+    assert ledger(recorded) == stock.ledger
+    assert events(recorded) == ["init", "finish"]
+
+
+@pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> None:
+    """bfloat16's recipe trains as with the stock scaler, and its spool says that there was nothing to measure."""
+    stock = recipe.run(DISABLED, stock=True)
+    ours = recipe.run(DISABLED, stock=False)
+
+    assert_identical(stock, ours)
+    assert_learned(ours)
+    recorded = recording(data_directory)
+    assert recorded.updates == []
+    assert events(recorded) == ["init", "disabled", "finish"]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what two processes left that ran the recipes of several processes, one after another."""
+    folder = tmp_path_factory.mktemp("together")
+    ports = ",".join(str(free_port()) for _ in range(2 * len(TOGETHER)))
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
+        "AMPMON_DIR": str(folder),
+        "AMPMON_MODE": "offline",
+        "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": str(RANKS),
+    }
+    command = [sys.executable, "-c", "import recipe; recipe.main()", str(folder), ports, *TOGETHER]
+    ranks = [
+        subprocess.Popen(
+            command,
+            cwd=Path(recipe.__file__).parent,
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(RANKS)
+    ]
+    for rank in ranks:
+        _, complaint = rank.communicate(timeout=100)
+        assert rank.returncode == 0, complaint
+    return folder
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
+    """On every rank all is equal bit for bit, and the spools of the ranks agree on the run and on each skip."""
+    attempts = [recorded for recorded in recordings(together) if recorded.attempt.name == name]
+    assert [recorded.attempt.world_size for recorded in attempts] == [RANKS] * RANKS
+    assert len({recorded.attempt.run_id for recorded in attempts}) == 1
+    for recorded in attempts:
+        rank = recorded.attempt.rank
+        stock, ours = torch.load(together / f"{name}-{rank}.pt", weights_only=False)
+        assert_identical(stock, ours)
+        assert any(any(skipped) for _, skipped, _ in stock.ledger)
+        assert ledger(recorded) == stock.ledger
+        if rank == 0:
+            assert_learned(ours)
+
+
+def test_a_recipe_of_several_processes_starts_them_itself(data_directory: Path) -> None:
+    """`python examples/ddp.py` trains on two ranks, which are one run."""
+    command = [sys.executable, str(EXAMPLES / "ddp.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("step   0  loss 2.")
+    attempts = [recorded.attempt for recorded in recordings(data_directory)]
+    assert sorted(attempt.rank for attempt in attempts) == [0, 1]
+    assert len({attempt.run_id for attempt in attempts}) == 1
+
+
+def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
+    """In every recipe the name is used once, where the scaler is made, and gone when the stock one takes its place."""
+    names = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
+    tested = [*(getattr(name, "values", (name,))[0] for name in ALONE), *TOGETHER, DISABLED]
+    assert names == sorted(tested)
+    for name in names:
+        source = (EXAMPLES / f"{name}.py").read_text()
+        uses = [
+            node
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Name) and node.id == "ampmon"
+        ]
+        assert len(uses) == 1, name
+        assert source.splitlines()[uses[0].lineno - 1].startswith("scaler = ampmon."), name
+        left = list(ast.walk(ast.parse(recipe.with_stock_scaler(source))))
+        assert not any(isinstance(node, ast.Name) and node.id == "ampmon" for node in left), name
+
+
+def test_the_comparison_tells_a_difference() -> None:
+    """One bit in one weight is a difference, and so is the sign of a zero."""
+    weights = [torch.tensor([1.0, 0.0])]
+    assert same(weights, [torch.tensor([1.0, 0.0])])
+    assert not same(weights, [torch.tensor([1.0 + 2**-23, 0.0])])
+    assert not same(weights, [torch.tensor([1.0, -0.0])])

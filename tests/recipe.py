@@ -1,0 +1,149 @@
+"""Runs one recipe of examples/, as it is or with the stock scaler in its line, and keeps all that it leaves behind.
+
+`main` does so for one rank of recipes that several processes run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import itertools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ampmon import process
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@dataclass
+class Outcome:
+    """What a run left: printed lines; weights, states and the random generator's; and, of stock scalers, a ledger.
+
+    The ledger has for each update the scale before, which optimizers were skipped, and the scale after.
+    """
+
+    printed: str
+    weights: list[torch.Tensor]
+    optimizers: list[dict[str, Any]]
+    scalers: list[dict[str, Any]]
+    random: torch.Tensor
+    ledger: list[tuple[float, tuple[bool, ...], float]]
+
+    @property
+    def losses(self) -> list[float]:
+        words = self.printed.split()
+        return [float(value) for word, value in itertools.pairwise(words) if word == "loss"]
+
+
+def run(name: str, *, stock: bool) -> Outcome:
+    """Run a recipe in this process: the file as it is, or with torch's own scaler in the place of ampmon's."""
+    source = (EXAMPLES / f"{name}.py").read_text()
+    ledger: list[tuple[float, tuple[bool, ...], float]] = []
+    namespace: dict[str, Any] = {
+        "__name__": f"recipe_{name}",
+        "__file__": str(EXAMPLES / f"{name}.py"),
+    }
+    if stock:
+        source = with_stock_scaler(source)
+        namespace["keep_books"] = _bookkeeper(ledger)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, f"{name}.py", "exec"), namespace)
+    left = {id(value): value for value in namespace.values()}.values()
+    modules = [value for value in left if isinstance(value, torch.nn.Module)]
+    bare = [value for value in left if isinstance(value, torch.nn.Parameter)]
+    weights = [tensor for module in modules for tensor in [*module.parameters(), *module.buffers()]]
+    return Outcome(
+        printed=printed.getvalue(),
+        weights=_local([*weights, *bare]),
+        optimizers=_local([o.state_dict() for o in left if isinstance(o, torch.optim.Optimizer)]),
+        scalers=_local([s.state_dict() for s in left if isinstance(s, torch.amp.GradScaler)]),
+        random=torch.get_rng_state(),
+        ledger=ledger,
+    )
+
+
+def with_stock_scaler(source: str) -> str:
+    """The recipe without ampmon: its scaler's line is torch's, with the same arguments, and nothing else is touched."""
+    tree = ast.parse(source)
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.Import) and node.names[0].name == "ampmon")
+    ]
+    return ast.unparse(ast.fix_missing_locations(_ToStock().visit(tree)))
+
+
+class _ToStock(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="ampmon"), attr="watch"):
+                scaler = node.args[0]
+            case ast.Attribute(value=ast.Name(id="ampmon"), attr="GradScaler"):
+                own = [keyword for keyword in node.keywords if keyword.arg != "model"]
+                scaler = ast.Call(
+                    ast.parse("torch.amp.GradScaler", mode="eval").body, node.args, own
+                )
+            case _:
+                return node
+        return ast.Call(ast.Name("keep_books", ast.Load()), [scaler], [])
+
+
+def _bookkeeper(
+    ledger: list[tuple[float, tuple[bool, ...], float]],
+) -> Callable[[torch.amp.GradScaler], torch.amp.GradScaler]:
+    def keep_books(scaler: torch.amp.GradScaler) -> torch.amp.GradScaler:
+        update = scaler.update
+
+        def updating() -> None:
+            before = scaler.get_scale()
+            states = scaler._per_optimizer_states.values()
+            flags = [state["found_inf_per_device"].values() for state in states]
+            skipped = tuple(any(flag.item() for flag in found) for found in flags)
+            update()
+            ledger.append((before, skipped, scaler.get_scale()))
+
+        if scaler.is_enabled():
+            scaler.update = updating  # type: ignore[method-assign]
+        return scaler
+
+    return keep_books
+
+
+def _local(tree: Any) -> Any:
+    """Copies of the tensors in a tree, of sharded ones this rank's part."""
+
+    def local(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return (leaf.to_local() if hasattr(leaf, "to_local") else leaf).detach().clone()
+        return leaf
+
+    return tree_map(local, tree)
+
+
+def main() -> None:
+    """One rank's part of recipes that several processes run, each first with the stock scaler, then with ampmon's.
+
+    Arguments: the folder for the outcomes, a port for each process group to come, and the recipes' names.
+    """
+    folder, ports, *names = sys.argv[1:]
+    free = iter(ports.split(","))
+    torch.set_num_threads(1)
+    for name in names:
+        outcomes = []
+        for stock in (True, False):
+            os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=name)
+            outcomes.append(run(name, stock=stock))
+        process.finish()
+        torch.save(outcomes, Path(folder) / f"{name}-{os.environ['RANK']}.pt")
