@@ -1,0 +1,81 @@
+"""`ampmon demo`: a real fp16 training, small enough for any machine, and the page that shows what happens in it.
+
+Importing this loads no torch; only running the demo does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the demo's options."""
+    parser.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help="updates to train (default: as many as take about five minutes)",
+    )
+    parser.add_argument(
+        "--port",
+        type=_port,
+        metavar="PORT",
+        help="where the page is served (default: 8267, or a free port where that is taken)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where runs are kept (default: AMPMON_DIR, or the user's data directory)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of weights and batches (default: 0)"
+    )
+    parser.add_argument(
+        "--growth-interval",
+        type=_count,
+        metavar="N",
+        help="updates between two doublings of the scale until it overflows "
+        "(default: so that this takes about half a minute)",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="open no browser")
+    parser.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="go on serving the page after the training, until Ctrl-C",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the demo until it is done or interrupted; returns the exit code."""
+    if importlib.util.find_spec("torch") is None:
+        print(
+            "ampmon demo trains a model, which needs PyTorch: pip install 'ampmon[torch]'",
+            file=sys.stderr,
+        )
+        return 1
+    from ampmon_server.demo.interrupt import Interrupt
+
+    # Before torch is loaded, which takes seconds in which somebody may think better of it.
+    with Interrupt() as interrupt:
+        from ampmon_server.demo import session
+
+        return session.run(arguments, interrupt)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 < value < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port, 1 to 65535")
+    return value

@@ -1,0 +1,133 @@
+"""The server that the demo reports to: one that serves its data directory already, or an `ampmon serve` of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+
+HOST = "127.0.0.1"
+DEFAULT_PORT = 8267
+START_S = 30.0
+STOP_S = 10.0
+
+
+class ServiceError(Exception):
+    """There is no server to report to; the message says why, in one line."""
+
+
+class Service:
+    """A server, asked with the token of its data directory. ``own`` if the demo started it: then `stop` ends it."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self.url = f"http://{HOST}:{port}"
+        self._directory = directory
+        self._port = port
+        self._http = urllib3.PoolManager(retries=False, timeout=2.0)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def own(self) -> bool:
+        return self._process is not None
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """The JSON that the server answers to a path under /api/v1; None where it does not, or not with this token."""
+        try:
+            token = (self._directory / "token").read_text().strip()
+            answer = self._http.request(
+                method,
+                f"{self.url}/api/v1{path}",
+                headers={"Authorization": f"Bearer {token}", "Origin": self.url},
+            )
+            return json.loads(answer.data) if answer.status < 300 else None
+        except (OSError, ValueError, urllib3.exceptions.HTTPError):
+            return None
+
+    def login_link(self) -> str:
+        """A new address that brings one browser in, once; the plain address where the server makes none."""
+        made = self.ask("/login-links", "POST")
+        return str(made["url"]) if made else self.url
+
+    def serves_here(self) -> bool:
+        """Whether it answers, and serves this data directory: no other server knows its token."""
+        return self.ask("/runs?limit=1") is not None
+
+    def start(self, stopping: Callable[[], bool]) -> None:
+        """Start `ampmon serve` and wait until it answers. Raises ServiceError, with what it printed, if it does not."""
+        command = [sys.executable, "-m", "ampmon_server.cli", "serve"]
+        command += ["--port", str(self._port), "--data-dir", str(self._directory)]
+        with tempfile.TemporaryFile() as printed:
+            # A session of its own: Ctrl-C in the terminal is the demo's, which ends the server last.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            deadline = time.monotonic() + START_S
+            while time.monotonic() < deadline and not stopping() and self.running():
+                if self.serves_here():
+                    return
+                time.sleep(0.05)
+            self.stop()
+            printed.seek(0)
+            said = printed.read().decode(errors="replace").strip()
+        if not stopping():
+            raise ServiceError(said or "ampmon serve did not come up, and said nothing")
+
+    def running(self) -> bool:
+        """Whether the process that the demo started is still there."""
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the server if the demo started it, and wait for it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def find_or_start(directory: Path, port: int | None, stopping: Callable[[], bool]) -> Service:
+    """A server of ``directory`` at ``port``: one that is there, else a new one. Raises ServiceError.
+
+    Without a port it is the usual one, or a free one where something else has that.
+    """
+    service = Service(directory, port or DEFAULT_PORT)
+    if service.serves_here():
+        return service
+    if port is None and _is_taken(DEFAULT_PORT):
+        service = Service(directory, _free_port())
+    service.start(stopping)
+    return service
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as listener:
+        # As servers do: a port that was just given back is not taken.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError:
+            return True
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,134 @@
+"""The demo from beginning to end: a server, a training that reports to it, and a terminal that says what happens."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import ampmon
+from ampmon.config import data_directory
+from ampmon.errors import AmpmonError
+from ampmon_server.demo import service, text
+from ampmon_server.demo.interrupt import Interrupt
+from ampmon_server.demo.narrator import Narrator
+from ampmon_server.demo.service import Service, ServiceError
+from ampmon_server.demo.story import power
+from ampmon_server.demo.train import Plan, train
+
+
+STEPS = {"cpu": 4000, "cuda": 20_000}
+DESCRIPTION = (
+    "A small GPT learns Python from the source of the standard library, in fp16. It starts at scale 1, where much of "
+    "the gradient is subnormal: as the scale doubles, underflow melts away. Then something overflows: a step is "
+    "skipped, the scale backs off, and the ceiling is found."
+)
+
+
+def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
+    """Run the demo; returns the exit code: 0 also where it was interrupted."""
+    console = Console(highlight=False)
+    directory = Path(arguments.data_dir or data_directory()).expanduser().absolute()
+    try:
+        server = service.find_or_start(directory, arguments.port, lambda: bool(interrupt))
+        if interrupt:
+            return 0
+        try:
+            return _with_server(server, directory, arguments, interrupt, console)
+        finally:
+            server.stop()
+    except (ServiceError, FileNotFoundError, AmpmonError) as error:
+        print(f"ampmon demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _with_server(
+    server: Service,
+    directory: Path,
+    arguments: argparse.Namespace,
+    interrupt: Interrupt,
+    console: Console,
+) -> int:
+    console.print(
+        f"The page: {server.login_link()}  (opens once; `ampmon token link` makes another)",
+        soft_wrap=True,
+    )
+    if not arguments.no_browser and has_display():
+        webbrowser.open(server.login_link())
+    _train(server, directory, _plan(arguments), interrupt, console)
+    if not server.own or not arguments.keep:
+        return 0
+    if not interrupt:
+        console.print(f"The page stays at {server.url} until Ctrl-C.")
+    while not interrupt.wait(1.0):
+        if not server.running():
+            raise ServiceError("the server has ended")
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Plan(
+        device=device,
+        steps=arguments.steps or STEPS[device],
+        seed=arguments.seed,
+        growth_interval=arguments.growth_interval,
+    )
+
+
+def _train(
+    server: Service, directory: Path, plan: Plan, interrupt: Interrupt, console: Console
+) -> None:
+    if plan.device == "cpu":
+        torch.set_num_threads(1)  # leaves the other cores to the server and the browser
+    data = text.load(plan.device)
+    console.print(
+        f"Training on {len(data.characters):,} characters of Python's standard library ({data.files} modules), fp16 on "
+        f"the {'GPU' if plan.device == 'cuda' else 'CPU'}, from scale 1.".replace(",", " ", 1)
+    )
+    run_id = ampmon.init(
+        "demo",
+        "GPT reads Python",
+        {"description": DESCRIPTION, **plan.config()},
+        url=server.url,
+        dir=directory,
+        mode="online",
+        tags=("demo",),
+    )
+    narrator = Narrator(server, str(run_id), console.print)
+    with _progress_bar(console) as bar:
+        task = bar.add_task("training", total=plan.steps, loss=0.0, scale="1", skips=0)
+        for now in train(plan, data, lambda: bool(interrupt)):
+            bar.update(task, completed=now.updates)
+            bar.update(task, loss=now.loss, scale=power(now.scale), skips=now.skips)
+            narrator.look()
+    ampmon.finish()
+    narrator.look(now=True)
+
+
+def _progress_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.2f}  scale {task.fields[scale]}"),
+        TextColumn("{task.fields[skips]} skipped"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def has_display(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a browser that is opened is seen; a text browser would take the terminal over."""
+    if sys.platform in {"darwin", "win32"}:
+        return True
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,84 @@
+"""What there is to see, in words, as it happens: pure functions of what the server stored. Knows no terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+MELTED = 0.001
+"""Below this share of subnormal values, underflow is over."""
+SKIPS_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An update as the server has it; the share is None where the gradients were not sampled."""
+
+    step: int
+    scale: float
+    scale_after: float
+    skipped: bool
+    subnormal_fraction: float | None
+
+
+def rows(columns: dict[str, list[Any]]) -> list[Row]:
+    """The updates in an answer of `GET /runs/{run_id}/updates`."""
+    names = ("step", "scale", "scale_after", "skipped", "subnormal_fraction")
+    return [Row(*values) for values in zip(*(columns[name] for name in names), strict=True)]
+
+
+class Story:
+    """Tells each thing once: the share at each new scale, the end of underflow, the first skips."""
+
+    def __init__(self) -> None:
+        self._highest = 0.0
+        self._melted = False
+        self._skips = 0
+
+    def tell(self, row: Row, culprit: str | None = None) -> Iterator[str]:
+        """What an update adds to the story; ``culprit`` is the parameter that overflowed first, where it is known."""
+        if row.subnormal_fraction is not None and row.scale > self._highest and not row.skipped:
+            yield from self._climbed(row.scale, row.subnormal_fraction)
+        if row.skipped:
+            self._skips += 1
+            if self._skips == 1:
+                yield from self._first_skip(row, culprit)
+            elif self._skips <= SKIPS_TOLD:
+                where = f" in {culprit}" if culprit else ""
+                yield f"step {row.step}: overflow{where} at scale {power(row.scale)}, skipped."
+            if self._skips == SKIPS_TOLD:
+                yield (
+                    "The ceiling is known. From here on the scale is tried higher only now and then, as in a "
+                    "usual training: a step lost each time, and the rest at the best scale there is."
+                )
+
+    def _climbed(self, scale: float, share: float) -> Iterator[str]:
+        first = not self._highest
+        self._highest = scale
+        if not self._melted:
+            yield f"scale {power(scale)}: {100 * share:.2g} % of gradient values are subnormal."
+        if first:
+            yield (
+                "Those lie below 2^-14, where fp16 holds them with fewer and fewer bits, and below 2^-24 they are "
+                "zero. Scaling the loss lifts them: watch the share fall as the scale grows."
+            )
+        if share < MELTED and not self._melted:
+            self._melted = True
+            yield "Underflow has melted away. The scale goes on growing, until something overflows ..."
+
+    def _first_skip(self, row: Row, culprit: str | None) -> Iterator[str]:
+        where = f" First to overflow: {culprit}." if culprit else ""
+        yield f"step {row.step}: first overflow, at scale {power(row.scale)}. The ceiling is found.{where}"
+        yield (
+            f"The step was skipped, the weights are as before, and the scale backs off to {power(row.scale_after)}."
+        )
+
+
+def power(scale: float) -> str:
+    """A scale in words: ``65 536 = 2^16``."""
+    exponent = math.log2(scale) if scale > 0 else math.nan
+    plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
+    return f"{plain} = 2^{exponent:.0f}" if exponent == round(exponent) and exponent else plain
