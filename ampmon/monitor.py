@@ -143,11 +143,14 @@ class Monitor:
         if self._stream is None:
             return
         iteration = self._iteration
+        if self._registry.meet(optimizer):
+            self._learn(scaler)
         if iteration.sampling is None:
             iteration.sampling = self._samples_here() and self._budget.due(self._stream.ordinal)
-        if self._registry.meet(optimizer, again=iteration.sampling):
-            self._learn(scaler)
         if iteration.sampling:
+            # Parameters that were frozen when their optimizer was met may have gradients by now.
+            if self._registry.meet(optimizer, again=True):
+                self._learn(scaler)
             self._sample(optimizer)
         if inv_scale.device.type != "cpu":
             gradients = measurement.known_gradients(self._registry, optimizer)
@@ -216,8 +219,9 @@ class Monitor:
         self, where: str, error: BaseException, optimizer: torch.optim.Optimizer | None = None
     ) -> None:
         """The stock scaler raised. The error is the caller's; an event is kept."""
-        if self._stream is None:
+        if self._stream is None or self._raised == id(error):
             return
+        self._raised = id(error)
         detail: dict[str, Any] = {
             "where": where,
             "type": type(error).__name__,

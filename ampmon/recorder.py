@@ -41,6 +41,8 @@ class Recorder:
     def __init__(self, options: RunOptions, generation: int = 0) -> None:
         self.options = options
         self._generation = generation
+        self.run_id: UUID | None = options.run_id or identity.shared_run_id()
+        """None while the ranks have not agreed on one."""
         self.errors = 0
         self.dropped = 0
         self._lock = threading.Lock()
@@ -59,7 +61,6 @@ class Recorder:
         self._pid = os.getpid()
         self.attempt_id = identity.uuid7()
         self.rank, self.world_size = agreement.rank_and_world_size()
-        self.run_id: UUID | None = self.options.run_id or identity.shared_run_id()
         if self.run_id is None and self.world_size == 1:
             self.run_id = identity.uuid7()
         destination = Destination.of(self.options)

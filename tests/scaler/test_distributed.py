@@ -1,0 +1,258 @@
+"""Several ranks: one run without a collective of ampmon's, shards and replicas told apart, torch untouched.
+
+Two processes joined over gloo go through all scenarios once; the tests then look at what each left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.tensor.debug import CommDebugMode
+
+import ampmon
+from recording import Recording, recordings
+
+
+RANKS = 2
+GIVEN = "01890a5d-ac96-774b-bcce-b302099a8057"
+
+
+def work(rank: int, directory: str, port: int) -> None:
+    """All scenarios, one run each, in one process of the group."""
+    torch.set_num_threads(1)
+    os.environ["AMPMON_MODE"] = "offline"
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS
+    )
+    for scenario in (
+        replicated,
+        sharded,
+        sharded_on_rank_0,
+        collectives,
+        fsdp_scaler,
+        fused_sharded,
+    ):
+        ampmon.init(dir=f"{directory}/{scenario.__name__}", mode="offline")
+        scenario(rank)
+        ampmon.finish()
+    ampmon.init(dir=f"{directory}/told", mode="offline", run_id=GIVEN)
+    replicated(rank)
+    ampmon.finish()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the ranks left a data directory for each scenario."""
+    path = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    multiprocessing.spawn(work, (str(path), port), nprocs=RANKS)
+    return path
+
+
+def by_rank(directory: Path) -> dict[int, Recording]:
+    return {recorded.attempt.rank: recorded for recorded in recordings(directory)}
+
+
+def train(
+    scaler: torch.amp.GradScaler,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    spoil: tuple[int, ...] = (),
+) -> None:
+    """Four updates, of which those in ``spoil`` overflow on this rank only."""
+    for update in range(4):
+        scaler.scale(model(torch.ones(2, 8)).sum()).backward()
+        if update in spoil:
+            gradient: Any = next(model.parameters()).grad
+            (gradient.to_local() if hasattr(gradient, "to_local") else gradient).view(-1)[0] = (
+                float("inf")
+            )
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def replicated(rank: int) -> None:
+    """DDP, monitored."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    train(
+        ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=1)), model, optimizer
+    )
+
+
+def test_ranks_agree_on_their_run_without_a_collective(directory: Path) -> None:
+    """Ranks that were told no run id share the one that rank 0 put into the store; each is an attempt of its own."""
+    found = recordings(directory / "replicated")
+    assert len({recorded.attempt.run_id for recorded in found}) == 1
+    assert sorted(recorded.attempt.rank for recorded in found) == [0, 1]
+    assert {recorded.attempt.world_size for recorded in found} == {RANKS}
+
+
+def test_replicas_are_sampled_once(directory: Path) -> None:
+    """With replicated gradients rank 0 alone sends statistics, and every rank its scale and skips."""
+    found = by_rank(directory / "replicated")
+    assert {rank: len(recorded.updates) for rank, recorded in found.items()} == {0: 4, 1: 4}
+    assert [update.gradients is not None for update in found[0].updates] == [True] * 4
+    assert [update.gradients is None for update in found[1].updates] == [True] * 4
+    assert found[0].header().layout == "replicated"
+    assert [parameter.name for parameter in found[0].header().parameters] == ["weight", "bias"]
+
+
+def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
+    """FSDP2 over DTensors, where rank 1 alone overflows once."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS,)))
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    scaler = ampmon.GradScaler(
+        "cpu", init_scale=4.0, monitor=ampmon.Config(every=1, sample="all", ranks=ranks_sampled)
+    )
+    train(scaler, model, optimizer, spoil=(2,) if rank == 1 else ())
+
+
+def sharded_on_rank_0(rank: int) -> None:
+    """The same, where rank 0 alone samples."""
+    sharded(rank, ranks_sampled=(0,))
+
+
+def test_shards_are_measured_on_every_rank(directory: Path) -> None:
+    """T12: with DTensors each rank measures its own elements, which add up to the whole, and says it holds a shard."""
+    found = by_rank(directory / "sharded")
+    assert all(recorded.header().layout == "sharded" for recorded in found.values())
+    looked = [recorded.statistics(0).looked.sum() for recorded in found.values()]
+    assert sum(looked) == 8 * 8 + 8 + 2 * 8 + 2
+
+
+def test_the_rank_that_overflowed_is_the_one_with_the_culprit(directory: Path) -> None:
+    """T12: every rank skips, for torch reduces found_inf; only the one whose shard overflowed names a parameter."""
+    found = by_rank(directory / "sharded")
+    assert [
+        [update.optimizers[0].skipped for update in found[rank].updates] for rank in (0, 1)
+    ] == [[False, False, True, False]] * 2
+    assert found[0].names(found[0].updates[2].optimizers[0]) == []
+    assert found[1].names(found[1].updates[2].optimizers[0]) == ["0.weight"]
+
+
+def test_sampling_on_one_rank_only_does_not_hang(directory: Path) -> None:
+    """T12: rank 0 samples and rank 1 does not: no rank waits for another, since the monitor communicates with none."""
+    found = by_rank(directory / "sharded_on_rank_0")
+    assert [update.gradients is not None for update in found[0].updates] == [True] * 4
+    assert [update.gradients is None for update in found[1].updates] == [True] * 4
+
+
+def collectives(rank: int) -> None:
+    """A monitored step communicates exactly as often as a stock one, sampling and attribution included."""
+    counts: list[tuple[float, dict[Any, int]]] = []
+    for make in (torch.amp.GradScaler, ampmon.GradScaler):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 8)
+        fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS,)))
+        optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+        arguments = (
+            {}
+            if make is torch.amp.GradScaler
+            else {"monitor": ampmon.Config(every=1, sample="all")}
+        )
+        scaler = make("cpu", init_scale=4.0, **arguments)
+        communication = CommDebugMode()
+        for spoil in (None, float("inf"), None):
+            scaler.scale(model(torch.ones(2, 8)).sum()).backward()
+            if spoil is not None:
+                model.weight.grad.to_local().view(-1)[0] = spoil
+            with communication:
+                scaler.step(optimizer)
+                scaler.update()
+            optimizer.zero_grad()
+            counts.append((scaler.get_scale(), dict(communication.get_comm_counts())))
+    stock, monitored = counts[:3], counts[3:]
+    assert stock == monitored, counts
+    assert [scale for scale, _ in stock] == [4.0, 2.0, 2.0]
+    assert all(sum(count.values()) > 0 for _, count in stock)
+
+
+def test_the_monitor_issues_no_collective(directory: Path) -> None:
+    """T12: the ranks counted as many collectives under ampmon's scaler as under torch's, or would not have ended."""
+    assert all(len(recorded.updates) == 3 for recorded in recordings(directory / "collectives"))
+
+
+def fsdp_scaler(rank: int) -> None:
+    """ShardedGradScaler, watched, against one that is not: the tracker's values after each of four updates."""
+    trackers: dict[bool, list[tuple[float, int]]] = {}
+    for watched in (False, True):
+        scaler = ShardedGradScaler("cpu", init_scale=8.0, growth_interval=3)
+        if watched:
+            ampmon.watch(scaler, monitor=ampmon.Config(every=1))
+        model = torch.nn.Linear(8, 2)
+        optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+        trackers[watched] = []
+        for update in range(4):
+            scaler.scale(model(torch.ones(2, 8)).sum()).backward()
+            if update == 1:
+                model.weight.grad[0, 0] = float("inf")
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            trackers[watched].append((scaler.get_scale(), scaler._get_growth_tracker()))
+    assert trackers[True] == trackers[False] == [(8.0, 1), (4.0, 0), (4.0, 1), (4.0, 2)]
+
+
+def test_a_growth_tracker_that_is_rebound_is_read_right(directory: Path) -> None:
+    """T13: ShardedGradScaler on a CPU puts a new tensor in the tracker's place; records hold its value each time."""
+    recorded = by_rank(directory / "fsdp_scaler")[0]
+    assert [(update.scale_after, update.growth_tracker) for update in recorded.updates] == [
+        (8.0, 1),
+        (4.0, 0),
+        (4.0, 1),
+        (4.0, 2),
+    ]
+    assert recorded.updates[1].event == "backoff"
+    assert recorded.header().layout == "sharded"
+
+
+def fused_sharded(rank: int) -> None:
+    """T13's fact: a ShardedGradScaler reduces found_inf once on the plain route and never on the fused one."""
+    reduces: list[bool] = []
+    all_reduce = dist.all_reduce
+
+    def counting(*arguments: Any, **keywords: Any) -> Any:
+        reduces.append(fused)
+        return all_reduce(*arguments, **keywords)
+
+    dist.all_reduce = counting
+    for fused in (False, True):
+        model = torch.nn.Linear(8, 2)
+        optimizer = torch.optim.Adam(model.parameters(), fused=fused)
+        scaler = ampmon.watch(
+            ShardedGradScaler("cpu", init_scale=8.0), name="fused" if fused else "plain"
+        )
+        scaler.scale(model(torch.ones(2, 8)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    dist.all_reduce = all_reduce
+    assert reduces == [False]
+    loss = ShardedGradScaler("cpu").scale(torch.tensor(2.0, dtype=torch.float16))
+    assert loss.isinf()
+    assert torch.amp.GradScaler("cpu").scale(torch.tensor(2.0, dtype=torch.float16)) == 131072.0
+
+
+def test_a_fused_optimizer_is_not_reduced_over_ranks(directory: Path) -> None:
+    """T13: the facts behind the lint held on both ranks: no all-reduce when fused, an fp16 loss overflows at 65536."""
+    for recorded in recordings(directory / "fused_sharded"):
+        assert [update.optimizers[0].path for update in recorded.updates] == ["plain", "fused"]
+
+
+def test_a_run_id_that_was_given_is_kept(directory: Path) -> None:
+    """A run id from `init` or AMPMON_RUN_ID overrules agreement."""
+    assert {str(recorded.attempt.run_id) for recorded in recordings(directory / "told")} == {GIVEN}
