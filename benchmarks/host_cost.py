@@ -19,8 +19,8 @@ import ampmon
 
 TENSORS = (6, 148)
 ELEMENTS = 64
-PAIRS_HOT, PAIRS_SWEPT = 20_000, 2_000
-WARM_UP = 500
+PAIRS_HOT, PAIRS_SWEPT = 10_000, 500
+WARM_UP = 100
 SWEEP_BYTES = 1 << 26
 """More than the caches hold: passing over it between iterations leaves both scalers a cold start."""
 
