@@ -21,7 +21,7 @@ READ_TIMEOUT_S = 30.0
 INGEST_PATH = "/api/v1/ingest"
 TOO_LARGE = 413
 _COMPRESSED_FROM_BYTES = 512
-# Of a backlog's batches, level 1 leaves 12 % at 190 MB/s, level 6 leaves 9 % at 60 MB/s.
+# Of 5000 updates, or 45 samples of 148 parameters, level 1 leaves 16 and 14 % at 50-60 MB/s, level 6 15 and 13 % at 20.
 _LEVEL = 1
 _ANSWER_BYTES_MAX = 2**20
 _RETRY_AFTER_MAX_S = 300.0
@@ -52,7 +52,12 @@ class HttpTransport:
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, token_file: Path | None = None
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
         self._url = url.rstrip("/") + INGEST_PATH
         self._token = token
@@ -61,7 +66,7 @@ class HttpTransport:
             num_pools=1,
             maxsize=1,
             retries=False,
-            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S),
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
         )
 
     def send(self, batch: bytes, records: int) -> wire.Ack:

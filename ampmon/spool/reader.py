@@ -14,6 +14,7 @@ from ampmon.spool.writer import CLOSED
 
 
 _READ_BYTES = 2**22
+_MARGIN_BYTES = 2**16  # for the heads of frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ class SpoolReader:
         if self._unread() <= 0:
             return chunk
         number = self._position.segment
-        for piece in self._scan(number, self._position.offset, complete=complete):
+        at_once = min(_READ_BYTES, bytes_max + _MARGIN_BYTES)
+        start = self._position.offset
+        for piece in self._scan(number, start, complete=complete, at_once=at_once):
             if isinstance(piece, frame.Damage):
                 chunk.corrupt += 1
             elif piece.kind == frame.HEADER:
@@ -118,10 +121,10 @@ class SpoolReader:
         return chunk
 
     def _scan(
-        self, number: int, start: int, complete: bool
+        self, number: int, start: int, *, complete: bool, at_once: int = _READ_BYTES
     ) -> Iterator[frame.Frame | frame.Damage]:
         salt = frame.salt_of(self._attempt_id, number)
-        limit = _READ_BYTES
+        limit = at_once
         with layout.segment_path(self.path, number).open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             while start < size:
@@ -134,9 +137,9 @@ class SpoolReader:
                 ):
                     yield piece
                     start = piece.end
-                if last:
+                if last or not buffer:
                     return
-                limit = _READ_BYTES if start > before else limit * 2  # a frame longer than that
+                limit = at_once if start > before else limit * 2  # a frame longer than that
 
     def _recall_headers(self) -> None:
         position = self._position

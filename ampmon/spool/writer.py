@@ -36,11 +36,19 @@ class SpoolWriter:
     directory cannot be written, and never afterwards: ``failed`` counts what could not be kept, ``problem`` says why.
     """
 
-    def __init__(self, directory: Path, attempt_id: UUID, destination: Destination) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        attempt_id: UUID,
+        destination: Destination,
+        *,
+        segment_bytes: int = layout.SEGMENT_BYTES,
+    ) -> None:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
         self.problem: str | None = None
         self._attempt_id = attempt_id
+        self._segment_bytes = segment_bytes
         self._headers: dict[str, bytes] = {}
         self._retired: deque[int] = deque()
         self._sync_lock = threading.Lock()
@@ -114,7 +122,7 @@ class SpoolWriter:
             fd, number, salt = self._tail
             # Asked, not counted: an exception of a signal handler may fall between a write and its bookkeeping.
             offset = os.lseek(fd, 0, os.SEEK_CUR)
-            if offset >= layout.SEGMENT_BYTES and self._rotate(fd, number + 1):
+            if offset >= self._segment_bytes and self._rotate(fd, number + 1):
                 if kind == frame.HEADER:
                     return True  # the new segment begins with it
                 fd, number, salt = self._tail

@@ -1,0 +1,90 @@
+"""Attempts for tests of the spool and the sender: a spool with a header, and events to put in it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from ampmon import identity, wire
+from ampmon.config import resolve
+from ampmon.spool import Destination, SpoolWriter
+
+
+DEAD = identity.Process(
+    pid=2**22 + 1,
+    started=1,
+    boot_id="an earlier boot",
+    host=identity.this_process().host,
+    namespace=0,
+)
+
+
+@dataclass
+class Attempt:
+    """A training process as the sender sees it. ``process`` is who is said to write; this process by default."""
+
+    directory: Path
+    url: str = "http://127.0.0.1:9"
+    mode: str = "online"
+    process: identity.Process | None = None
+    announced: bool = True
+    segment_bytes: int = 2**23
+    id: UUID = field(default_factory=identity.uuid7)
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        self.options = resolve(dir=self.directory, url=self.url, mode=self.mode, environment={})
+        destination = Destination.of(self.options)
+        if self.process is not None:
+            destination = Destination(
+                url=destination.url, mode=destination.mode, process=self.process
+            )
+        self.spool = SpoolWriter(
+            self.directory, self.id, destination, segment_bytes=self.segment_bytes
+        )
+        if self.announced:
+            self.announce()
+
+    def announce(self) -> None:
+        header = identity.new_attempt(self.options, run_id=identity.uuid7(), attempt_id=self.id)
+        assert self.spool.header("attempt", wire.encode(header))
+
+    def event(self, kind: str = "init", stream: str = "", **detail: object) -> None:
+        record = wire.Event(stream=stream, seq=self.seq, time=self.seq, kind=kind, detail=detail)
+        assert self.spool.append(wire.encode(record))
+        self.seq += 1
+
+    def events(self, count: int, **detail: object) -> None:
+        for _ in range(count):
+            self.event("step_raised", **detail)
+
+    def finish(self) -> None:
+        self.event("finish")
+        self.spool.close()
+
+
+def seqs(records: list[wire.Record]) -> list[int]:
+    return [record.seq for record in records]
+
+
+# A process that appends for as long as it lives, and says so after each append.
+ENDLESS = """
+import os
+import sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from attempts import Attempt
+attempt = Attempt(Path({directory!r}), url={url!r})
+print(attempt.id.hex, flush=True)
+while True:
+    attempt.event("step_raised", text="x" * (attempt.seq * 37 % 3000))
+    os.write(1, b".")
+"""
+
+
+def endless(directory: Path, url: str = "http://127.0.0.1:9") -> list[str]:
+    """The command of a process that appends until it is killed: its attempt's id, then a dot for each record."""
+    folder = str(Path(__file__).parent)
+    return [sys.executable, "-c", ENDLESS.format(folder=folder, directory=str(directory), url=url)]

@@ -1,0 +1,91 @@
+"""A real HTTP server for tests of the client: stores batches as a server does, and fails in the ways it is told to."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+import zlib
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from ampmon.errors import HeaderMissing, Refused
+from ampmon.testing import MemoryTransport
+
+
+class RecordingServer:
+    """``store`` holds what came. Put answers into ``planned`` as (status, headers) to give them, in order, instead.
+
+    A planned status of 0 closes the connection without an answer; -1 answers after the client's patience.
+    """
+
+    def __init__(self, port: int = 0, token: str | None = None) -> None:
+        self.store = MemoryTransport()
+        self.planned: deque[tuple[int, dict[str, str]]] = deque()
+        self.requests: list[dict[str, str]] = []
+        self.token = token
+        self.delay_s = 1.0
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                server._answer(self)
+
+            def do_GET(self) -> None:
+                server.requests.append({"path": self.path, "method": "GET"})
+                self.send_error(404)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                pass
+
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._http.daemon_threads = True
+        self.port = self._http.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> RecordingServer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def _answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        self.requests.append({"path": request.path, "method": "POST", **request.headers})
+        status, headers, answer = self._outcome(request, body)
+        if status == 0:
+            request.close_connection = True
+            return
+        if status == -1:
+            time.sleep(self.delay_s)
+        request.send_response(status if status > 0 else 200)
+        for name, value in headers.items():
+            request.send_header(name, value)
+        request.send_header("Content-Length", str(len(answer)))
+        request.end_headers()
+        request.wfile.write(answer)
+
+    def _outcome(
+        self, request: http.server.BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        if self.planned:
+            return *self.planned.popleft(), b'{"title": "planned", "detail": "as planned"}'
+        if self.token is not None and request.headers["Authorization"] != f"Bearer {self.token}":
+            return 401, {}, b"{}"
+        if request.headers.get("Content-Encoding") == "gzip":
+            body = zlib.decompress(body, 16 + zlib.MAX_WBITS)
+        try:
+            ack = self.store.send(body, 0)
+        except HeaderMissing:
+            return 409, {}, b"{}"
+        except Refused as error:
+            return error.status, {}, msgspec.json.encode({"detail": str(error)})
+        return 200, {"Content-Type": "application/json"}, msgspec.json.encode(ack)

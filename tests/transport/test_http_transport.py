@@ -1,0 +1,193 @@
+"""What the HTTP transport sends, and what it makes of each answer: against a real server on a real socket."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from ampmon import identity, wire
+from ampmon.errors import HeaderMissing, Refused, TransportError, Unreachable
+from ampmon.transport import HttpTransport
+from recording_server import RecordingServer
+
+
+RUN, ATTEMPT = identity.uuid7(), identity.uuid7()
+HEADER = wire.AttemptHeader(
+    run_id=RUN, attempt_id=ATTEMPT, project="p", name="n", owner="o", started=1
+)
+
+
+def batch(count: int = 1, *, headers: tuple[wire.Header, ...] = (HEADER,)) -> bytes:
+    records = tuple(wire.Event(stream="", seq=i, time=i, kind="init") for i in range(count))
+    return wire.encode(
+        wire.Batch(
+            schema_version=1, run_id=RUN, attempt_id=ATTEMPT, headers=headers, records=records
+        )
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    with RecordingServer() as server:
+        yield server
+
+
+@pytest.fixture
+def transport(server: RecordingServer) -> Iterator[HttpTransport]:
+    transport = HttpTransport(server.url + "/", token="a-token")
+    yield transport
+    transport.close()
+
+
+def test_batch_arrives_and_is_acknowledged(
+    server: RecordingServer, transport: HttpTransport
+) -> None:
+    """A batch is posted as msgpack to the ingest path with the token, and the server's word comes back."""
+    assert transport.send(batch(3), 3) == wire.Ack(acked={"": 2}, version=1)
+    request = server.requests[0]
+    assert request["path"] == "/api/v1/ingest"
+    assert request["Content-Type"] == "application/msgpack"
+    assert request["Authorization"] == "Bearer a-token"
+    assert len(server.store.records(ATTEMPT)) == 3
+
+
+def test_large_batches_are_compressed(server: RecordingServer, transport: HttpTransport) -> None:
+    """A batch worth it goes as gzip, several times smaller, and is read back whole."""
+    body = batch(1000)
+    transport.send(body, 1000)
+    assert server.requests[0]["Content-Encoding"] == "gzip"
+    assert int(server.requests[0]["Content-Length"]) < len(body) / 4
+    assert len(server.store.records(ATTEMPT)) == 1000
+
+
+@pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 502, 503, 504, 204])
+def test_transient_answers_are_worth_trying_again(
+    server: RecordingServer, transport: HttpTransport, status: int
+) -> None:
+    """Outages, overload, and a token that does not fit yet are Unreachable, and the next attempt goes through."""
+    server.planned.append((status, {}))
+    with pytest.raises(Unreachable, match=str(status)):
+        transport.send(batch(), 1)
+    assert transport.send(batch(), 1).acked == {"": 0}
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 410, 413, 415, 422, 301, 307, 308])
+def test_final_answers_are_refusals(
+    server: RecordingServer, transport: HttpTransport, status: int
+) -> None:
+    """What trying again would not change is Refused, with its status and the server's reason; nothing is followed."""
+    elsewhere = f"{server.url}/elsewhere"
+    server.planned.append((status, {"Location": elsewhere}))
+    with pytest.raises(Refused, match="as planned") as refused:
+        transport.send(batch(), 1)
+    assert refused.value.status == status
+    assert [request["path"] for request in server.requests] == ["/api/v1/ingest"]
+
+
+def test_missing_header_has_its_own_error(
+    server: RecordingServer, transport: HttpTransport
+) -> None:
+    """409 means that the server lacks a header of the batch."""
+    with pytest.raises(HeaderMissing):
+        transport.send(batch(headers=()), 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("7", 7, 7),
+        (formatdate(time.time() + 60, usegmt=True), 0, 60),
+        ("999999", 300, 300),
+        ("-5", 0, 0),
+    ],
+)
+def test_retry_after_is_understood(
+    server: RecordingServer, transport: HttpTransport, value: str, least: float, most: float
+) -> None:
+    """Retry-After in seconds or as a date is passed on, within five minutes."""
+    server.planned.append((503, {"Retry-After": value}))
+    with pytest.raises(Unreachable) as unreachable:
+        transport.send(batch(), 1)
+    assert unreachable.value.retry_after_s is not None
+    assert least <= unreachable.value.retry_after_s <= most
+
+
+@pytest.mark.parametrize("value", ["soon", "nan", ""])
+def test_senseless_retry_after_is_ignored(
+    server: RecordingServer, transport: HttpTransport, value: str
+) -> None:
+    """A Retry-After that is neither seconds nor a date counts as none."""
+    server.planned.append((503, {"Retry-After": value}))
+    with pytest.raises(Unreachable) as unreachable:
+        transport.send(batch(), 1)
+    assert unreachable.value.retry_after_s is None
+
+
+def test_nobody_listening_is_unreachable() -> None:
+    """A port that nobody listens on is said to have refused the connection."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(Unreachable, match="connection refused"):
+            HttpTransport(url).send(batch(), 1)
+
+
+def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> None:
+    """An answer that does not come in time, and a connection cut before it, are Unreachable."""
+    transport = HttpTransport(server.url, read_timeout_s=0.1)
+    server.planned.extend([(-1, {}), (0, {})])
+    with pytest.raises(Unreachable, match="timed out"):
+        transport.send(batch(), 1)
+    with pytest.raises(Unreachable, match="connection lost"):
+        transport.send(batch(), 1)
+    assert transport.send(batch(), 1).acked == {"": 0}
+    transport.close()
+
+
+def test_somebody_else_s_server_acknowledges_nothing(
+    server: RecordingServer, transport: HttpTransport
+) -> None:
+    """A 200 that is not an acknowledgement, as another program on the port gives, is not taken for one."""
+    server.planned.append((200, {}))
+    with pytest.raises(Unreachable, match="not that of an ampmon server"):
+        transport.send(batch(), 1)
+
+
+def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
+    """A token that appears or changes in the data directory is used from the next attempt on."""
+    token_file = tmp_path / "token"
+    with RecordingServer(token="second") as server:
+        transport = HttpTransport(server.url, token_file=token_file)
+        with pytest.raises(Unreachable, match="401"):
+            transport.send(batch(), 1)
+        token_file.write_text("first\n")
+        with pytest.raises(Unreachable, match="401"):
+            transport.send(batch(), 1)
+        token_file.write_text("second\n")
+        assert transport.send(batch(), 1).acked == {"": 0}
+        transport.close()
+    assert [request.get("Authorization") for request in server.requests] == [
+        None,
+        "Bearer first",
+        "Bearer second",
+    ]
+
+
+@pytest.mark.parametrize("token", ["geheim", "ge\nheim", "geheim\u00e9", "geheim\x00"])
+def test_token_is_in_no_error(server: RecordingServer, token: str) -> None:
+    """No exception, nor one that it came from, quotes the token; one that no header can carry is told apart."""
+    server.planned.extend([(401, {}), (400, {})])
+    for url in (server.url, server.url, "http://127.0.0.1:9", "http://no such host"):
+        transport = HttpTransport(url, token=token)
+        with pytest.raises(TransportError) as error:
+            transport.send(batch(), 1)
+        seen: BaseException | None = error.value
+        while seen is not None:
+            assert "heim" not in f"{seen!r}"
+            seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+        transport.close()

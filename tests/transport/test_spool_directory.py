@@ -1,0 +1,244 @@
+"""The spool on a real file system: permissions, segments, cursors, full disks, forks and kills."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ampmon import wire
+from ampmon.errors import SpoolError
+from ampmon.spool import (
+    Chunk,
+    Cursor,
+    Destination,
+    Position,
+    SpoolReader,
+    attempt_directory,
+    segments,
+)
+from attempts import Attempt, endless
+
+
+BEGIN = Position(0, 0)
+
+
+def read_all(path: Path, start: Position = BEGIN, *, over: bool = True) -> tuple[list[bytes], int]:
+    reader = SpoolReader(path, start)
+    payloads, corrupt = [], 0
+    while True:
+        before = reader.position
+        chunk = reader.read(bytes_max=10_000, records_max=50, over=over)
+        payloads += [entry.payload for entry in chunk.entries]
+        corrupt += chunk.corrupt + sum(entry.corrupt for entry in chunk.entries)
+        if reader.position == before:
+            return payloads, corrupt
+
+
+def seqs_of(payloads: list[bytes]) -> list[int]:
+    return [
+        message.seq for message in map(wire.decode, payloads) if isinstance(message, wire.Event)
+    ]
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_spool_is_its_owner_s_only(tmp_path: Path) -> None:
+    """Directories are made 0700 and files 0600, whatever the umask."""
+    before = os.umask(0)
+    try:
+        attempt = Attempt(tmp_path / "data")
+        attempt.events(3)
+        attempt.spool.close()
+        Cursor(segment=0, offset=1).write(attempt.spool.path, durable=True)
+    finally:
+        os.umask(before)
+    assert {mode_of(path) for path in (tmp_path / "data").rglob("*") if path.is_file()} == {0o600}
+    assert {mode_of(path) for path in tmp_path.rglob("*") if path.is_dir()} == {0o700}
+
+
+def test_unwritable_directory_says_what_to_do(tmp_path: Path) -> None:
+    """A data directory that cannot be is a SpoolError that names it and the remedy."""
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    with pytest.raises(SpoolError, match=r"file.* cannot be written .*AMPMON_DIR"):
+        Attempt(file)
+
+
+def test_segments_rotate_and_begin_with_the_newest_headers(tmp_path: Path) -> None:
+    """Each segment after the first starts with the newest header of every key, so the ones before it may go."""
+    attempt = Attempt(tmp_path, segment_bytes=2000)
+    attempt.spool.header("a", b"old")
+    attempt.spool.header("b", b"only")
+    attempt.spool.header("a", b"new")
+    attempt.events(100)
+    attempt.spool.close()
+    numbers = segments(attempt.spool.path)
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > 3
+    assert seqs_of(read_all(attempt.spool.path)[0]) == list(range(100))
+    reader = SpoolReader(attempt.spool.path, Position(numbers[-1], 0))
+    reader.read(bytes_max=10_000, records_max=1, over=True)
+    assert reader.headers["a"] == b"new"
+    assert reader.headers["b"] == b"only"
+    assert "attempt" in reader.headers
+
+
+def test_reader_resumes_at_any_record(tmp_path: Path) -> None:
+    """A reader that starts where an entry ended reads what follows it, and knows the headers before it."""
+    attempt = Attempt(tmp_path, segment_bytes=1500)
+    attempt.events(60)
+    attempt.spool.close()
+    reader = SpoolReader(attempt.spool.path, BEGIN)
+    read = 0
+    while (chunk := reader.read(bytes_max=10_000, records_max=7, over=True)).entries:
+        read += len(chunk.entries)
+        payloads, corrupt = read_all(attempt.spool.path, chunk.entries[-1].end)
+        assert (seqs_of(payloads), corrupt) == (list(range(read, 60)), 0)
+        resumed = SpoolReader(attempt.spool.path, chunk.entries[-1].end)
+        assert resumed.headers == reader.headers
+    assert read == 60
+
+
+def test_records_larger_than_a_read_are_read(tmp_path: Path) -> None:
+    """A record larger than what is read at once, and than the batch's limit, comes whole and alone."""
+    attempt = Attempt(tmp_path)
+    attempt.event("init")
+    attempt.event("init", text="x" * 5_000_000)
+    attempt.event("init")
+    reader = SpoolReader(attempt.spool.path, BEGIN)
+    sizes = []
+    while (chunk := reader.read(bytes_max=1000, records_max=10, over=False)).entries:
+        sizes.append([len(entry.payload) > 1000 for entry in chunk.entries])
+    assert sizes == [[False], [True], [False]]
+    attempt.spool.close()
+
+
+def test_cursor_that_cannot_be_read_begins_anew(tmp_path: Path) -> None:
+    """A cursor survives being written; one that is lost or damaged means the beginning, never an error."""
+    Cursor(segment=3, offset=17, rejected=2, finished=True).write(tmp_path, durable=True)
+    assert Cursor.read(tmp_path).position == Position(3, 17)
+    (tmp_path / "cursor").write_bytes(b"")
+    assert Cursor.read(tmp_path) == Cursor(segment=0, offset=0)
+
+
+def test_token_shows_in_no_representation(tmp_path: Path) -> None:
+    """A destination that is printed or logged does not show its token."""
+    attempt = Attempt(tmp_path)
+    destination = Destination(
+        url="http://x",
+        mode="online",
+        process=Destination.of(attempt.options).process,
+        token="geheim",
+    )
+    assert "geheim" not in f"{destination!r} {destination}"
+    attempt.spool.close()
+
+
+def _append_beyond_limit(directory: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    attempt = Attempt(directory)
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    size = (attempt.spool.path / "000000.seg").stat().st_size
+    record = wire.encode(wire.Event(stream="", seq=0, time=0, kind="init"))
+    kept = [attempt.spool.append(record)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
+    kept += [attempt.spool.append(record) for _ in range(5)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    kept += [attempt.spool.append(record) for _ in range(5)]
+    assert kept == [True] * kept.index(False) + [False] * attempt.spool.failed + [True] * 5
+    assert 0 < attempt.spool.failed < 6
+    assert attempt.spool.problem
+    payloads, corrupt = read_all(attempt.spool.path, over=False)
+    assert (payloads, corrupt) == ([record] * sum(kept), 1)
+
+
+def test_short_writes_are_counted_and_skipped(tmp_path: Path) -> None:
+    """A file that reaches its limit in the middle of a record: append says False, and every True is read back."""
+    child = multiprocessing.get_context("fork").Process(
+        target=_append_beyond_limit, args=(tmp_path,)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_append_after_close_is_counted(tmp_path: Path) -> None:
+    """A record that comes after the end is refused and counted, and raises nothing."""
+    attempt = Attempt(tmp_path)
+    attempt.finish()
+    assert not attempt.spool.append(b"late")
+    attempt.spool.close()
+    assert attempt.spool.failed == 1
+
+
+def _abandon(attempt: Attempt) -> None:
+    attempt.spool.abandon()
+    assert not attempt.spool.append(b"from the child")
+
+
+def test_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
+    """After `abandon` in a forked child, the parent goes on and its file holds its own records only."""
+    attempt = Attempt(tmp_path)
+    attempt.events(3)
+    child = multiprocessing.get_context("fork").Process(target=_abandon, args=(attempt,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    attempt.events(3)
+    attempt.spool.close()
+    assert read_all(attempt.spool.path)[1] == 0
+    assert seqs_of(read_all(attempt.spool.path)[0]) == list(range(6))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -> None:
+    """A process killed while it appends leaves every record that it was told is kept, and none that is not one."""
+    rng = random.Random(seed)
+    with subprocess.Popen(endless(tmp_path), stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdout is not None
+        attempt_id = UUID(child.stdout.readline().decode().strip())
+        kept = 0
+        until = time.monotonic() + rng.uniform(0.02, 0.3)
+        while time.monotonic() < until:
+            kept += len(child.stdout.read(65536))
+        child.kill()
+        while rest := child.stdout.read(65536):
+            kept += len(rest)
+    payloads, corrupt = read_all(attempt_directory(tmp_path, attempt_id))
+    seqs = seqs_of(payloads)
+    assert kept > 0
+    assert seqs == list(range(len(seqs)))
+    assert len(seqs) in (kept, kept + 1)
+    assert corrupt <= 1
+
+
+def test_reader_keeps_up_with_a_writer_that_is_at_work(tmp_path: Path) -> None:
+    """Reading while another process appends gives each record once, in order, and takes none for damage."""
+    with subprocess.Popen(endless(tmp_path), stdout=subprocess.PIPE, bufsize=0) as child:
+        assert child.stdout is not None
+        path = attempt_directory(tmp_path, UUID(child.stdout.readline().decode().strip()))
+        reader = SpoolReader(path, BEGIN)
+        chunks: list[Chunk] = []
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            os.set_blocking(child.stdout.fileno(), False)
+            child.stdout.read(65536)
+            chunks.append(reader.read(bytes_max=2**22, records_max=5000, over=False))
+        child.kill()
+    seqs = seqs_of([entry.payload for chunk in chunks for entry in chunk.entries])
+    assert len(segments(path)) > 1
+    assert len(seqs) > 1000
+    assert seqs == list(range(len(seqs)))
+    assert sum(chunk.corrupt for chunk in chunks) == 0
