@@ -1,0 +1,202 @@
+"""`init`, `log` and `finish`: what they record, and that they harm nothing."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import ampmon
+from ampmon.errors import ConfigurationError
+from recording import recording, recordings
+
+
+def step(
+    scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """One plain update."""
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+@pytest.fixture
+def model() -> torch.nn.Linear:
+    return torch.nn.Linear(4, 4)
+
+
+@pytest.fixture
+def optimizer(model: torch.nn.Linear) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_init_is_optional(data_directory: Path) -> None:
+    """The first scaler begins a run named after the script, with who and where it is."""
+    ampmon.GradScaler("cpu")
+    attempt = recording(data_directory).attempt
+    assert attempt.name == Path(sys.argv[0]).stem
+    assert attempt.project == "default"
+    assert attempt.owner
+    assert attempt.versions["torch"] == torch.__version__
+
+
+def test_init_says_what_the_run_is(data_directory: Path) -> None:
+    """Project, name, tags, configuration and resume step are in the header; odd values of the configuration as text."""
+    run_id = ampmon.init(
+        "vision", "baseline", {"lr": 3e-4, "dtype": torch.float16}, tags=["a", "b"], resume_step=500
+    )
+    attempt = recording(data_directory).attempt
+    assert str(attempt.run_id) == run_id
+    assert (attempt.project, attempt.name, attempt.tags) == ("vision", "baseline", ("a", "b"))
+    assert attempt.config == {"lr": 3e-4, "dtype": "torch.float16"}
+    assert attempt.resume_step == 500
+
+
+def test_a_second_init_ends_the_first_run(
+    data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """A scaler goes on in the run that is current, and counts anew there; the run before is finished."""
+    ampmon.init(name="first")
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    step(scaler, model, optimizer)
+    ampmon.init(name="second")
+    step(scaler, model, optimizer)
+    step(scaler, model, optimizer)
+    first, second = recordings(data_directory)
+    assert (first.attempt.name, len(first.updates), len(first.events("finish"))) == ("first", 1, 1)
+    assert (second.attempt.name, [update.ordinal for update in second.updates]) == (
+        "second",
+        [0, 1],
+    )
+
+
+def test_bad_options_raise_at_once() -> None:
+    """A mistake in `init` is an error there, before any training."""
+    with pytest.raises(ConfigurationError, match="mode"):
+        ampmon.init(mode="sometimes")
+
+
+def test_scalars_belong_to_the_last_update_until_the_next_scale(
+    data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """What is logged after `update()` is the last update's; after `scale()` it is the one's that has begun."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    ampmon.log({"when": 0})
+    step(scaler, model, optimizer)
+    ampmon.log({"when": 0.5})
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    ampmon.log({"when": 1})
+    scaler.step(optimizer)
+    scaler.update()
+    ampmon.log({"when": 1.5}, step=77)
+    scalars = recording(data_directory).scalars
+    assert [(record.ordinal, record.values["when"]) for record in scalars] == [
+        (0, 0.0),
+        (0, 0.5),
+        (1, 1.0),
+        (1, 1.5),
+    ]
+    assert [record.user_step for record in scalars] == [None, None, None, 77]
+
+
+def test_what_is_not_finite_is_kept_as_it_is(data_directory: Path) -> None:
+    """A NaN loss, an infinity and a tensor that still has its graph are recorded; none is made zero or dropped."""
+    ampmon.GradScaler("cpu")
+    loss = torch.tensor(math.nan, requires_grad=True) * 1
+    ampmon.log({"loss": loss, "inf": math.inf, "one": torch.ones(1, 1), "int": 3, "bool": True})
+    values = recording(data_directory).scalars[0].values
+    assert math.isnan(values["loss"])
+    assert (values["inf"], values["one"], values["int"], values["bool"]) == (
+        math.inf,
+        1.0,
+        3.0,
+        1.0,
+    )
+
+
+def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> None:
+    """`log` never raises: text, a matrix and no mapping at all are errors of the monitor's, with one warning."""
+    scaler = ampmon.GradScaler("cpu")
+    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.log"):
+        ampmon.log({"loss": "low"})
+    ampmon.log({"loss": torch.ones(2, 2)})
+    ampmon.log(3)  # type: ignore[arg-type]
+    assert scaler.monitor.errors == 3
+    assert len(recording(data_directory).events("error")) == 3
+
+
+def test_finish_ends_the_run_and_may_be_called_twice(
+    data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """The last record is `finish`; what a scaler does afterwards, without a new run, is not recorded."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    step(scaler, model, optimizer)
+    ampmon.finish()
+    ampmon.finish()
+    step(scaler, model, optimizer)
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 1
+    assert recorded.messages[-1] == recorded.events("finish")[0]
+
+
+SCRIPT = """
+import sys, torch, ampmon
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+for _ in range(3):
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "last"),
+    [("", 0, ("finish", {})), ("1 / 0", 1, ("exception", {"type": "ZeroDivisionError"}))],
+)
+def test_a_script_that_ends_says_how(
+    data_directory: Path, end: str, status: int, last: tuple[str, dict[str, str]]
+) -> None:
+    """At exit the run is finished by itself; after an uncaught exception its type is recorded, and no finish."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(end=end)], check=False, stderr=subprocess.PIPE
+    )
+    assert ended.returncode == status
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 3
+    assert (recorded.messages[-1].kind, recorded.messages[-1].detail) == last
+
+
+def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -> None:
+    """After `kill -9` all updates that returned are on disk, without a finish."""
+    end = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    ended = subprocess.run([sys.executable, "-c", SCRIPT.format(end=end)], check=False)
+    assert ended.returncode == -9
+    recorded = recording(data_directory)
+    assert [update.ordinal for update in recorded.updates] == [0, 1, 2]
+    assert recorded.events("finish") == []
+
+
+def test_monitor_shows_what_it_saw(
+    data_directory: Path, model: torch.nn.Linear, optimizer: torch.optim.Optimizer
+) -> None:
+    """`scaler.monitor` counts updates, skips and samples, names the culprits of the last skip, and tells its share."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model)
+    step(scaler, model, optimizer)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model.bias.grad[0] = math.nan
+    scaler.step(optimizer)
+    scaler.update()
+    monitor = scaler.monitor
+    assert (monitor.updates, monitor.skips, monitor.last_skip) == (2, 1, ("bias",))
+    assert (monitor.dropped, monitor.errors) == (0, 0)
+    assert 0 < monitor.overhead < 1
+    assert monitor.run_id in repr(monitor)
+    assert "2 updates, 1 skips" in repr(monitor)
