@@ -28,7 +28,7 @@ def free_port() -> int:
 class Server:
     """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
 
-    ``python`` is the interpreter whose ampmon it is. What it prints is in ``log``; requests made through `get` carry the
+    ``python`` is the interpreter whose ampmon it is. What it prints is in ``log``; requests carry the
     directory's token.
     """
 

@@ -56,7 +56,7 @@ def required(requirement: Requirement, seen: dict[str, Distribution]) -> None:
 
 
 def requirements_of(wheel: Path, extra: str) -> Iterator[Distribution]:
-    """The installed distributions that the wheel asks for with an extra; what it forgot to declare is not among them."""
+    """The installed distributions that the wheel asks for with an extra, and no others: what it forgets is missed."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
