@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import webbrowser
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +22,6 @@ from ampmon_server.demo import service, text
 from ampmon_server.demo.interrupt import Interrupt
 from ampmon_server.demo.narrator import Narrator
 from ampmon_server.demo.service import Service, ServiceError
-from ampmon_server.demo.story import power
 from ampmon_server.demo.train import Plan, train
 
 
@@ -104,12 +105,13 @@ def _train(
         mode="online",
         tags=("demo",),
     )
-    narrator = Narrator(server, str(run_id), console.print)
+    narrator = Narrator(server, str(run_id), partial(console.print, soft_wrap=True))
     with _progress_bar(console) as bar:
-        task = bar.add_task("training", total=plan.steps, loss=0.0, scale="1", skips=0)
+        task = bar.add_task("training", total=plan.steps, loss=0.0, scale="2^0", skips=0)
         for now in train(plan, data, lambda: bool(interrupt)):
+            scale = f"2^{math.log2(now.scale):g}" if now.scale else "0"
             bar.update(task, completed=now.updates)
-            bar.update(task, loss=now.loss, scale=power(now.scale), skips=now.skips)
+            bar.update(task, loss=now.loss, scale=scale, skips=now.skips)
             narrator.look()
     ampmon.finish()
     narrator.look(now=True)
@@ -117,8 +119,7 @@ def _train(
 
 def _progress_bar(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.2f}  scale {task.fields[scale]}"),
         TextColumn("{task.fields[skips]} skipped"),

@@ -79,6 +79,6 @@ class Story:
 
 def power(scale: float) -> str:
     """A scale in words: ``65 536 = 2^16``."""
-    exponent = math.log2(scale) if scale > 0 else math.nan
+    mantissa, exponent = math.frexp(scale)
     plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
-    return f"{plain} = 2^{exponent:.0f}" if exponent == round(exponent) and exponent else plain
+    return f"{plain} = 2^{exponent - 1}" if mantissa == 0.5 and scale != 1 else plain

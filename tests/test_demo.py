@@ -1,0 +1,238 @@
+"""`ampmon demo`: a real training whose story is told in the terminal, stored on its server, and ended by Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ampmon_server import demo
+from ampmon_server.demo import service, text
+from ampmon_server.demo.session import has_display
+from ampmon_server.demo.story import Row, Story, power
+from serving import Server
+
+
+STEPS = 60
+CLIMBED = 2.0**13
+DEADLINE_S = 100.0
+
+
+class Demo:
+    """A demo that runs in a process of its own, on a free port; `server` asks what it stored."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.server = Server(directory)
+        self.directory = directory
+        self._output = directory.with_suffix(".log")
+        command = [sys.executable, "-m", "ampmon_server.cli", "demo", "--no-browser"]
+        command += ["--port", str(self.server.port), "--data-dir", str(directory), *options]
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "AMPMON_MODE": "online"},
+            )
+
+    @property
+    def printed(self) -> str:
+        return self._output.read_text()
+
+    def wait_for(self, words: str) -> None:
+        """Wait until the terminal shows these words."""
+        deadline = time.monotonic() + DEADLINE_S
+        while words not in self.printed:
+            assert self.process.poll() is None, self.printed
+            assert time.monotonic() < deadline, self.printed
+            time.sleep(0.1)
+
+    def interrupt(self) -> int:
+        """Ctrl-C; returns the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts a demo that climbs to its ceiling within fifty updates."""
+    started: list[Demo] = []
+
+    def start(*options: str) -> Demo:
+        started.append(Demo(tmp_path / "demo", "--growth-interval", "2", *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def test_the_demo_finds_the_ceiling_and_stores_it(new_demo: Callable[..., Demo]) -> None:
+    """The scale grows from 1 until a step is skipped, every update is on the server, and the terminal says so."""
+    running = new_demo("--steps", str(STEPS))
+    running.wait_for("stays at")
+
+    (run,) = running.server.get("/runs")["runs"]
+    assert (run["project"], run["status"]) == ("demo", "finished")
+    assert (run["updates"], run["lost_records"]) == (STEPS, 0)
+    assert 1 <= run["skipped"] < STEPS / 2
+    updates = running.server.get(f"/runs/{run['run_id']}/updates")
+    assert updates["step"] == list(range(STEPS))
+    assert updates["scale"][0] == 1.0
+    assert max(updates["scale"]) > CLIMBED
+    assert sum(updates["skipped"]) == run["skipped"]
+    skips = running.server.get(f"/runs/{run['run_id']}/skips")["skips"]
+    assert skips[-1]["culprits"]
+    assert re.search(r"scale 1: \d+(\.\d+)? % of gradient values are subnormal", running.printed)
+    assert f"step {skips[-1]['step']}: first overflow" in running.printed
+    assert f"First to overflow: {skips[-1]['culprits'][0]['parameter']}." in running.printed
+
+    assert running.interrupt() == 0
+    assert "Traceback" not in running.printed
+    assert not running.server.answers()
+
+
+def test_ctrl_c_ends_the_training_and_the_server(
+    new_demo: Callable[..., Demo], new_server: Callable[..., Server]
+) -> None:
+    """In the middle of training: exit code 0, no traceback, the server gone, and all that was recorded stored."""
+    running = new_demo()
+    running.wait_for("scale 1: ")
+
+    assert running.interrupt() == 0
+    assert "Traceback" not in running.printed
+    assert not running.server.answers()
+    (run,) = new_server(running.directory).get("/runs")["runs"]
+    assert run["status"] == "finished"
+    assert run["updates"] == run["last_step"] + 1
+    assert run["lost_records"] == 0
+
+
+def test_a_server_that_is_there_is_used_and_left_alone(server: Server) -> None:
+    """Where the data directory is served already, the demo reports there and ends without ending it."""
+    found = service.find_or_start(server.directory, server.port, lambda: False)
+
+    assert (found.url, found.own) == (server.url, False)
+    found.stop()
+    assert server.answers()
+    assert found.login_link().startswith(f"{server.url}/login?code=")
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    """Something else on the port that was asked for: one line that names the port, and no traceback."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(service.ServiceError) as complaint:
+            service.find_or_start(tmp_path, port, lambda: False)
+
+    assert str(port) in str(complaint.value)
+    assert "\n" not in str(complaint.value)
+
+
+def test_without_torch_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The demo asks for the extra and ends with exit code 1."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    assert demo.main(argparse.Namespace()) == 1
+    complaint = capsys.readouterr().err
+    assert "pip install 'ampmon[torch]'" in complaint
+    assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--steps", "0"], ["--port", "65536"], ["--steps", "x"]])
+def test_options_that_cannot_be_are_refused(options: list[str]) -> None:
+    """No training of zero steps, no port beyond the last."""
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(options)
+
+
+def test_the_story_tells_each_thing_once() -> None:
+    """Shares while the scale climbs, the end of underflow, the first skip with its culprit, and then it is calm."""
+    updates = [
+        Row(0, 1.0, 1.0, False, 0.156),
+        Row(1, 1.0, 2.0, False, 0.15),
+        Row(2, 2.0, 2.0, False, None),
+        Row(3, 2.0, 4.0, False, 0.08),
+        Row(4, 4.0, 8.0, False, 0.0001),
+        Row(5, 8.0, 16.0, False, 0.0),
+        Row(6, 16.0, 8.0, True, 0.0),
+        *(Row(step, 8.0, 4.0, True, None) for step in range(7, 20)),
+    ]
+    story = Story()
+    told = [words for row in updates for words in story.tell(row, "head.weight")]
+
+    beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in told]
+    assert beginnings == [
+        "scale 1",
+        "Those lie below 2^-14",
+        "scale 2 = 2^1",
+        "scale 4 = 2^2",
+        "Underflow has melted away",
+        "step 6",
+        "The step was skipped",
+        "step 7",
+        "step 8",
+        "The ceiling is known",
+    ]
+    assert "16 %" in told[0]
+    assert "First to overflow: head.weight." in told[5]
+    assert "backs off to 8 = 2^3" in told[6]
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [(1.0, "1"), (65536.0, "65 536 = 2^16"), (0.5, "0.5 = 2^-1"), (3.0, "3"), (0.0, "0")],
+)
+def test_a_scale_is_said_with_its_power_of_two(scale: float, words: str) -> None:
+    """Where it is one."""
+    assert power(scale) == words
+
+
+def test_the_text_is_the_librarys_source(tmp_path: Path) -> None:
+    """Every printable character of every module, in order, and a batch's targets are the characters that follow."""
+    (tmp_path / "b.py").write_text("y = 'ü'\n", encoding="utf-8")
+    (tmp_path / "a.py").write_text("x = 1\n", encoding="utf-8")
+    loaded = text.load("cpu", tmp_path)
+
+    assert "".join(text.ALPHABET[index] for index in loaded.characters) == "x = 1\n\ny = ''\n"
+    characters, following = loaded.batch(64, 5)
+    assert characters.shape == following.shape == (64, 5)
+    assert torch.equal(characters[:, 1:], following[:, :-1])
+    row = loaded.characters.long()
+    windows = {tuple(row[start : start + 6].tolist()) for start in range(len(row) - 5)}
+    assert {
+        (*c, f[-1]) for c, f in zip(characters.tolist(), following.tolist(), strict=True)
+    } == windows
+
+
+def test_a_library_without_source_is_said(tmp_path: Path) -> None:
+    """Some systems ship Python compiled only."""
+    with pytest.raises(FileNotFoundError, match="no Python source"):
+        text.load("cpu", tmp_path)
+
+
+def test_a_browser_is_opened_only_where_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Linux that takes a display: a text browser would take the terminal over."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not has_display({})
+    assert has_display({"DISPLAY": ":0"})
+    assert has_display({"WAYLAND_DISPLAY": "wayland-0"})
