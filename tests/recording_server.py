@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import threading
 import time
@@ -66,7 +67,17 @@ class RecordingServer:
             return
         if status == -1:
             time.sleep(self.delay_s)
-        request.send_response(status if status > 0 else 200)
+        with contextlib.suppress(BrokenPipeError):  # the client did not wait
+            self._respond(request, status if status > 0 else 200, headers, answer)
+
+    def _respond(
+        self,
+        request: http.server.BaseHTTPRequestHandler,
+        status: int,
+        headers: dict[str, str],
+        answer: bytes,
+    ) -> None:
+        request.send_response(status)
         for name, value in headers.items():
             request.send_header(name, value)
         request.send_header("Content-Length", str(len(answer)))

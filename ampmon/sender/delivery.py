@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ampmon import wire
-from ampmon.errors import HeaderMissing, Refused
+from ampmon.errors import HeaderMissing, Refused, SpoolError
 from ampmon.identity import Fate
 from ampmon.sender.settled import Settled
 from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, last_written
@@ -110,10 +110,10 @@ class Delivery:
             self._scout.read(bytes_max=BATCH_BYTES_MAX, records_max=BATCH_RECORDS_MAX, over=False)
             if self._scout.position == before:
                 return False
-        attempt = wire.decode(header)
-        if not isinstance(attempt, wire.AttemptHeader):
-            return False
-        self._attempt = attempt
+        try:
+            self._attempt = msgspec.msgpack.decode(header, type=wire.AttemptHeader)
+        except msgspec.DecodeError as error:
+            raise SpoolError(f"the header of {self.path} cannot be read: {error}") from error
         self._reader.headers.setdefault("attempt", header)
         return True
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ampmon.errors import Refused, Unreachable
+from ampmon.errors import AmpmonError
 from ampmon.sender.delivery import Delivery
 from ampmon.spool import Destination, spools
 from ampmon.transport import Transport
@@ -53,7 +53,7 @@ def _drain_spool(delivery: Delivery, report: DrainReport) -> None:
     try:
         while delivery.advance() == "sent":
             pass
-    except (Unreachable, Refused) as error:
+    except AmpmonError as error:
         report.problems[delivery.path.name] = str(error)
     report.sent += delivery.sent
     report.rejected += delivery.rejected - before[0]

@@ -65,7 +65,7 @@ def test_large_batches_are_compressed(server: RecordingServer, transport: HttpTr
     assert len(server.store.records(ATTEMPT)) == 1000
 
 
-@pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 502, 503, 504, 204])
+@pytest.mark.parametrize("status", [401, 408, 425, 429, 500, 502, 503, 504, 206])
 def test_transient_answers_are_worth_trying_again(
     server: RecordingServer, transport: HttpTransport, status: int
 ) -> None:

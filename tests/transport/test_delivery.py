@@ -1,0 +1,327 @@
+"""What arrives of a spool: everything once and in order, whatever the server does, and what is done about poison."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ampmon import wire
+from ampmon.errors import Unreachable
+from ampmon.sender import DrainReport, drain
+from ampmon.sender.backoff import Backoff
+from ampmon.sender.delivery import Delivery
+from ampmon.spool import Destination, spools
+from ampmon.testing import ManualClock, MemoryTransport
+from attempts import DEAD, Attempt, seqs
+
+
+@pytest.fixture
+def server() -> MemoryTransport:
+    return MemoryTransport()
+
+
+def send(directory: Path, server: MemoryTransport, **options: tuple[str, ...]) -> DrainReport:
+    return drain(directory, lambda destination: server, **options)
+
+
+def test_records_arrive_once_and_in_order(tmp_path: Path, server: MemoryTransport) -> None:
+    """Everything that was appended is stored, with the attempt's header; draining again sends nothing."""
+    attempt = Attempt(tmp_path)
+    attempt.events(12_000)
+    assert send(tmp_path, server) == DrainReport(sent=12_000)
+    assert seqs(server.records(attempt.id)) == list(range(12_000))
+    assert [len(batch.records) for batch in server.batches] == [5000, 5000, 2000]
+    assert [len(batch.headers) for batch in server.batches] == [1, 0, 0]
+    assert send(tmp_path, server).sent == 0
+    attempt.events(1)
+    assert send(tmp_path, server).sent == 1
+    attempt.spool.close()
+
+
+def test_batches_stay_below_four_megabytes(tmp_path: Path, server: MemoryTransport) -> None:
+    """A batch holds at most 4 MiB of records, and at least one."""
+    attempt = Attempt(tmp_path, segment_bytes=2**22)
+    attempt.events(9, text="x" * 1_500_000)
+    attempt.event("init", text="x" * 6_000_000)
+    attempt.finish()
+    send(tmp_path, server)
+    assert [len(batch.records) for batch in server.batches] == [2, 1, 2, 1, 2, 1, 1, 1]
+
+
+def test_finished_spool_is_gone(tmp_path: Path, server: MemoryTransport) -> None:
+    """Once an attempt that finished is delivered, its spool is removed, and nothing is said of a crash."""
+    attempt = Attempt(tmp_path)
+    attempt.finish()
+    send(tmp_path, server)
+    assert spools(tmp_path) == []
+    assert server.ended(attempt.id) is None
+
+
+def test_delivered_segments_are_removed_while_the_run_goes_on(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """Of a long run only the last segment stays on disk."""
+    attempt = Attempt(tmp_path, segment_bytes=3000)
+    attempt.events(500)
+    send(tmp_path, server)
+    assert len(list(attempt.spool.path.glob("*.seg"))) == 1
+    attempt.events(500)
+    send(tmp_path, server)
+    assert seqs(server.records(attempt.id)) == list(range(1000))
+    attempt.spool.close()
+
+
+def test_killed_process_is_said_to_have_crashed(tmp_path: Path, server: MemoryTransport) -> None:
+    """The tail of a process that is gone without a last word is delivered, then the attempt is marked as crashed."""
+    attempt = Attempt(tmp_path, process=DEAD)
+    attempt.events(3)
+    assert send(tmp_path, server).sent == 3
+    assert [batch.ended for batch in server.batches] == [None, "crashed"]
+    assert spools(tmp_path) == []
+    attempt.spool.close()
+
+
+def test_finish_counts_whoever_delivers_the_rest(tmp_path: Path, server: MemoryTransport) -> None:
+    """An attempt whose last word went out with an earlier sender is not said to have crashed by the next."""
+    attempt = Attempt(tmp_path)
+    attempt.event("finish")
+    send(tmp_path, server)
+    attempt.spool.close()
+    send(tmp_path, server)
+    assert spools(tmp_path) == []
+    assert server.ended(attempt.id) is None
+
+
+def test_finish_of_a_stream_is_not_the_process_s(tmp_path: Path, server: MemoryTransport) -> None:
+    """A stream's event of the name, or the word in a text, is not the attempt's last word."""
+    attempt = Attempt(tmp_path, process=DEAD)
+    header = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu")
+    attempt.spool.header("scaler", wire.encode(header))
+    attempt.event("finish", stream="scaler")
+    attempt.event("error", message="finish")
+    send(tmp_path, server)
+    assert server.ended(attempt.id) == "crashed"
+    attempt.spool.close()
+
+
+def test_lost_acknowledgement_doubles_nothing(tmp_path: Path, server: MemoryTransport) -> None:
+    """A batch that was stored but not acknowledged is sent again, and is stored once."""
+    attempt = Attempt(tmp_path)
+    attempt.events(7000)
+    server.lose_acks = 2
+    assert send(tmp_path, server).sent == 0
+    assert send(tmp_path, server).problems
+    assert send(tmp_path, server).sent == 7000
+    assert seqs(server.records(attempt.id)) == list(range(7000))
+    assert len(server.batches) == 4
+    attempt.spool.close()
+
+
+def test_server_that_is_down_costs_nothing(tmp_path: Path, server: MemoryTransport) -> None:
+    """What cannot be sent stays on disk, is reported in words and bytes, and arrives later."""
+    attempt = Attempt(tmp_path)
+    attempt.events(10)
+    server.down = True
+    report = send(tmp_path, server)
+    assert (report.sent, list(report.problems.values())) == (0, ["the server is down"])
+    assert report.waiting_bytes == (attempt.spool.path / "000000.seg").stat().st_size
+    server.down = False
+    assert send(tmp_path, server).waiting_bytes == 0
+    assert seqs(server.records(attempt.id)) == list(range(10))
+    attempt.spool.close()
+
+
+def test_headers_are_sent_again_when_the_server_lacks_them(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """A server that lost its headers gets all of them with the batch that it turned back."""
+    attempt = Attempt(tmp_path)
+    stream = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu")
+    attempt.spool.header("scaler", wire.encode(stream))
+    delivery = Delivery(attempt.spool.path, Destination.of(attempt.options), server, ManualClock())
+    attempt.event("dead", stream="scaler")
+    assert delivery.advance() == "sent"
+    server.forget()
+    attempt.event("dead", stream="scaler")
+    assert delivery.advance() == "sent"
+    assert set(server.headers[attempt.id]) == {"", "scaler"}
+    assert seqs(server.records(attempt.id)) == [0, 1]
+    attempt.spool.close()
+
+
+def test_new_headers_are_sent_and_old_ones_are_not_repeated(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """A header goes out when it is new or has changed, alone if need be, and not again."""
+    attempt = Attempt(tmp_path)
+    delivery = Delivery(attempt.spool.path, Destination.of(attempt.options), server, ManualClock())
+    for device in ("cpu", "cpu", "cuda"):
+        stream = wire.StreamHeader(stream="scaler", scaler="GradScaler", device=device)
+        attempt.spool.header("scaler", wire.encode(stream))
+        delivery.advance()
+    assert [len(batch.headers) for batch in server.batches] == [2, 1]
+    assert delivery.advance() == "quiet"
+    attempt.spool.close()
+
+
+def test_spool_waits_for_its_run(tmp_path: Path, server: MemoryTransport) -> None:
+    """Records that come before their run is known are left alone until it is, and arrive complete."""
+    attempt = Attempt(tmp_path, announced=False, segment_bytes=2000)
+    attempt.events(200)
+    assert send(tmp_path, server).sent == 0
+    assert server.attempts == 0
+    attempt.announce()
+    attempt.events(1)
+    assert send(tmp_path, server).sent == 201
+    assert seqs(server.records(attempt.id)) == list(range(201))
+    attempt.spool.close()
+
+
+def test_poison_is_set_aside_and_the_rest_goes_on(tmp_path: Path, server: MemoryTransport) -> None:
+    """Records that the server refuses are kept in a file with the reason, and counted; the others are all stored."""
+    attempt = Attempt(tmp_path)
+    attempt.events(100)
+    attempt.finish()
+    poison = {0, 17, 18, 99}
+    server.refuse = lambda record: record.seq in poison
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected, report.waiting_bytes) == (97, 4, 0)
+    assert seqs(server.records(attempt.id)) == [n for n in range(101) if n not in poison]
+    lines = [
+        msgspec.json.decode(line, type=dict[str, object])
+        for line in (attempt.spool.path / "rejected").read_bytes().splitlines()
+    ]
+    assert [line["reason"] for line in lines] == ["a record is not acceptable"] * 4
+    assert list(attempt.spool.path.glob("*.seg")) == []
+    assert send(tmp_path, server).sent == 0
+
+
+def test_sender_that_is_refused_throws_nothing_away(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """Where the server refuses even an empty batch, no record is to blame: all of them stay on disk."""
+    attempt = Attempt(tmp_path)
+    attempt.events(10)
+    server.bytes_max = 0
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected) == (0, 0)
+    assert report.waiting_bytes > 0
+    server.bytes_max = None
+    send(tmp_path, server)
+    assert seqs(server.records(attempt.id)) == list(range(10))
+    attempt.spool.close()
+
+
+def test_header_that_cannot_be_read_holds_up_no_other_spool(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """A spool whose header makes no sense stays, with the reason in the report; the next one is sent."""
+    odd, sound = Attempt(tmp_path, announced=False), Attempt(tmp_path)
+    odd.spool.header("attempt", b"\xc0")
+    for attempt in (odd, sound):
+        attempt.events(1)
+    report = send(tmp_path, server)
+    assert report.sent == 1
+    assert "cannot be read" in report.problems[odd.id.hex]
+    for attempt in (odd, sound):
+        attempt.spool.close()
+
+
+def test_too_large_batches_are_split(tmp_path: Path, server: MemoryTransport) -> None:
+    """A server that takes less at a time gets smaller batches, in order, and what is too large alone is set aside."""
+    attempt = Attempt(tmp_path)
+    attempt.events(300, text="x" * 1000)
+    attempt.event("init", text="x" * 100_000)
+    attempt.events(300, text="x" * 1000)
+    server.bytes_max = 50_000
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected) == (600, 1)
+    assert seqs(server.records(attempt.id)) == [n for n in range(601) if n != 300]
+    attempt.spool.close()
+
+
+def test_damage_costs_the_records_it_hit(tmp_path: Path, server: MemoryTransport) -> None:
+    """Damaged bytes on disk lose the record they hit: a gap in its stream, counted, and nothing else."""
+    attempt = Attempt(tmp_path)
+    attempt.events(10)
+    segment = attempt.spool.path / "000000.seg"
+    content = bytearray(segment.read_bytes())
+    content[-3 * (len(content) // 30)] ^= 0xFF
+    segment.write_bytes(content)
+    report = send(tmp_path, server)
+    assert (report.sent, report.corrupt) == (9, 1)
+    stored = seqs(server.records(attempt.id))
+    assert len(stored) == 9
+    assert stored == sorted(stored)
+    attempt.spool.close()
+
+
+def test_offline_spools_are_sent_on_request_only(tmp_path: Path, server: MemoryTransport) -> None:
+    """What was recorded offline stays where it is until somebody asks for it."""
+    attempt = Attempt(tmp_path, mode="offline")
+    attempt.finish()
+    assert send(tmp_path, server).sent == 0
+    assert send(tmp_path, server, modes=("offline",)).sent == 1
+    assert seqs(server.records(attempt.id)) == [0]
+
+
+def test_process_on_another_machine_is_not_taken_for_dead(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """On a shared directory, a process of another host is neither crashed nor its spool removed."""
+    stranger = msgspec.structs.replace(DEAD, host="another-machine")
+    attempt = Attempt(tmp_path, process=stranger)
+    attempt.events(2)
+    assert send(tmp_path, server).sent == 2
+    assert server.ended(attempt.id) is None
+    assert spools(tmp_path) == [attempt.spool.path]
+    attempt.spool.close()
+
+
+def _append(directory: Path, ids: multiprocessing.SimpleQueue[str]) -> None:
+    attempt = Attempt(directory)
+    attempt.events(2000)
+    ids.put(attempt.id.hex)
+    attempt.finish()
+
+
+def test_ranks_of_one_host_share_a_directory(tmp_path: Path, server: MemoryTransport) -> None:
+    """Several processes that write at once are all delivered, each in its order."""
+    context = multiprocessing.get_context("fork")
+    ids = context.SimpleQueue()
+    ranks = [context.Process(target=_append, args=(tmp_path, ids)) for _ in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert send(tmp_path, server).sent == 3 * 2001
+    assert sorted(a.hex for a in server.headers) == sorted(ids.get() for _ in ranks)
+    assert all(seqs(server.records(a)) == list(range(2001)) for a in server.headers)
+
+
+def test_back_off_grows_to_its_limit_and_is_jittered() -> None:
+    """Delays double up to 30 s, differ from each other, and begin anew after a success."""
+    clock = ManualClock()
+    backoff = Backoff(clock)
+    delays = []
+    for _ in range(20):
+        backoff.failed()
+        delays.append(backoff.remaining_s())
+        clock.advance(delays[-1])
+        assert backoff.remaining_s() == 0
+    assert 0.05 <= delays[0] <= 0.1
+    assert all(15 <= delay <= 30 for delay in delays[10:])
+    assert len(set(delays[10:])) == 10
+    backoff.succeeded()
+    backoff.failed()
+    assert backoff.remaining_s() <= 0.1
+
+
+def test_back_off_waits_as_long_as_the_server_asks() -> None:
+    """A Retry-After is the least that is waited."""
+    backoff = Backoff(ManualClock())
+    backoff.failed(Unreachable("busy", 7.0).retry_after_s)
+    assert 7.0 <= backoff.remaining_s() <= 9.0
