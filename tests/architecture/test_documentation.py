@@ -47,7 +47,7 @@ def environment_variables() -> set[str]:
 def command_line() -> set[str]:
     """The flags and subcommands that the command line's parsers are given."""
     words: set[str] = set()
-    for path in ROOT.glob("server/ampmon_server/cli/**/*.py"):
+    for path in ROOT.glob("server/ampmon_server/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
