@@ -17,7 +17,7 @@ import ampmon
 
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-context, batch_size, accumulation, updates, width, heads = 32, 4, 2, 60, 32, 2
+context, batch_size, accumulation, updates, width, heads = 32, 4, 2, 45, 32, 2
 
 source = inspect.getsource(argparse)
 alphabet = sorted(set(source))
