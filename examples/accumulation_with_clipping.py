@@ -84,5 +84,5 @@ for update in range(updates):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad(set_to_none=True)
-    if update % 15 == 0 or update == updates - 1:
+    if update % 10 == 0 or update == updates - 1:
         print(f"update {update:3}  loss {loss.item() * accumulation:.3f}")
