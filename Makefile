@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test lint web format bench wheel clean
+.PHONY: help demo serve test lint web platforms format bench wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ else
 	@$(NPM) run --prefix web --silent check
 	@$(NPM) run --prefix web --silent test
 endif
+
+platforms: $(VENV)/.dev ## check the types for the systems and versions that the tests do not run on
+	@for platform in darwin win32; do \
+	  echo "$$platform:"; $(BIN)/mypy --platform $$platform --cache-dir .mypy_cache/$$platform || exit 1; done
+	@for version in 3.10 3.13; do \
+	  echo "Python $$version:"; $(BIN)/mypy --python-version $$version || exit 1; done
 
 format: $(VENV)/.dev ## let ruff lay out the code
 	@$(BIN)/ruff check --fix .
