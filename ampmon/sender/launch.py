@@ -20,7 +20,8 @@ _PATIENCE_S = 2.0
 
 _lock = threading.Lock()
 _starts: dict[Path, list[float]] = {}
-_threads: dict[Path, threading.Thread] = {}
+_threads: dict[Path, tuple[threading.Thread, threading.Event]] = {}
+_offices: dict[Path, election.Office] = {}
 _launched: list[subprocess.Popen[bytes]] = []
 
 
@@ -35,8 +36,7 @@ def ensure_running(directory: Path) -> None:
 
 def _ensure(directory: Path) -> None:
     _launched[:] = [process for process in _launched if process.poll() is None]
-    thread = _threads.get(directory)
-    if (thread is not None and thread.is_alive()) or election.is_held(directory):
+    if election.is_held(directory):
         _starts.pop(directory, None)
         return
     starts = _starts.setdefault(directory, [])
@@ -85,32 +85,47 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{home}" if path else home}
 
 
+def stop_thread(directory: Path) -> None:
+    """End the sender of ``directory`` if it is a thread of this process, and wait for it."""
+    with _lock:
+        found = _threads.pop(directory, None)
+    if found is not None:
+        thread, stop = found
+        stop.set()
+        thread.join()
+
+
 def _start_thread(directory: Path) -> None:
+    stop = threading.Event()
     thread = threading.Thread(
-        target=_run_in_thread, args=(directory,), name="ampmon sender", daemon=True
+        target=_run_in_thread, args=(directory, stop), name="ampmon sender", daemon=True
     )
-    _threads[directory] = thread
+    _threads[directory] = thread, stop
     thread.start()
 
 
-def _run_in_thread(directory: Path) -> None:
+def _run_in_thread(directory: Path, stop: threading.Event) -> None:
     # Loaded here: a training process does without the HTTP client as long as it can.
     from ampmon.sender.loop import Loop, http_transports
 
     office = election.elect(directory)
     if office is None:
         return
+    _offices[directory] = office
     try:
-        Loop(directory, http_transports(directory)).run(threading.Event())
+        Loop(directory, http_transports(directory)).run(stop)
     finally:
-        office.resign()
+        _offices.pop(directory).resign()
 
 
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
-    _starts.clear()
-    _threads.clear()
+    # The child's copy of the lock would hold it for as long as the child lives.
+    for office in _offices.values():
+        office.resign()
+    for state in (_starts, _threads, _offices):
+        state.clear()
     _launched.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -62,16 +63,22 @@ class Loop:
         """Send until ``stop`` is set, or nothing is left: no writer lives, and nothing could be sent for a while."""
         try:
             while not stop.wait(POLL_S):
-                self.look_for_spools()
-                if self._report() and self._nothing_to_do():
-                    break
+                try:
+                    self._look_for_spools()
+                    if self._report() and self._nothing_to_do():
+                        break
+                except OSError:
+                    # The couriers go on with what they have.
+                    _log.exception("the data directory cannot be used")
+                    stop.wait(_LOOK_EVERY_S)
         finally:
             self._stop.set()
             for thread in self._threads:
                 thread.join(_JOIN_S)
-            clear_status(self._directory)
+            with contextlib.suppress(OSError):
+                clear_status(self._directory)
 
-    def look_for_spools(self) -> None:
+    def _look_for_spools(self) -> None:
         """Hand spools that are new to their couriers. Cheap while there are none."""
         now_s = self._clock()
         changed_ns = _modified_ns(self._directory / "spool")

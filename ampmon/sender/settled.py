@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import time
@@ -17,6 +18,7 @@ from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, segme
 
 _DURABLE_EVERY_S = 1.0
 _FINISH_BYTES_MAX = 4096
+_log = logging.getLogger(__name__)
 
 
 class Settled:
@@ -73,8 +75,12 @@ class Settled:
         cursor = msgspec.structs.replace(
             self.cursor, segment=end.segment, offset=end.offset, **changes
         )
-        cursor.write(self._path, durable=durable)
         self.cursor = cursor
+        try:
+            cursor.write(self._path, durable=durable)
+        except OSError:
+            # On a full disk it is all the more important to go on. An old cursor costs a resend, which is ignored.
+            _log.exception("the cursor of %s cannot be written", self._path)
         if durable:
             self._durable_s = now_s
         if next_segment:

@@ -325,3 +325,18 @@ def test_back_off_waits_as_long_as_the_server_asks() -> None:
     backoff = Backoff(ManualClock())
     backoff.failed(Unreachable("busy", 7.0).retry_after_s)
     assert 7.0 <= backoff.remaining_s() <= 9.0
+
+
+def test_cursor_that_cannot_be_written_holds_up_nothing(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """Where the cursor cannot be kept, records go on to arrive once, and disk is freed behind them."""
+    attempt = Attempt(tmp_path, segment_bytes=3000)
+    (attempt.spool.path / "cursor").mkdir()
+    attempt.events(500)
+    assert send(tmp_path, server).sent == 500
+    assert len(list(attempt.spool.path.glob("*.seg"))) == 1
+    attempt.finish()
+    send(tmp_path, server)
+    assert seqs(server.records(attempt.id)) == list(range(501))
+    assert spools(tmp_path) == []

@@ -1,0 +1,256 @@
+"""Ids, ranks, processes and versions: what is known of who reports."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from ampmon import identity, wire
+from ampmon.config import resolve
+
+
+def test_uuid7_is_of_rfc_9562() -> None:
+    """Version, variant and the milliseconds since the epoch stand where the RFC has them."""
+    before = time.time_ns() // 1_000_000
+    value = identity.uuid7()
+    assert (value.version, value.variant) == (7, "specified in RFC 4122")
+    assert before <= value.int >> 80 <= time.time_ns() // 1_000_000 + 1
+
+
+def test_uuid7_only_ever_grows() -> None:
+    """Ids of one process sort in the order they were made, and those of its threads are all different."""
+    values = [identity.uuid7() for _ in range(20_000)]
+    assert values == sorted(set(values))
+    with ThreadPoolExecutor(4) as pool:
+        many = [
+            value
+            for some in pool.map(lambda _: [identity.uuid7() for _ in range(2000)], range(4))
+            for value in some
+        ]
+    assert len(set(many)) == 8000
+
+
+def test_forked_children_make_other_ids() -> None:
+    """Parent and children of a fork do not make the same ids."""
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        values = pool.map(_ids, range(9))
+    values.append(_ids(0))
+    assert len({value for some in values for value in some}) == 10 * 100
+
+
+def _ids(_: int) -> list[str]:
+    return [identity.uuid7().hex for _ in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, (0, 1)),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, (0, 1)),
+        ({"RANK": "one", "WORLD_SIZE": "8", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2)),
+        ({"RANK": "2"}, (0, 1)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1)),
+        (
+            {
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "6",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_STEP_ID": "0",
+            },
+            (0, 1),
+        ),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, (1, 4)),
+        (
+            {
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "SLURM_PROCID": "0",
+                "SLURM_NTASKS": "1",
+                "SLURM_STEP_ID": "0",
+            },
+            (1, 2),
+        ),
+    ],
+)
+def test_rank_is_the_launcher_s(environment: dict[str, str], expected: tuple[int, int]) -> None:
+    """The innermost launcher's rank counts; half of one, nonsense, and a batch script outside srun do not."""
+    assert identity.rank_of_process(environment) == expected
+
+
+SLURM = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+
+
+def test_ranks_derive_the_same_run() -> None:
+    """The ranks of a Slurm step, or of one torchrun, get one UUIDv8; another job, step or launch gets another."""
+    environments = [
+        SLURM,
+        {**SLURM, "SLURM_JOB_ID": "78"},
+        {**SLURM, "SLURM_STEP_ID": "1"},
+        {**SLURM, "SLURM_CLUSTER_NAME": "other"},
+        {"TORCHELASTIC_RUN_ID": "a"},
+        {"TORCHELASTIC_RUN_ID": "b"},
+    ]
+    ids = [identity.shared_run_id(environment) for environment in environments]
+    assert len(set(ids)) == len(environments)
+    assert {value.version for value in ids if value} == {8}
+    assert identity.shared_run_id({**SLURM, "SLURM_PROCID": "1"}) == ids[0]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"TORCHELASTIC_RUN_ID": "none"},
+        {"SLURM_JOB_ID": "77"},
+        {**SLURM, "SLURM_STEP_NUM_TASKS": "1"},
+    ],
+)
+def test_no_run_is_shared_where_the_launcher_names_none(environment: dict[str, str]) -> None:
+    """A default launch, a batch script, and an interactive shell in a job of one task have no common run."""
+    assert identity.shared_run_id(environment) is None
+
+
+def test_process_is_alive_until_it_is_killed() -> None:
+    """A running process is alive; killed, it is gone, even while its parent has not asked about it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = msgspec.structs.replace(
+            identity.this_process(),
+            pid=child.pid,
+            started=identity.process.start_time(child.pid) or 0,
+        )
+        assert process.fate() == "alive"
+        child.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 5
+        while process.fate() == "alive":
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert process.fate() == "gone"
+        assert child.returncode is None  # still a zombie
+    assert process.fate() == "gone"
+
+
+def test_reused_pid_is_another_process() -> None:
+    """A pid that now belongs to a process with another start time is not the one that was meant."""
+    this = identity.this_process()
+    assert this.fate() == "alive"
+    assert identity.process_alive(os.getpid(), this.started)
+    assert not identity.process_alive(os.getpid(), this.started + 1)
+    assert msgspec.structs.replace(this, started=this.started + 1).fate() == "gone"
+
+
+@pytest.mark.parametrize(
+    ("change", "fate"),
+    [
+        ({"boot_id": "before the reboot"}, "gone"),
+        ({"boot_id": "its own", "host": "elsewhere"}, "unknown"),
+        ({"namespace": 1}, "unknown"),
+    ],
+)
+def test_fate_of_what_cannot_be_seen_is_unknown(change: dict[str, object], fate: str) -> None:
+    """A reboot ends a process; another host or container hides it, which is not its end."""
+    assert msgspec.structs.replace(identity.this_process(), **change).fate() == fate
+
+
+def git(directory: Path, *arguments: str) -> str:
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(
+        ["git", *settings, *arguments],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(directory)},
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="compares with git itself")
+def test_commit_is_the_one_that_git_names(tmp_path: Path) -> None:
+    """Loose and packed refs, a detached head and a worktree all give what `git rev-parse HEAD` gives."""
+    repository = tmp_path / "repository"
+    (repository / "deep" / "down").mkdir(parents=True)
+    git(repository, "init")
+    assert identity.git_commit(repository) == ""
+    git(repository, "commit", "--allow-empty", "-m", "one")
+    commit = git(repository, "rev-parse", "HEAD")
+    assert identity.git_commit(repository / "deep" / "down") == commit
+    git(repository, "pack-refs", "--all")
+    assert identity.git_commit(repository) == commit
+    git(repository, "worktree", "add", str(tmp_path / "tree"), "-b", "side")
+    git(tmp_path / "tree", "commit", "--allow-empty", "-m", "two")
+    assert (
+        identity.git_commit(tmp_path / "tree")
+        == git(tmp_path / "tree", "rev-parse", "HEAD")
+        != commit
+    )
+    git(repository, "checkout", "--detach")
+    assert identity.git_commit(repository) == commit
+
+
+@pytest.mark.parametrize(
+    "head", [b"ref: ../../../etc/passwd", b"\xff\xfe", b"", b"ref: refs/heads/gone"]
+)
+def test_broken_repository_has_no_commit(tmp_path: Path, head: bytes) -> None:
+    """A .git that makes no sense gives no commit and no exception."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_bytes(head)
+    assert identity.git_commit(tmp_path) == ""
+
+
+def test_versions_load_nothing() -> None:
+    """Versions of Python, ampmon and what is loaded are told; torch, which is not, is neither told nor loaded."""
+    program = "import sys; from ampmon import identity as i; print(i.versions()); assert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert "'python'" in done.stdout
+    assert "torch" not in done.stdout
+    assert identity.versions()["numpy"] == np.__version__
+
+
+class _Awkward:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_attempt_describes_this_process_and_survives_the_wire(tmp_path: Path) -> None:
+    """The header names host, pid and owner, and holds any configuration: what has no place on the wire goes as text."""
+    config = {
+        "lr": 1e-3,
+        "path": tmp_path,
+        "dtype": np.float16,
+        "huge": 2**80,
+        "nested": {1: {"a": (1, 2)}},
+        "odd": _Awkward(),
+        "broken": "\ud800",
+    }
+    options = resolve(dir=tmp_path, name="a run", config=config, environment={})
+    header = identity.new_attempt(options, run_id=identity.uuid7(), rank=2, world_size=4)
+    received = wire.decode(wire.encode(header))
+    assert isinstance(received, wire.AttemptHeader)
+    assert (received.pid, received.rank, received.world_size) == (os.getpid(), 2, 4)
+    assert (received.name, received.host) == ("a run", identity.this_process().host)
+    assert received.owner
+    assert received.config == {
+        "lr": 1e-3,
+        "path": str(tmp_path),
+        "dtype": "<class 'numpy.float16'>",
+        "huge": str(2**80),
+        "nested": {"1": {"a": [1, 2]}},
+        "odd": "<_Awkward>",
+        "broken": "?",
+    }

@@ -1,0 +1,336 @@
+"""The sender as it runs: real processes, real sockets, real signals."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ampmon import sender, wire
+from ampmon.identity import process_alive
+from ampmon.sender import election, launch
+from ampmon.sender.loop import Loop
+from ampmon.spool import Destination, spools
+from ampmon.testing import MemoryTransport
+from attempts import Attempt, endless, seqs
+from recording_server import RecordingServer
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    with RecordingServer() as server:
+        yield server
+
+
+def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+class SenderProcess:
+    """`python -m ampmon.sender DIR` in the foreground, ended with the block."""
+
+    def __init__(self, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ampmon.sender", str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        return self.process
+
+    def __exit__(self, *error: object) -> None:
+        self.process.terminate()
+        output = self.process.communicate(timeout=10)[0]
+        assert output == b""
+
+
+def test_one_sender_per_directory(tmp_path: Path, server: RecordingServer) -> None:
+    """Of two senders the second leaves at once, and when the first is killed another takes its place."""
+    attempt = Attempt(tmp_path, url=server.url)
+    with SenderProcess(tmp_path) as first:
+        eventually(lambda: election.is_held(tmp_path))
+        with SenderProcess(tmp_path) as second:
+            assert second.wait(timeout=5) == 0
+        assert first.poll() is None
+        first.kill()
+        first.wait()
+    assert not election.is_held(tmp_path)
+    attempt.events(3)
+    with SenderProcess(tmp_path):
+        eventually(lambda: seqs(server.store.records(attempt.id)) == [0, 1, 2])
+    attempt.spool.close()
+
+
+def test_records_ship_within_fifty_milliseconds(tmp_path: Path, server: RecordingServer) -> None:
+    """With a sender at work, a record is with the server within 50 ms, where the machine has time for it."""
+    attempt = Attempt(tmp_path, url=server.url)
+    delays = []
+    with SenderProcess(tmp_path):
+        attempt.event()
+        eventually(lambda: server.store.records(attempt.id))
+        for _ in range(20):
+            attempt.event()
+            began = time.monotonic()
+            while len(server.store.records(attempt.id)) < attempt.seq:
+                time.sleep(0.001)
+            delays.append(time.monotonic() - began)
+            time.sleep(0.013)
+    attempt.spool.close()
+    assert sorted(delays)[5] < 0.05
+
+
+def test_everything_arrives_once_when_the_server_comes_back(tmp_path: Path) -> None:
+    """A server that is absent at first, and gone for a while later, has every record once and in order in the end."""
+    port = free_port()
+    attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{port}")
+    attempt.events(2000)
+    with SenderProcess(tmp_path):
+        eventually(lambda: (status := sender.status(tmp_path)) and status.problem(attempt.url))
+        with RecordingServer(port) as server:
+            eventually(lambda: len(server.store.records(attempt.id)) == 2000)
+        attempt.events(2000)
+        with RecordingServer(port) as again:
+            again.store = server.store
+            again.planned.extend([(500, {}), (0, {}), (503, {"Retry-After": "0"}), (429, {})])
+            again.store.lose_acks = 1
+            attempt.events(2000)
+            attempt.finish()
+            eventually(lambda: spools(tmp_path) == [])
+    assert seqs(server.store.records(attempt.id)) == list(range(6001))
+    assert server.store.ended(attempt.id) is None
+
+
+def test_killed_trainer_is_delivered_to_its_last_record(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """A trainer killed while it appends: every record it was told is kept arrives, then the word that it crashed."""
+    with SenderProcess(tmp_path):
+        with subprocess.Popen(
+            endless(tmp_path, server.url), stdout=subprocess.PIPE, bufsize=0
+        ) as trainer:
+            assert trainer.stdout is not None
+            attempt_id = UUID(trainer.stdout.readline().decode().strip())
+            kept = 0
+            until = time.monotonic() + 0.7
+            while time.monotonic() < until:
+                kept += len(trainer.stdout.read(65536))
+            trainer.kill()
+            while rest := trainer.stdout.read(65536):
+                kept += len(rest)
+        eventually(lambda: spools(tmp_path) == [], within_s=30)
+    stored = seqs(server.store.records(attempt_id))
+    assert len(stored) in (kept, kept + 1)
+    assert stored == list(range(len(stored)))
+    assert server.store.ended(attempt_id) == "crashed"
+
+
+def test_killed_sender_loses_and_doubles_nothing(tmp_path: Path, server: RecordingServer) -> None:
+    """Senders killed in the middle of their work leave no gap and no double behind."""
+    attempt = Attempt(tmp_path, url=server.url)
+    for _ in range(5):
+        with SenderProcess(tmp_path) as process:
+            eventually(lambda: election.is_held(tmp_path))
+            for _ in range(20):
+                attempt.events(100, text="x" * 500)
+                time.sleep(0.01)
+            process.kill()
+            process.wait()
+    attempt.finish()
+    with SenderProcess(tmp_path):
+        eventually(lambda: spools(tmp_path) == [])
+    assert seqs(server.store.records(attempt.id)) == list(range(10_001))
+
+
+def test_sender_leaves_when_idle_and_takes_its_status_along(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """Some five seconds after the last trainer is delivered, the sender ends by itself."""
+    attempt = Attempt(tmp_path, url=server.url)
+    attempt.finish()
+    began = time.monotonic()
+    with SenderProcess(tmp_path) as process:
+        assert process.wait(timeout=20) == 0
+    assert 4.5 < time.monotonic() - began < 12
+    assert sender.status(tmp_path) is None
+    assert not election.is_held(tmp_path)
+
+
+def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer) -> None:
+    """SIGTERM ends the sender at once, with success, although a trainer lives; its log says so."""
+    attempt = Attempt(tmp_path, url=server.url)
+    with SenderProcess(tmp_path) as process:
+        eventually(lambda: sender.status(tmp_path))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=5) == 0
+    assert "ends" in (tmp_path / "sender.log").read_text()
+    attempt.spool.close()
+
+
+def test_sender_loads_no_torch() -> None:
+    """Neither the sender's process nor what a trainer loads of it brings in torch; the trainer not even the client."""
+    for statement, absent in (
+        ("import ampmon.sender.__main__, ampmon.sender.loop", {"torch", "numpy"}),
+        ("import ampmon.sender", {"torch", "numpy", "urllib3"}),
+    ):
+        program = f"{statement}\nimport sys; print(*sys.modules)"
+        done = subprocess.run(
+            [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        )
+        assert not absent & set(done.stdout.split())
+
+
+def test_ensure_running_starts_one_that_is_nobody_s_child(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """The sender that a trainer starts is of another session, not its child, at low priority, and is started once."""
+    attempt = Attempt(tmp_path, url=server.url)
+    for _ in range(3):
+        sender.ensure_running(tmp_path)
+    eventually(lambda: sender.status(tmp_path))
+    status = sender.status(tmp_path)
+    assert status is not None
+    stat = Path(f"/proc/{status.pid}/stat").read_text().rpartition(")")[2].split()
+    parent, session, niceness = int(stat[1]), int(stat[3]), int(stat[16])
+    assert parent != os.getpid()
+    assert session != os.getsid(0)
+    assert niceness >= 10
+    streams = {os.readlink(f"/proc/{status.pid}/fd/{number}") for number in range(3)}
+    assert streams == {"/dev/null"}
+    attempt.events(5)
+    attempt.finish()
+    assert sender.wait_until_sent(tmp_path, attempt.id, 5.0)
+    assert seqs(server.store.records(attempt.id)) == list(range(6))
+    os.kill(status.pid, signal.SIGTERM)
+    eventually(lambda: not process_alive(status.pid, 0))
+
+
+def test_thread_does_it_where_no_process_can_be_started(
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an embedded interpreter, whose executable is not Python, a thread of this process sends."""
+    monkeypatch.setattr(sys, "executable", "/usr/bin/simulator")
+    attempt = Attempt(tmp_path, url=server.url)
+    attempt.events(3)
+    sender.ensure_running(tmp_path)
+    eventually(lambda: len(server.store.records(attempt.id)) == 3)
+    status = sender.status(tmp_path)
+    assert status is None or status.pid == os.getpid()
+    attempt.finish()
+    assert sender.wait_until_sent(tmp_path, attempt.id, 5.0)
+    launch.stop_thread(tmp_path)
+    assert not election.is_held(tmp_path)
+
+
+def test_forked_child_does_not_keep_the_office(
+    tmp_path: Path, server: RecordingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker forked while a thread of its parent is the sender does not hold the lock when that thread has ended."""
+    monkeypatch.setattr(sys, "executable", "/usr/bin/simulator")
+    attempt = Attempt(tmp_path, url=server.url)
+    sender.ensure_running(tmp_path)
+    eventually(lambda: sender.status(tmp_path))
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    worker.start()
+    launch.stop_thread(tmp_path)
+    eventually(lambda: not election.is_held(tmp_path), within_s=5)
+    assert worker.is_alive()
+    worker.kill()
+    worker.join()
+    attempt.spool.close()
+
+
+def test_ensure_running_never_raises(tmp_path: Path) -> None:
+    """A data directory that is a file is not the training's problem."""
+    file = tmp_path / "file"
+    file.write_text("")
+    sender.ensure_running(file)
+    assert file.read_text() == ""
+
+
+def test_finish_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
+    """Once the sender knows that the server is away, waiting for it ends at once; unknown, at the deadline."""
+    attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{free_port()}")
+    attempt.event()
+    with SenderProcess(tmp_path):
+        eventually(lambda: (status := sender.status(tmp_path)) and status.problem(attempt.url))
+        began = time.monotonic()
+        assert not sender.wait_until_sent(tmp_path, attempt.id, 30.0)
+        assert time.monotonic() - began < 1.0
+    attempt.spool.close()
+
+
+def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    """While one destination does not answer, another gets its records."""
+
+    class Hanging(MemoryTransport):
+        def send(self, batch: bytes, records: int) -> wire.Ack:
+            released.wait(20)
+            return super().send(batch, records)
+
+    released, stop = threading.Event(), threading.Event()
+    transports = {"http://hangs": Hanging(), "http://works": MemoryTransport()}
+    attempts = [Attempt(tmp_path, url=url) for url in transports]
+    loop = Loop(tmp_path, lambda destination: _of(destination, transports))
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    for attempt in attempts:
+        attempt.events(10)
+    eventually(lambda: len(transports["http://works"].records(attempts[1].id)) == 10)
+    assert transports["http://hangs"].records(attempts[0].id) == []
+    released.set()
+    eventually(lambda: len(transports["http://hangs"].records(attempts[0].id)) == 10)
+    stop.set()
+    thread.join()
+    for attempt in attempts:
+        attempt.spool.close()
+
+
+def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> MemoryTransport:
+    return transports[destination.url]
+
+
+def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
+    """The status names the server's problem, the bytes that wait and the records set aside, and clears up after."""
+    server, stop = MemoryTransport(), threading.Event()
+    server.down = True
+    attempt = Attempt(tmp_path, url="http://127.0.0.1:9")
+    attempt.events(10)
+    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
+    thread.start()
+    eventually(lambda: (status := sender.status(tmp_path)) and status.problem(attempt.url))
+    status = sender.status(tmp_path)
+    assert status is not None
+    assert status.problem(attempt.url) == "the server is down"
+    assert status.problem("http://elsewhere") is None
+    assert status.destinations[0].waiting_bytes > 0
+    server.refuse = lambda record: record.seq == 3
+    server.down = False
+    eventually(lambda: (status := sender.status(tmp_path)) and status.destinations[0].rejected == 1)
+    status = sender.status(tmp_path)
+    assert status is not None
+    assert status.problem(attempt.url) is None
+    assert status.destinations[0].waiting_bytes == 0
+    stop.set()
+    thread.join()
+    attempt.spool.close()
