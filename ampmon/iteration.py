@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ampmon import wire
+from ampmon import outcome, wire
 from ampmon.histogram import Statistics
-from ampmon.outcome import Reading, Rules
+from ampmon.outcome import AnyReading
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
@@ -77,76 +77,68 @@ class Iteration:
     sampling: bool | None = None
     """Whether this iteration is sampled, once that is decided."""
     sampling_us: float = 0.0
-    before: Reading | None = None
+    before: AnyReading | None = None
     """The scaler's state before `update()`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What an update's record came to say."""
-
-    skips: int
-    culprits: tuple[int, ...]
-    scale_changed: bool
-    sampled: bool
-    duration: float | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingUpdate:
-    """An update whose values may still be on their way from the device."""
+    """An update whose values may still be on their way from the device.
+
+    ``done`` is told what the record came to say: skips, culprits, and whether the scale changed.
+    """
 
     stream: Stream
     ordinal: int
     iteration: Iteration
-    before: Reading
-    after: Reading
-    rules: Rules
+    before: AnyReading
+    after: AnyReading
+    manual: bool
+    growth_interval: int
+    infers_skips: bool
     order: BackwardOrderLearner
     duration: float | None
     cost: float
     memory_peak: int | None
-    done: Callable[[Written], None]
+    done: Callable[[int, list[int], bool], None]
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
-        return (
-            self.before.ready()
-            and self.after.ready()
-            and all(sample.ready() for sample in self.iteration.samples)
-            and all(part.ready() for parts in self.iteration.culprits.values() for part in parts)
+        if not (self.before.ready() and self.after.ready()):
+            return False
+        iteration = self.iteration
+        return all(sample.ready() for sample in iteration.samples) and all(
+            part.ready() for parts in iteration.culprits.values() for part in parts
         )
 
     def write(self) -> None:
         """Write the record, waiting for values that are not there yet."""
-        event = self.rules.event(self.before, self.after)
-        skipped = self.rules.skipped(self.before, event)
+        before, after = self.before.result(), self.after.result()
+        event = outcome.why(before, after, self.manual, self.growth_interval)
+        skipped = [event == "backoff"] * len(before.found) if self.infers_skips else before.found
         steps = [
-            self._step(optimizer, step, skip)
+            self._skipped(optimizer, step)
+            if skip
+            else wire.OptimizerStep(optimizer=step.optimizer, path=step.path)
             for (optimizer, step), skip in zip(self.iteration.steps.items(), skipped, strict=True)
         ]
         self.stream.put(
             wire.Update,
             ordinal=self.ordinal,
-            scale=self.before.scale,
-            scale_after=self.after.scale,
-            growth_tracker=self.after.growth_tracker,
+            scale=before.scale,
+            scale_after=after.scale,
+            growth_tracker=after.growth_tracker,
             event=event,
             optimizers=tuple(steps),
             duration=self.duration,
             cost=self.cost,
             memory_peak=self.memory_peak,
-            gradients=self._gradients(),
+            gradients=_joined(self.iteration.samples),
         )
-        culprits = tuple(culprit.parameter for step in steps for culprit in step.culprits)
-        changed = self.before.scale != self.after.scale
-        self.done(
-            Written(sum(skipped), culprits, changed, bool(self.iteration.samples), self.duration)
-        )
+        culprits = [culprit.parameter for step in steps for culprit in step.culprits]
+        self.done(sum(skipped), culprits, before.scale != after.scale)
 
-    def _step(self, optimizer: int, step: Step, skipped: bool) -> wire.OptimizerStep:
-        if not skipped:
-            return wire.OptimizerStep(optimizer=step.optimizer, path=step.path)
+    def _skipped(self, optimizer: int, step: Step) -> wire.OptimizerStep:
         found = self.iteration.culprits.get(optimizer, [])
         by_parameter = {culprit.parameter: culprit for part in found for culprit in part.result()}
         order, how = self.order.sort(list(by_parameter))
@@ -159,24 +151,25 @@ class PendingUpdate:
             culprit_parameters=len(order),
         )
 
-    def _gradients(self) -> wire.Gradients | None:
-        parts = [sample.result() for sample in self.iteration.samples]
-        if not parts:
-            return None
-        columns = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
-        )
-        return Statistics(*columns).to_wire()
+
+def _joined(samples: list[Sample]) -> wire.Gradients | None:
+    if not samples:
+        return None
+    parts = [sample.result() for sample in samples]
+    columns = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
+    )
+    return Statistics(*columns).to_wire()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PendingMove:
     """An `update()` without a step before it: a hand on the scale, between iterations."""
 
     stream: Stream
     ordinal: int
-    before: Reading
-    after: Reading
+    before: AnyReading
+    after: AnyReading
     manual: bool
 
     def ready(self) -> bool:
@@ -188,8 +181,8 @@ class PendingMove:
         self.stream.event(
             "manual_set" if self.manual else "update_without_step",
             ordinal=self.ordinal,
-            scale=_plain(self.before.scale),
-            scale_after=_plain(self.after.scale),
+            scale=_plain(self.before.result().scale),
+            scale_after=_plain(self.after.result().scale),
         )
 
 

@@ -24,7 +24,6 @@ from ampmon.iteration import (
     PendingMove,
     PendingUpdate,
     Step,
-    Written,
     memory_peak,
 )
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
@@ -41,17 +40,14 @@ P = ParamSpec("P")
 def guarded(
     hook: Callable[Concatenate[Monitor, P], None],
 ) -> Callable[Concatenate[Monitor, P], None]:
-    """A hook that cannot harm training: what it raises is counted, and what it costs is added up."""
+    """A hook that cannot harm training: what it raises is counted, and goes no further."""
 
     @functools.wraps(hook)
     def guard(monitor: Monitor, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        started = time.perf_counter_ns()
         try:
             hook(monitor, *args, **kwargs)
         except Exception as error:
             monitor.failed(hook.__name__, error)
-        finally:
-            monitor.spent_ns += time.perf_counter_ns() - started
 
     return guard
 
@@ -71,7 +67,7 @@ class Monitor:
         self.config = config
         self.updates = self.skips = self.samples = 0
         self.last_skip: tuple[str, ...] = ()
-        self.spent_ns = 0
+        self._spent_ns = 0
         self._busy_us = self._elapsed_us = 0.0
         self._name = name
         self._registry = ParameterRegistry(model)
@@ -128,7 +124,6 @@ class Monitor:
     @guarded
     def scaling(self, scaler: Any) -> None:
         """`scale()` is being called: an iteration has begun."""
-        self._raised = None
         if self._recorder is not process.current():
             self._connect(scaler)
         if self._recorder is not None and self._stream is not None:
@@ -152,7 +147,7 @@ class Monitor:
             if self._registry.meet(optimizer, again=True):
                 self._learn(scaler)
             self._sample(optimizer)
-        if inv_scale.device.type != "cpu":
+        if not inv_scale.is_cpu:
             gradients = measurement.known_gradients(self._registry, optimizer)
             iteration.culprits[id(optimizer)] = measurement.flag_culprits(gradients)
         elif not outcome.is_invertible(inv_scale.item()):
@@ -166,12 +161,15 @@ class Monitor:
         """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
         if self._stream is None or id(optimizer) in self._iteration.culprits:
             return
-        if any(flag.item() for flag in found.values() if flag.device.type == "cpu"):
-            self._iteration.culprits[id(optimizer)] = self._count(optimizer)
+        for flag in found.values():
+            if flag.is_cpu and flag.item():
+                self._iteration.culprits[id(optimizer)] = self._count(optimizer)
+                return
 
     @guarded
     def stepping(self, optimizer: torch.optim.Optimizer, unscaled: bool) -> None:
         """`step()` is being called; ``unscaled`` says whether `unscale_()` was called before."""
+        self._raised = None
         fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         path: wire.StepPath = "unscaled" if unscaled else "fused" if fused else "plain"
         self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
@@ -179,30 +177,32 @@ class Monitor:
     @guarded
     def before_update(self, scaler: Any) -> None:
         """`update()` is about to change the scale, and to forget what each optimizer found."""
+        self._raised = None
         if self._stream is not None:
-            self._iteration.before = outcome.read(scaler, list(self._iteration.steps))
+            self._iteration.before = outcome.read(scaler, self._iteration.steps)
 
     @guarded
     def after_update(self, scaler: Any, manual: bool) -> None:
         """`update()` has returned: hand the record over, or the event where no optimizer stepped."""
+        started = time.perf_counter_ns()
         stream, iteration, before = self._stream, self._iteration, self._iteration.before
         self._iteration = Iteration()
         if stream is None or before is None:
             return
-        after = outcome.read(scaler, [])
+        after = outcome.read(scaler, ())
         if not iteration.steps:
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
-        if iteration.samples:
-            self._budget.sampled(iteration.sampling_us)
-        duration = self._lap()
+        duration = self._lap(started)
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
             iteration=iteration,
             before=before,
             after=after,
-            rules=outcome.Rules.of(scaler, manual),
+            manual=manual,
+            growth_interval=getattr(scaler, "_growth_interval", 0),
+            infers_skips=not outcome.keeps_found(scaler),
             order=self._order,
             duration=duration,
             cost=self._settle(duration),
@@ -210,9 +210,14 @@ class Monitor:
             done=self._written,
         )
         self._order.updated()
+        self._budget.period(duration)
+        if iteration.samples:
+            self.samples += 1
+            self._budget.sampled(iteration.sampling_us)
         stream.ordinal += 1
         stream.updating = False
         stream.submit(pending)
+        self._spent_ns += time.perf_counter_ns() - started
 
     @guarded
     def raised(
@@ -262,10 +267,17 @@ class Monitor:
         ]
         iteration.measured.update(index for index, _ in fresh)
         iteration.samples += measurement.sample(fresh, self.config.sample, self._random)
-        iteration.sampling_us += (time.perf_counter_ns() - started) / 1000
+        spent = time.perf_counter_ns() - started
+        iteration.sampling_us += spent / 1000
+        self._spent_ns += spent
 
     def _count(self, optimizer: torch.optim.Optimizer) -> list[Culprits]:
-        return [measurement.count_culprits(measurement.known_gradients(self._registry, optimizer))]
+        started = time.perf_counter_ns()
+        culprits = measurement.count_culprits(
+            measurement.known_gradients(self._registry, optimizer)
+        )
+        self._spent_ns += time.perf_counter_ns() - started
+        return [culprits]
 
     def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
         names = self._registry.parameters
@@ -277,25 +289,25 @@ class Monitor:
 
     # -- bookkeeping --------------------------------------------------------------------------------
 
-    def _written(self, update: Written) -> None:
+    def _written(self, skips: int, culprits: list[int], scale_changed: bool) -> None:
         self.updates += 1
-        self.skips += update.skips
-        self.samples += update.sampled
-        if update.culprits:
-            self.last_skip = tuple(
-                self._registry.parameters[index].name for index in update.culprits
-            )
-        self._budget.updated(update.duration, update.scale_changed)
+        self.skips += skips
+        if culprits:
+            self.last_skip = tuple(self._registry.parameters[index].name for index in culprits)
+        if scale_changed:
+            self._budget.scale_changed()
 
-    def _lap(self) -> float | None:
+    def _lap(self, now: int) -> float | None:
         """Microseconds since the last update; None at the first."""
-        now, last = time.perf_counter_ns(), self._last_update_ns
-        self._last_update_ns = now
+        last, self._last_update_ns = self._last_update_ns, now
         return None if last is None else (now - last) / 1000
 
     def _settle(self, duration: float | None) -> float:
-        """The monitor's own time since the last update, in microseconds, taken into account and begun anew."""
-        cost, self.spent_ns = self.spent_ns / 1000, 0
+        """The monitor's own time since the last update, in microseconds, taken into account and begun anew.
+
+        What the hooks take that only look and go is too little to be worth the clock.
+        """
+        cost, self._spent_ns = self._spent_ns / 1000, 0
         if duration is not None:
             self._busy_us += cost
             self._elapsed_us += duration

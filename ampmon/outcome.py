@@ -6,9 +6,8 @@ Knows the private members of torch's scalers, and does with the public ones wher
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, TypeAlias
 
 import torch
 
@@ -21,52 +20,58 @@ DEAD_SCALE = 2.0**-128
 
 
 class Reading:
-    """Scale, growth tracker and what each optimizer found, at one moment; on CUDA, on the way to the host."""
+    """Scale, growth tracker, and for each optimizer asked about whether it found what is not finite, at one moment."""
 
-    __slots__ = ("_copy", "_values")
+    __slots__ = ("found", "growth_tracker", "scale")
 
-    def __init__(self, values: list[float] | None, copy: Readback | None = None) -> None:
-        self._values = values
+    def __init__(self, scale: float, growth_tracker: int, found: list[bool]) -> None:
+        self.scale = scale
+        self.growth_tracker = growth_tracker
+        self.found = found
+
+    def ready(self) -> bool:
+        """Whether the values are on the host: they are."""
+        return True
+
+    def result(self) -> Reading:
+        """The values."""
+        return self
+
+
+class ReadingOnDevice:
+    """The same, on its way to the host."""
+
+    __slots__ = ("_copy",)
+
+    def __init__(self, copy: Readback) -> None:
         self._copy = copy
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._copy is None or self._copy.ready()
+        return self._copy.ready()
 
-    @property
-    def values(self) -> list[float]:
-        if self._values is None:
-            assert self._copy is not None
-            self._values = self._copy.result().tolist()
-        return self._values
-
-    @property
-    def scale(self) -> float:
-        return self.values[0]
-
-    @property
-    def growth_tracker(self) -> int:
-        return int(self.values[1])
-
-    def found(self) -> list[bool]:
-        """For each optimizer asked about, whether its gradients were not finite."""
-        return [value != 0 for value in self.values[2:]]
+    def result(self) -> Reading:
+        """The values. Waits for them where they are not there yet."""
+        scale, growth_tracker, *found = self._copy.result().tolist()
+        return Reading(scale, int(growth_tracker), [value != 0 for value in found])
 
 
-def read(scaler: Any, optimizers: Sequence[int]) -> Reading:
-    """The scaler's state now, with what it found for the optimizers with these ids. Copies: `update()` adds into the
-    found_inf tensors in place. On CUDA nothing waits.
+AnyReading: TypeAlias = Reading | ReadingOnDevice
+
+
+def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
+    """The scaler's state now, with what it found for the optimizers with these ids.
+
+    Copies, for `update()` adds into the found_inf tensors in place. Waits for no device.
     """
-    scale, tracker = getattr(scaler, "_scale", None), getattr(scaler, "_growth_tracker", None)
+    state = scaler.__dict__
+    scale, tracker = state.get("_scale"), state.get("_growth_tracker")
     if scale is None or tracker is None:
-        return Reading([float(scaler.get_scale()), 0.0, *(0.0 for _ in optimizers)])
-    states = getattr(scaler, "_per_optimizer_states", {})
-    found = [_found(states, optimizer) for optimizer in optimizers]
-    if scale.device.type == "cpu" and all(
-        flag.device.type == "cpu" for flags in found for flag in flags
-    ):
+        return Reading(float(scaler.get_scale()), 0, [False for _ in optimizers])
+    found = [_found(state["_per_optimizer_states"], optimizer) for optimizer in optimizers]
+    if scale.is_cpu and all(flag.is_cpu for flags in found for flag in flags):
         return Reading(
-            [scale.item(), tracker.item(), *(sum(flag.item() for flag in flags) for flags in found)]
+            scale.item(), tracker.item(), [any(flag.item() for flag in flags) for flags in found]
         )
     parts = [scale.reshape(1), tracker.reshape(1).to(torch.float32)]
     for flags in found:
@@ -74,57 +79,36 @@ def read(scaler: Any, optimizers: Sequence[int]) -> Reading:
         for flag in flags:
             total = total + flag.reshape(1).to(scale.device, torch.float32, non_blocking=True)
         parts.append(total)
-    return Reading(None, Readback(torch.cat(parts)))
+    return ReadingOnDevice(Readback(torch.cat(parts)))
 
 
-def _found(states: Any, optimizer: int) -> list[torch.Tensor]:
+def _found(states: Any, optimizer: int) -> Collection[torch.Tensor]:
     # The scaler's dict makes an entry for whoever asks: look without asking.
-    return list(states[optimizer]["found_inf_per_device"].values()) if optimizer in states else []
+    return states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What `update()` went by."""
+def why(before: Reading, after: Reading, manual: bool, growth_interval: int) -> wire.UpdateEvent:
+    """Why the scale moved, or did not, between two readings around an `update()` that went by these rules."""
+    if not after.scale > DEAD_SCALE:  # NaN is dead too
+        return "dead"
+    if manual:
+        return "manual_set"
+    if True in before.found or after.scale < before.scale:
+        return "backoff"
+    if after.scale > before.scale:
+        return "grow"
+    due = 0 < growth_interval <= before.growth_tracker + 1
+    return "grow_capped" if due and after.growth_tracker == 0 else "steady"
 
-    manual: bool
-    growth_interval: int
-    infers_skips: bool
 
-    @classmethod
-    def of(cls, scaler: Any, manual: bool) -> Rules:
-        interval = getattr(scaler, "_growth_interval", 0)
-        return cls(manual, int(interval), not hasattr(scaler, "_per_optimizer_states"))
-
-    def event(self, before: Reading, after: Reading) -> wire.UpdateEvent:
-        """Why the scale moved from one reading to the other."""
-        if is_dead(after.scale):
-            return "dead"
-        if self.manual:
-            return "manual_set"
-        if any(before.found()) or after.scale < before.scale:
-            return "backoff"
-        if after.scale > before.scale:
-            return "grow"
-        due = self.growth_interval > 0 and before.growth_tracker + 1 >= self.growth_interval
-        return "grow_capped" if due and after.growth_tracker == 0 else "steady"
-
-    def skipped(self, before: Reading, event: wire.UpdateEvent) -> list[bool]:
-        """For each optimizer, whether its step was skipped: what the scaler found, never inferred from the scale.
-
-        Only a vendor's scaler that keeps no record of what it found leaves nothing but the back-off to go by.
-        """
-        found = before.found()
-        return [event == "backoff"] * len(found) if self.infers_skips else found
+def keeps_found(scaler: Any) -> bool:
+    """Whether the scaler keeps what each optimizer found: where a vendor's does not, a back-off is all there is."""
+    return "_per_optimizer_states" in scaler.__dict__
 
 
 def is_invertible(inv_scale: float) -> bool:
     """Whether unscaling by this factor leaves finite gradients finite and others as they are."""
     return 0.0 < inv_scale < math.inf
-
-
-def is_dead(scale: float) -> bool:
-    """Whether ``1/scale`` is not finite in fp32: at most 2^-128, or NaN."""
-    return not scale > DEAD_SCALE
 
 
 def is_sharded_scaler(scaler: Any) -> bool:

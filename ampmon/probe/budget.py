@@ -35,14 +35,17 @@ class Budget:
         """Take note of a sample and its cost, in us of the training thread."""
         self._after_change = False
         self._cost = _blend(self._cost, cost)
-
-    def updated(self, period: float | None, scale_changed: bool) -> None:
-        """Take note of an update: us since the one before, and whether the scale moved."""
-        self._after_change = self._after_change or scale_changed
-        if period is not None:
-            self._period = _blend(self._period, period)
-        if self._fixed is None and self._cost is not None and self._period:
+        if self._fixed is None and self._period:
             self.every = _power_of_two(self._cost / (self._share * self._period))
+
+    def period(self, duration: float | None) -> None:
+        """Take note of an update: us since the one before, None for the first."""
+        if duration is not None:
+            self._period = _blend(self._period, duration)
+
+    def scale_changed(self) -> None:
+        """The scale has moved: the next update is to be sampled."""
+        self._after_change = True
 
     @property
     def exceeded(self) -> bool:
