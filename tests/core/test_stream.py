@@ -1,0 +1,161 @@
+"""Records whose values are still on a device wait for their turn, and nobody waits for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from ampmon import outcome, wire
+from ampmon.iteration import CULPRITS_MAX, Culprits, Iteration, PendingUpdate, Sample, Step
+from ampmon.outcome import Reading, ReadingOnDevice
+from ampmon.probe import attribution, eager
+from ampmon.probe.order import BackwardOrderLearner
+from ampmon.probe.ring import Readback
+from ampmon.stream import Stream
+
+
+class Paper:
+    """A sink that keeps what is written on it."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def write(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
+    ) -> None:
+        self.records.append(record(stream=stream.name, seq=len(self.records), time=0, **fields))
+
+
+@dataclass
+class Note:
+    """A record that is ready when told so."""
+
+    stream: Stream
+    text: str
+    arrived: bool
+
+    def ready(self) -> bool:
+        return self.arrived
+
+    def write(self) -> None:
+        self.stream.event(self.text)
+
+
+def test_a_record_waits_for_those_before_it() -> None:
+    """A record that is ready stays behind one that is not; order is that of submission, and nothing is dropped."""
+    paper = Paper()
+    stream = Stream(paper, "scaler")
+    slow = Note(stream, "slow", arrived=False)
+    stream.submit(slow)
+    stream.submit(Note(stream, "quick", arrived=True))
+    assert paper.records == []
+    slow.arrived = True
+    stream.drain()
+    assert [record.kind for record in paper.records] == ["slow", "quick"]
+
+
+def test_the_end_waits_for_all() -> None:
+    """`drain(wait=True)` writes what is not ready too, since its `write` waits."""
+    paper = Paper()
+    stream = Stream(paper, "scaler")
+    stream.submit(Note(stream, "slow", arrived=False))
+    stream.drain(wait=True)
+    assert [record.kind for record in paper.records] == ["slow"]
+
+
+def on_device(*values: float) -> ReadingOnDevice:
+    return ReadingOnDevice(Readback(torch.tensor(values)))
+
+
+def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
+    """Readings, statistics and culprits that came as packed copies make the record that host values make."""
+    gradients = [
+        torch.tensor([1.0, math.inf]),
+        torch.tensor([2.0**-20, 0.0]),
+        torch.tensor([math.nan]),
+    ]
+    paper = Paper()
+    stream = Stream(paper, "scaler")
+    iteration = Iteration(
+        steps={7: Step("AdamW", "fused")},
+        culprits={7: [Culprits(flags=Readback(attribution.flag(gradients)), indices=[0, 1, 2])]},
+        samples=[Sample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
+    )
+    told: list[tuple[int, list[int], bool]] = []
+    stream.submit(
+        PendingUpdate(
+            stream=stream,
+            ordinal=3,
+            iteration=iteration,
+            before=on_device(4.0, 11.0, 1.0),
+            after=on_device(2.0, 0.0),
+            manual=False,
+            growth_interval=2000,
+            infers_skips=False,
+            order=BackwardOrderLearner(),
+            duration=None,
+            cost=0.0,
+            memory_peak=None,
+            done=lambda *said: told.append(said),
+        )
+    )
+    (update,) = paper.records
+    assert (update.scale, update.scale_after, update.event) == (4.0, 2.0, "backoff")
+    (step,) = update.optimizers
+    assert [(culprit.parameter, culprit.inf, culprit.nan) for culprit in step.culprits] == [
+        (2, None, None),
+        (0, None, 0),
+    ]
+    assert told == [(1, [2, 0], True)]
+
+
+def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
+    """A record names 64 culprits and says how many there were."""
+    counted = [wire.Culprit(index, 1, 0) for index in range(100)]
+    paper = Paper()
+    stream = Stream(paper, "scaler")
+    iteration = Iteration(steps={7: Step("SGD", "plain")}, culprits={7: [Culprits(counted)]})
+    before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
+    stream.submit(
+        PendingUpdate(
+            stream,
+            0,
+            iteration,
+            before,
+            after,
+            False,
+            2000,
+            False,
+            BackwardOrderLearner(),
+            None,
+            0.0,
+            None,
+            print,
+        )
+    )
+    step = paper.records[0].optimizers[0]
+    assert len(step.culprits) == CULPRITS_MAX
+    assert step.culprit_parameters == 100
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "manual", "event"),
+    [
+        ((8.0, 3, [False]), (8.0, 4), False, "steady"),
+        ((8.0, 4, [False]), (16.0, 0), False, "grow"),
+        ((2.0**127, 4, [False]), (2.0**127, 0), False, "grow_capped"),
+        ((8.0, 4, [True, False]), (4.0, 0), False, "backoff"),
+        ((8.0, 4, [True]), (8.0, 4), True, "manual_set"),
+        ((2.0**-127, 0, [True]), (2.0**-128, 0), False, "dead"),
+        ((0.0, 5, [False]), (0.0, 6), False, "dead"),
+        ((8.0, 5, [False]), (math.nan, 5), True, "dead"),
+    ],
+)
+def test_why_the_scale_moved(before: Any, after: Any, manual: bool, event: str) -> None:
+    """Each way for a scale to move has its word; a dead scale's goes before any other."""
+    assert outcome.why(Reading(*before), Reading(*after, []), manual, growth_interval=5) == event
