@@ -19,6 +19,9 @@ const MOVES = /** @type {const} */ ([
   ["Zoom out", "−", 2, 0],
 ]);
 
+// On a touch screen a drag scrolls the page.
+const HINT = matchMedia("(pointer: coarse)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
+
 export class Charts {
   /** @type {Panel[]} */
   #panels;
@@ -152,7 +155,7 @@ export class Charts {
     const whole = start === null && stop === null;
     for (const button of this.#axes) mark(button, "aria-pressed", String(button.dataset.x === x));
     mark(this.#whole, "aria-pressed", String(whole));
-    say(this.#where, whole ? "Drag across a chart to zoom" : x === "step" ? stepsWords(start, stop) : "A stretch of time");
+    say(this.#where, whole ? HINT : x === "step" ? stepsWords(start, stop) : "Showing a stretch of time");
   }
 
   /** @param {IntersectionObserverEntry[]} entries */

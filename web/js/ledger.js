@@ -9,6 +9,7 @@ import { Table } from "./table.js";
 /** @import { Culprit, HappenedEvent, Skip } from "../types/page.js" */
 
 const PAGE = 50;
+const SHOWN = 10;
 const NAMED = 4;
 
 /** @type {Column<Skip>[]} */
@@ -37,6 +38,7 @@ class Ledger {
   #rows = [];
   /** @type {string | null} */
   #next = null;
+  #limit = SHOWN;
 
   /**
    * @param {{title: string, name: string, run: string, none: string, columns: Column<Row>[], key: (row: Row) => string}} options
@@ -57,19 +59,23 @@ class Ledger {
     if (!fresh) return;
     const { rows, next } = this.#read(value);
     const known = new Set(rows.map(this.key));
-    const older = this.#rows.filter((row) => !known.has(this.key(row)));
+    const held = this.#rows.some((row) => known.has(this.key(row)));
+    // Rows held from before follow on from the new ones, unless more came than one page has.
+    const older = held && this.#limit > PAGE ? this.#rows.filter((row) => !known.has(this.key(row))) : [];
     if (older.length === 0) this.#next = next;
     this.#rows = [...rows, ...older];
     this.#show();
   }
 
   async #older() {
-    if (this.#next === null) return;
-    const { value } = await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`);
-    const { rows, next } = this.#read(value);
-    const known = new Set(this.#rows.map(this.key));
-    this.#rows = [...this.#rows, ...rows.filter((row) => !known.has(this.key(row)))];
-    this.#next = next;
+    this.#limit = this.#limit === SHOWN ? PAGE : this.#limit + PAGE;
+    if (this.#rows.length < this.#limit && this.#next !== null) {
+      const { value } = await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`);
+      const { rows, next } = this.#read(value);
+      const known = new Set(this.#rows.map(this.key));
+      this.#rows = [...this.#rows, ...rows.filter((row) => !known.has(this.key(row)))];
+      this.#next = next;
+    }
     this.#show();
   }
 
@@ -80,10 +86,10 @@ class Ledger {
   }
 
   #show() {
-    this.table.update(this.#rows);
+    this.table.update(this.#rows.slice(0, this.#limit));
     this.table.element.hidden = this.#rows.length === 0;
     this.#words.hidden = this.#rows.length > 0;
-    this.#more.hidden = this.#next === null;
+    this.#more.hidden = this.#next === null && this.#rows.length <= this.#limit;
     say(this.#words, this.none);
   }
 }

@@ -5,6 +5,7 @@
 const CONFIG = {
   displayModeBar: false,
   displaylogo: false,
+  showTips: false,
   // Plotly would otherwise offer to send the data to its makers.
   showSendToCloud: false,
   plotlyServerURL: "",

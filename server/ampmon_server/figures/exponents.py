@@ -34,8 +34,8 @@ COLUMN_PIXELS = 4
 # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
 LIMITS = (
     (FP16.exponent_max + 0.5, "overflow: 65\u202f504"),
-    (FP16.exponent_min_normal - 0.5, "subnormal: 2^-14"),
-    (FP16.exponent_min_subnormal - 0.5, "grid: 2^-24"),
+    (FP16.exponent_min_normal - 0.5, "subnormal: 2<sup>-14</sup>"),
+    (FP16.exponent_min_subnormal - 0.5, "grid: 2<sup>-24</sup>"),
 )
 
 META = {
@@ -78,9 +78,9 @@ def exponents(source: Source, view: View) -> Figure:
         window,
         view,
         height=400,
-        top=40,
+        top=44,
         meta={**META, "caption": _caption(judged, columns)},
-        yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands, low, high)),
+        yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands)),
         coloraxis=_colours(int(judged.totals.looked.max())),
         shapes=[line for height, _ in LIMITS for line in _limit(height)],
         annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
@@ -128,10 +128,10 @@ def _column_x(x: Ints, window: Window, view: View) -> dict[str, str]:
     return plot_x(np.array([x[0] - half, x[0] + half]), view)
 
 
-def _ticks(bands: list[Band], low: float, high: float) -> dict[str, Any]:
+def _ticks(bands: list[Band]) -> dict[str, Any]:
     """Powers of two along the exponents, and the names of the rows apart."""
     exponents = bands[0].heights
-    ticks = powers_of_two(max(low, min(exponents[0], -24.0)), min(high, max(exponents[-1], 16.0)))
+    ticks = powers_of_two(min(float(exponents[0]), -24.0), max(float(exponents[-1]), 15.0))
     values, texts = ticks["tickvals"], ticks["ticktext"]
     for band in bands[1:]:
         values.append(float(band.heights[0]))
@@ -158,7 +158,7 @@ def _colours(looked: int) -> dict[str, Any]:
             "thickness": 8,
             "outlinewidth": 0,
             "ticklen": 2,
-            "title": {"text": "elements", "side": "top"},
+            "title": {"text": "elements ", "side": "right", "font": {"size": 12}},
             "tickvals": [float(np.log10(1 + 10**power)) for power in powers],
             "ticktext": [count(10**power) for power in powers],
         },

@@ -38,7 +38,7 @@ def figure(
                 "l": MARGIN_LEFT,
                 "r": 12 if view.narrow else MARGIN_RIGHT,
                 "t": top,
-                "b": 24,
+                "b": 40,
             },
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -95,19 +95,27 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "ticks": "outside",
         "ticklen": 4,
         "tickcolor": "role:hairline",
+        "title": {"text": "step" if view.x == "step" else "time (UTC)", "standoff": 4},
+        "spikecolor": "role:muted",
+        "spikethickness": 1,
+        "spikedash": "dot",
         "nticks": 4 if view.narrow else 9,
     }
     if view.x == "time":
         low, high = window.low / 1000, window.high / 1000
         pad = max((high - low) / 400, 0.5)
-        return axis | {"type": "date", "range": [low - pad, high + pad], "hoverformat": "%X"}
+        return axis | {
+            "type": "date",
+            "range": [low - pad, high + pad],
+            "unifiedhovertitle": {"text": "%{x|%X} UTC"},
+        }
     # Half a step each side; more on a long run, so that a mark at its end is whole.
     pad = max(0.5, (window.high - window.low) / 400)
     return axis | {
         "type": "linear",
         "range": [window.low - pad, window.high + pad],
         "tickformat": ",d",
-        "hoverformat": ",d",
+        "unifiedhovertitle": {"text": "step %{x:,d}"},
         "minallowed": -1,
     }
 
@@ -128,19 +136,11 @@ def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
     return typed(x if view.x == "step" else x / 1000)
 
 
-def x_number(x: float, view: View) -> float:
-    return x if view.x == "step" else x / 1000
-
-
-def x_title(view: View) -> str:
-    return "step" if view.x == "step" else "time (UTC)"
-
-
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:
     """A label at height ``y`` in the right margin; inside the plot's right edge where it is narrow."""
-    place = (
-        {"xanchor": "left", "xshift": 6} if not view.narrow else {"xanchor": "right", "yshift": 8}
-    )
+    place: dict[str, Any] = {"xanchor": "left", "xshift": 6}
+    if view.narrow:
+        place = {"xanchor": "right", "yshift": 10, "bgcolor": "role:background", "opacity": 0.85}
     return {
         "xref": "paper",
         "x": 1,

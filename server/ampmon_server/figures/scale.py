@@ -30,7 +30,7 @@ DEAD = -128
 ENDLESS = 128
 """fp32 holds no power of two from here on."""
 
-MARK_PIXELS = 10
+MARK_PIXELS = 6
 """Marks closer than this are drawn as one."""
 
 
@@ -85,6 +85,7 @@ def scale(source: Source, view: View) -> Figure:
         shapes=shapes,
         annotations=labels,
         showlegend=bool(marks),
+        hovermode="x unified",
     )
 
 
@@ -112,6 +113,11 @@ def _line(window: Window, heights: Floats, view: View) -> Trace:
     x = x_of(window.updates, view)
     rows = pixel_columns(x, window.low, window.high, view.columns).outline(heights)
     drawn = take(window.updates, rows)
+    said = (
+        "%{text}<extra></extra>"
+        if view.x == "step"
+        else "%{text}, step %{customdata:,d}<extra></extra>"
+    )
     return {
         "type": "scatter",
         "name": "loss scale",
@@ -122,7 +128,7 @@ def _line(window: Window, heights: Floats, view: View) -> Trace:
         "y": typed(heights[rows]),
         "text": [power_of_two(scale) for scale in drawn.scale.tolist()],
         "customdata": typed(drawn.step),
-        "hovertemplate": "step %{customdata:,d}<br>scale %{text}<extra></extra>",
+        "hovertemplate": said,
     }
 
 
@@ -181,9 +187,10 @@ def _range(heights: Floats) -> tuple[float, float]:
 def _labels(updates: UpdateSeries, heights: Floats, view: View) -> tuple[list[Trace], list[Trace]]:
     """Lines and labels: the newest scale, and the floor where a scale is dead."""
     shapes, labels = [], []
-    if not np.isnan(heights[-1]):
-        newest = power(float(updates.scale_after[-1]))
-        labels.append(beside(float(heights[-1]), newest, "scale", view))
+    newest = float(log2_scale(updates.scale_after[-1:])[0])
+    if DEAD < newest < ENDLESS and not view.narrow:
+        when = " now" if view.stop is None else ""
+        labels.append(beside(newest, power(newest) + when, "scale", view))
     if (heights <= DEAD).any():
         shapes.append(level(DEAD, "skip", dash="dot"))
         labels.append(

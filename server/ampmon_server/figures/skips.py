@@ -79,7 +79,11 @@ def _bars(window: Window, columns: Columns, counts: Ints, view: View) -> Trace:
         "x": plot_x(middles, view),
         "y": typed(counts[held]),
         "width": width,
-        "marker": {"color": "role:skip", "opacity": 0.55, "line": {"width": 0}},
+        "marker": {
+            "color": "role:skip",
+            "opacity": 0.6,
+            "line": {"width": 1, "color": "role:background"},
+        },
         "text": [_say(window.updates, columns, column) for column in held.tolist()],
         "textposition": "none",
         "hoverinfo": "text",

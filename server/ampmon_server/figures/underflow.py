@@ -20,6 +20,7 @@ from ampmon_server.figures.layout import (
     empty,
     figure,
     plot_x,
+    x_axis,
     y_axis,
 )
 from ampmon_server.figures.source import Source, View, Window, cut
@@ -88,8 +89,14 @@ def underflow(source: Source, view: View) -> Figure:
         height=384,
         meta={**META, "caption": _caption(drawn, classes, judged)},
         hovermode="x unified",
-        yaxis=y_axis(range=[0, 100], domain=[0.56, 1], tickvals=[0, 50, 100], ticksuffix=" %"),
-        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], anchor="x", **_ticks(floor, top)),
+        xaxis={**x_axis(window, view), "anchor": "y2"},
+        yaxis=y_axis(
+            range=[0, 100],
+            domain=[0.56, 1],
+            tickvals=[0, 50, 100],
+            ticktext=["0 %", "50 %", "100 %"],
+        ),
+        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **_ticks(floor, top)),
         annotations=[
             *_stack_labels(drawn, classes, columns, view),
             *_line_labels(drawn[1:], classes, floor, top, view),
@@ -142,7 +149,7 @@ def _line(
         "type": "scatter",
         "name": fate.word,
         "mode": "lines+markers" if len(rows) <= 60 else "lines",
-        "line": {"width": 1.5, "color": f"role:{fate.role}"},
+        "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
         "marker": {"size": 4},
         "showlegend": False,
         "x": plot_x(judged.x[rows], view),

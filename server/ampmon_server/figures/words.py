@@ -41,9 +41,9 @@ def power_of_two(scale: float) -> str:
     return f"{digits} {'=' if exact else '≈'} {power}"
 
 
-def power(scale: float) -> str:
-    """A loss scale as its power of two alone: "2^15"."""
-    return power_of_two(scale).rpartition(" ")[2]
+def power(exponent: float) -> str:
+    """2 to the power of ``exponent`` as a label of a chart, which shows it raised."""
+    return f"2<sup>{_trim(f'{exponent:.2f}')}</sup>"
 
 
 def steps(first: int, last: int) -> str:

@@ -1,0 +1,69 @@
+"""The roles' colours: seen on their background, and told apart by everyone, where they share a chart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from coloraide import Color
+
+
+ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
+THEMES = tuple(ROLES)
+SHARED = {
+    "scale": ("scale", "growth", "backoff", "manual", "skip"),
+    "underflow": ("normal", "subnormal", "below-grid", "zero", "skip"),
+    "table of skips": ("skip", "nan"),
+}
+DRAWN = sorted({role for roles in SHARED.values() for role in roles})
+EYES = (None, "protan", "deutan", "tritan")
+
+
+def _seen(colour: str, eye: str | None) -> Color:
+    return Color(colour).filter(eye).clip() if eye else Color(colour)
+
+
+def test_both_themes_have_the_same_roles() -> None:
+    """A role that one theme has, the other has too."""
+    assert ROLES["light"].keys() == ROLES["dark"].keys()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("role", DRAWN)
+def test_a_role_stands_out_from_the_background(theme: str, role: str) -> None:
+    """WCAG's contrast for graphics: at least 3:1."""
+    assert Color(ROLES[theme][role]).contrast(ROLES[theme]["background"]) >= 3
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("role", ["ink", "muted", "accent", "skip"])
+def test_text_can_be_read(theme: str, role: str) -> None:
+    """WCAG's contrast for text: at least 4.5:1 on the page and on hover labels."""
+    for ground in ("background", "surface"):
+        assert Color(ROLES[theme][role]).contrast(ROLES[theme][ground]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("eye", EYES)
+@pytest.mark.parametrize("chart", SHARED)
+def test_roles_of_one_chart_differ(theme: str, eye: str | None, chart: str) -> None:
+    """With full or simulated deficient colour vision, any two differ by at least 10 in CIEDE2000."""
+    colours = {role: _seen(ROLES[theme][role], eye) for role in SHARED[chart]}
+    for (a, first), (b, second) in itertools.combinations(colours.items(), 2):
+        assert first.delta_e(second, method="2000") >= 10, f"{a} and {b}"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_single_element_is_seen_in_the_heatmap(theme: str) -> None:
+    """The colour of the smallest count stands out from the background, where no count leaves it bare."""
+    lowest = ROLES[theme]["counts"][0][1]
+    assert Color(lowest).contrast(ROLES[theme]["background"]) >= 3
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_counts_grow_lighter(theme: str) -> None:
+    """The heatmap's colours rise steadily in lightness, so that more is told from less without any hue."""
+    lightness = [Color(colour).convert("lab")["lightness"] for _, colour in ROLES[theme]["counts"]]
+    assert all(a < b for a, b in itertools.pairwise(lightness))

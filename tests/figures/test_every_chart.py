@@ -1,0 +1,130 @@
+"""What holds of every chart: Plotly takes it, JSON can carry it, it has words, and its colours are roles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+
+import made_series as made
+from ampmon_server.figures import FIGURES, Source, View, resolve
+
+
+ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
+POINTS_MAX = 8
+
+
+def _strings(part: Any) -> list[str]:
+    if isinstance(part, dict):
+        return [string for value in part.values() for string in _strings(value)]
+    if isinstance(part, list):
+        return [string for item in part for string in _strings(item)]
+    return [part] if isinstance(part, str) else []
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@made.SOME
+@given(source=made.sources(), view=made.views())
+def test_plotly_takes_every_chart(name: str, source: Source, view: View) -> None:
+    """With the roles resolved, Plotly's own validation finds nothing wrong with a chart of any series."""
+    go.Figure(resolve(FIGURES[name](source, view), ROLES["dark"]))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@made.SOME
+@given(source=made.sources(), view=made.views())
+def test_json_carries_every_chart(name: str, source: Source, view: View) -> None:
+    """A chart is plain: strict JSON holds it, without NaN or infinity, and both encoders agree on it."""
+    figure = FIGURES[name](source, view)
+    assert json.loads(json.dumps(figure, allow_nan=False)) == orjson.loads(orjson.dumps(figure))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@made.SOME
+@given(source=made.sources(), view=made.views())
+def test_a_chart_has_words_whatever_it_shows(name: str, source: Source, view: View) -> None:
+    """A title and definitions always; a caption where something is drawn, a reason where nothing is."""
+    figure = FIGURES[name](source, view)
+    meta = figure["layout"]["meta"]
+    assert meta["title"]
+    assert all(meta["definitions"].values())
+    assert bool(figure["data"]) == ("caption" in meta) == ("empty" not in meta)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@made.SOME
+@given(source=made.sources(), view=made.views())
+def test_a_chart_has_few_points(name: str, source: Source, view: View) -> None:
+    """No line, rug or row of bars and marks has more points than a few for each pixel column, and 1000 are the most."""
+    figure = FIGURES[name](source, view)
+    points = sum(made.read(t["x"]).size for t in figure["data"] if t["type"] != "heatmap")
+    assert points <= POINTS_MAX * view.columns
+    assert view.columns <= 1000
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@made.SOME
+@given(source=made.sources(), view=made.views())
+def test_colours_are_roles_that_each_theme_has(name: str, source: Source, view: View) -> None:
+    """Every role that a chart names is in both themes, and none is left once they are resolved."""
+    figure = FIGURES[name](source, view)
+    for theme in ROLES.values():
+        assert not [s for s in _strings(resolve(figure, theme)) if s.startswith("role:")]
+
+
+def test_an_unknown_role_is_an_error() -> None:
+    """A role that no theme has is not drawn in some colour or other."""
+    with pytest.raises(KeyError, match="mauve"):
+        resolve({"color": "role:mauve"}, ROLES["light"])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> None:
+    """All charts of one view have the same margins and the same range of x."""
+    at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
+    of = made.source(made.updates([1.0] * 50), at)
+    layout = FIGURES[name](of, View())["layout"]
+    assert layout["xaxis"]["range"] == [-0.5, 49.5]
+    assert (layout["margin"]["l"], layout["margin"]["r"]) == (56, 120)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_zoom_is_told_from_the_next(name: str) -> None:
+    """A refresh of the same view keeps what the reader did to a chart; another view does not."""
+    at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
+    before, after = (
+        made.source(made.updates([1.0] * 50), at),
+        made.source(made.updates([1.0] * 60), at),
+    )
+    revisions = [
+        FIGURES[name](of, view)["layout"]["uirevision"]
+        for of, view in ((before, View(0, 9)), (after, View(0, 9)), (after, View(0, 10)))
+    ]
+    assert revisions[0] == revisions[1] != revisions[2]
+
+
+def test_time_is_drawn_as_dates() -> None:
+    """Over time, x is in ms since the epoch on an axis of dates, in UTC."""
+    figure = FIGURES["scale"](made.source(made.updates([1.0, 1.0])), View(x="time"))
+    assert figure["layout"]["xaxis"]["type"] == "date"
+    assert made.read(figure["data"][0]["x"]).tolist() == [
+        made.START / 1000,
+        made.START / 1000 + 100,
+    ]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
+    """The size of a chart does not depend on the length of the run."""
+    size = {}
+    for n in (2_000, 1_000_000):
+        series = made.updates([1.0, 2.0] * (n // 2), skipped=set(range(0, n, 7)))
+        hist = made.histograms([{0: 10, -20: 3}] * (n // 200))
+        at = made.gradients(list(range(0, n, 200)), made.totals(hist, [1] * (n // 200)))
+        size[n] = len(orjson.dumps(FIGURES[name](made.source(series, at), View())))
+    assert size[1_000_000] < 3 * size[2_000] + 100_000

@@ -1,0 +1,101 @@
+"""The heatmap of exponents: its counts, its limits, and what it says when it is empty."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+import made_series as made
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.exponents import exponents
+from ampmon_server.figures.judged import judge
+from ampmon_server.figures.source import cut
+
+
+def _map(figure: dict, word: str) -> dict:  # type: ignore[type-arg]
+    return next(t for t in figure["data"] if word in t["hovertemplate"])
+
+
+def _source() -> Source:
+    hist = made.histograms([{-20: 9, 3: 99}, {-20: 0, 3: 999}])
+    at = made.gradients([0, 10], made.totals(hist, [5, 0], [0, 2]))
+    return made.source(made.updates([1.0] * 11), at)
+
+
+def test_a_cell_has_the_colour_of_log10_of_one_more_than_its_count() -> None:
+    """Nine elements are at 1, 99 at 2, 999 at 3; where there are none there is no cell."""
+    cells = _map(exponents(_source(), View()), "2^")
+    rows = made.read(cells["y"]).tolist()
+    z = made.read(cells["z"])
+    assert np.allclose(z[rows.index(3)], [2, 3])
+    assert np.isclose(z[rows.index(-20), 0], 1)
+    assert np.isnan(z[rows.index(-20), 1])
+    assert made.read(cells["customdata"])[rows.index(3)].tolist() == [99, 999]
+    assert made.read(cells["x"]).tolist() == [0, 10]
+
+
+def test_rows_go_from_the_least_to_the_greatest_exponent_seen() -> None:
+    """Exponents outside of what occurs take no room."""
+    rows = made.read(_map(exponents(_source(), View()), "2^")["y"])
+    assert rows.tolist() == list(range(-20, 4))
+
+
+def test_zeros_and_what_is_not_finite_have_rows_of_their_own() -> None:
+    """Zeros stand below all exponents and fp16's grid, inf and NaN above all and above fp16's largest."""
+    figure = exponents(_source(), View())
+    zero, lost = _map(figure, "zero"), _map(figure, "inf or NaN")
+    assert made.read(zero["customdata"]).tolist() == [[5, 0]]
+    assert made.read(lost["customdata"]).tolist() == [[0, 2]]
+    assert made.read(zero["y"])[0] < -25
+    assert made.read(lost["y"])[0] > 16
+
+
+def test_the_limits_of_fp16_are_labelled_lines_between_rows() -> None:
+    """Overflow lies above exponent 15, subnormal below -14, the grid below -24: at the edges of those rows."""
+    layout = exponents(_source(), View())["layout"]
+    labels = {label["text"]: label["y"] for label in layout["annotations"]}
+    assert labels == {
+        "overflow: 65\u202f504": 15.5,
+        "subnormal: 2<sup>-14</sup>": -14.5,
+        "grid: 2<sup>-24</sup>": -24.5,
+    }
+    assert {shape["y0"] for shape in layout["shapes"]} == set(labels.values())
+    low, high = layout["yaxis"]["range"]
+    assert all(low < height < high for height in labels.values())
+
+
+def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
+    """One sample in a long run is drawn as a column about a hundredth of it wide, around its step."""
+    hist = made.histograms([{0: 10}])
+    at = made.gradients([500], made.totals(hist, [0]))
+    figure = exponents(made.source(made.updates([1.0] * 1000), at), View())
+    assert np.allclose(made.read(_map(figure, "2^")["x"]), [500 - 4.995, 500 + 4.995])
+
+
+def test_one_count_has_one_colour_in_every_window() -> None:
+    """The colours reach from none to all elements looked at, however few the window shows."""
+    axis = exponents(_source(), View())["layout"]["coloraxis"]
+    assert (axis["cmin"], axis["cmax"]) == (0, np.log10(1 + 1001))
+    assert axis["colorscale"] == "role:counts"
+
+
+def test_an_empty_chart_says_why() -> None:
+    """Without samples it says when one is taken."""
+    reason = exponents(made.source(made.updates([1.0])), View())["layout"]["meta"]["empty"]
+    assert "at least every 200 updates" in reason
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_columns_keep_the_greatest_count_of_each_exponent(source: Source, view: View) -> None:
+    """In any window each exponent shows the greatest count sampled, in no more columns than there is room for."""
+    judged = judge(cut(source, view), view)
+    if judged is None:
+        return
+    cells = _map(exponents(source, view), "2^")
+    counts = made.read(cells["customdata"])
+    assert counts.shape[1] <= view.columns // 4
+    greatest = judged.totals.histogram.max(0)
+    for exponent, row in zip(made.read(cells["y"]).astype(int), counts, strict=True):
+        assert row.max() == greatest[exponent + 40]
+    assert counts.max() == greatest.max()

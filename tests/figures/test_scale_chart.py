@@ -1,0 +1,144 @@
+"""The chart of the loss scale."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+import made_series as made
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.scale import DEAD, MARKS, log2_scale, scale
+from ampmon_server.figures.source import cut, x_of
+from ampmon_server.series import EVENTS
+
+
+def _line(figure: dict) -> dict:  # type: ignore[type-arg]
+    return made.traces(figure, name="loss scale")[0]
+
+
+def test_the_line_is_log2_of_the_scale_in_force() -> None:
+    """Each update stands at its step, at log2 of the scale during it; the line steps, it does not slope."""
+    figure = scale(made.source(made.updates([1.0, 1.0, 2.0, 1024.0])), View())
+    line = _line(figure)
+    assert made.read(line["x"]).tolist() == [0, 1, 2, 3]
+    assert made.read(line["y"]).tolist() == [0, 0, 1, 10]
+    assert line["line"]["shape"] == "hv"
+    assert line["text"][-1] == "1\u202f024 = 2^10"
+
+
+def test_ticks_are_whole_powers_of_two() -> None:
+    """The axis is labelled 2^k, at whole k only."""
+    axis = scale(made.source(made.updates([2.0**10, 2.0**16])), View())["layout"]["yaxis"]
+    assert all(isinstance(tick, int) for tick in axis["tickvals"])
+    assert axis["ticktext"] == [f"2<sup>{k}</sup>" for k in axis["tickvals"]]
+    assert {10, 16} & set(axis["tickvals"])
+
+
+def test_growths_and_backoffs_are_told_apart_by_shape_and_colour() -> None:
+    """A growth points up, a back-off down, each in its own role, at the update that moved the scale."""
+    series = made.updates([1.0, 2.0, 1.0], events={0: "grow", 1: "backoff"})
+    figure = scale(made.source(series), View())
+    up, down = made.traces(figure, name="growth")[0], made.traces(figure, name="back-off")[0]
+    assert (up["marker"]["symbol"], up["marker"]["color"]) == ("triangle-up", "role:growth")
+    assert (down["marker"]["symbol"], down["marker"]["color"]) == ("triangle-down", "role:backoff")
+    assert made.read(up["x"]).tolist() == [0]
+    assert made.read(down["y"]).tolist() == [1]
+    assert up["text"] == ["step 0: growth<br>1 = 2^0 → 2 = 2^1"]
+
+
+def test_marks_that_would_overlap_are_one_with_an_exact_count() -> None:
+    """A thousand growths within a few pixels are one mark that says a thousand."""
+    series = made.updates([8.0] * 1000, events=dict.fromkeys(range(1000), "grow"))
+    figure = scale(made.source(series), View(0, 10_000_000, 300))
+    (mark,) = made.traces(figure, name="growth")
+    assert made.read(mark["customdata"]).tolist() == [1000]
+    assert mark["text"][0].startswith("steps 0 – 999: 1\u202f000 growths")
+
+
+def test_a_dead_scale_lies_on_a_labelled_floor() -> None:
+    """At 2^-128 and below, and at zero, the line lies on the floor, which says what it is."""
+    series = made.updates([2.0**-126, 2.0**-128, 2.0**-140, 0.0])
+    figure = scale(made.source(series), View())
+    assert made.read(_line(figure)["y"]).tolist() == [-126, DEAD, DEAD, DEAD]
+    floor = [label for label in figure["layout"]["annotations"] if "dead" in label["text"]]
+    assert [label["y"] for label in floor] == [DEAD]
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [DEAD]
+
+
+def test_a_living_scale_has_no_floor() -> None:
+    """The floor is drawn only where a scale lies on it."""
+    figure = scale(made.source(made.updates([65536.0])), View())
+    assert figure["layout"]["shapes"] == []
+
+
+def test_a_scale_that_is_no_number_is_a_gap_and_is_said() -> None:
+    """NaN is drawn nowhere, and the caption says in how many updates."""
+    figure = scale(made.source(made.updates([1.0, np.nan, 1.0])), View())
+    assert np.isnan(made.read(_line(figure)["y"])).tolist() == [False, True, False]
+    assert "In 1 update the scale was not a positive number." in figure["layout"]["meta"]["caption"]
+
+
+def test_the_caption_counts_what_moved() -> None:
+    """The caption gives the newest scale, and the growths and back-offs in the window."""
+    series = made.updates([4.0, 8.0, 8.0], events={0: "grow"})
+    caption = scale(made.source(series), View())["layout"]["meta"]["caption"]
+    assert caption == "8 = 2^3 after step 2. 1 growth, 0 back-offs in steps 0 – 2."
+
+
+def test_steps_beyond_32_bits_are_exact() -> None:
+    """Steps above 2^31 keep every digit."""
+    figure = scale(made.source(made.updates([1.0, 2.0], first=2**33)), View())
+    assert made.read(_line(figure)["x"]).tolist() == [2**33, 2**33 + 1]
+
+
+def test_an_empty_chart_says_why() -> None:
+    """No update yet, none in this window, and a disabled scaler are three different things."""
+    some = made.source(made.updates([1.0]))
+    none, off = made.source(), Source(made.source().updates, made.source().gradients, disabled=True)
+    reasons = [
+        scale(of, view)["layout"]["meta"]["empty"]
+        for of, view in ((none, View()), (some, View(5, 10)), (off, View()))
+    ]
+    assert "No update yet" in reasons[0]
+    assert reasons[1] == "No update in steps 5 – 9. Show the whole run, or zoom out."
+    assert "disabled" in reasons[2]
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
+    """Whatever the window, the least and the greatest scale of each pixel column are drawn, in few points."""
+    window = cut(source, view)
+    if not len(window.updates):
+        return
+    line = _line(scale(source, view))
+    drawn, heights = made.read(line["y"]), log2_scale(window.updates.scale)
+    assert len(drawn) <= 4 * view.columns
+    x = x_of(window.updates, view)
+    column = (x - window.low) * view.columns // (window.high - window.low + 1)
+    at = made.read(line["x"]) if view.x == "step" else np.rint(made.read(line["x"]) * 1000)
+    drawn_column = (
+        (at.astype(np.int64) - window.low) * view.columns // (window.high - window.low + 1)
+    )
+    for part in np.unique(column):
+        whole = heights[column == part]
+        if not np.isnan(whole).all():
+            kept = drawn[drawn_column == part]
+            assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(whole), np.nanmax(whole))
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_marks_count_every_event(source: Source, view: View) -> None:
+    """Whatever the window, the counts of the marks add up to the events in it, and few marks are drawn."""
+    window = cut(source, view)
+    figure = scale(source, view)
+    for mark in MARKS:
+        drawn = [
+            trace
+            for trace in made.traces(figure, name=mark.one)
+            if trace["marker"]["symbol"] == mark.symbol
+        ]
+        counted = sum(int(made.read(trace["customdata"]).sum()) for trace in drawn)
+        assert counted == (window.updates.event == EVENTS.index(mark.event)).sum()
+        assert all(len(trace["text"]) <= view.columns for trace in drawn)

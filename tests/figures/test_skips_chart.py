@@ -1,0 +1,78 @@
+"""The chart of skipped updates: its counts are exact at every zoom."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+import made_series as made
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.skips import skips
+from ampmon_server.figures.source import cut
+
+
+def test_the_caption_says_how_many_of_how_many() -> None:
+    """The count, the total and the share of the window."""
+    series = made.updates([1.0] * 2000, skipped=set(range(0, 1200, 100)))
+    caption = skips(made.source(series), View())["layout"]["meta"]["caption"]
+    assert caption.startswith(
+        "12 of 2\u202f000 updates skipped (0.6\u202f%) in steps 0 – 1\u202f999."
+    )
+
+
+def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
+    """Skips that are pixels apart are marks of their own, at their own steps."""
+    figure = skips(made.source(made.updates([1.0] * 500, skipped={3, 250, 499})), View())
+    (rug,) = made.traces(figure, name="skips")
+    assert made.read(rug["x"]).tolist() == [3, 250, 499]
+    assert rug["text"][1] == "step 250<br>1 skipped"
+
+
+def test_a_run_without_skips_says_so() -> None:
+    """No skip is not an empty chart: it says that all updates changed the weights."""
+    meta = skips(made.source(made.updates([1.0] * 30)), View())["layout"]["meta"]
+    assert meta["caption"] == ("No update skipped in steps 0 – 29: 30 of 30 changed the weights.")
+    assert "empty" not in meta
+
+
+def test_an_empty_chart_says_why() -> None:
+    """Without updates the chart says what will bring them."""
+    assert "No update yet" in skips(made.source(), View())["layout"]["meta"]["empty"]
+
+
+def test_a_bar_says_its_steps_and_its_share() -> None:
+    """On hover a bar gives the steps it counts, the skips among them and their share."""
+    series = made.updates([1.0] * 4000, skipped={0, 1, 4})
+    (bars,) = made.traces(skips(made.source(series), View(width=1000)), type="bar")
+    assert bars["width"] == 32
+    assert bars["text"] == ["steps 0 – 31<br>3 of 32 updates skipped (9.4\u202f%)"]
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
+    """Bars and rug each add up to the skips in the window, in no more columns than there are pixels."""
+    window = cut(source, view)
+    figure = skips(source, view)
+    expected = int(window.updates.skipped.sum())
+    for name, what, most in (
+        ("skipped updates", "y", view.columns // 8),
+        ("skips", "customdata", view.columns),
+    ):
+        drawn = made.traces(figure, name=name)
+        assert sum(int(made.read(trace[what]).sum()) for trace in drawn) == expected
+        assert all(len(trace["text"]) <= most for trace in drawn)
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_bars_stand_over_the_skips_they_count(source: Source, view: View) -> None:
+    """Each skip lies under the bar that counts it."""
+    window = cut(source, view)
+    unit = 1 if view.x == "step" else 1000
+    x = (window.updates.step if view.x == "step" else window.updates.time)[window.updates.skipped]
+    for bars in made.traces(skips(source, view), type="bar"):
+        middles, half = made.read(bars["x"]), bars["width"] / 2
+        for middle, count in zip(middles, made.read(bars["y"]), strict=True):
+            low, high = (middle - half) * unit, (middle + half) * unit
+            assert np.sum((x >= low - 1e-3 * unit) & (x < high + 1e-3 * unit)) == count

@@ -1,0 +1,127 @@
+"""The chart of the classes of gradient elements: shares that are exact, extremes that are kept, and its words."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+
+import made_series as made
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.judged import judge
+from ampmon_server.figures.source import cut
+from ampmon_server.figures.underflow import FATES, underflow
+
+
+def _one(**counts: int) -> Source:
+    """One sample at step 0 with 60 normal, 25 subnormal, 5 zero and 10 infinite elements, unless said otherwise."""
+    have = {"normal": 60, "subnormal": 25, "zero": 5, "inf": 10} | counts
+    hist = made.histograms([{0: have["normal"], -20: have["subnormal"]}])
+    on_grid = made.totals(hist, [have["zero"]], [have["inf"]])
+    return made.source(made.updates([1.0]), made.gradients([0], on_grid))
+
+
+def _stack(figure: dict) -> dict[str, list[float]]:  # type: ignore[type-arg]
+    return {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, stackgroup="fate")}
+
+
+def test_the_stack_holds_the_shares_in_percent() -> None:
+    """Each class has its share of the elements looked at, in the order normal, subnormal, zero, not finite."""
+    stack = _stack(underflow(_one(), View()))
+    assert list(stack) == ["normal", "subnormal", "zero", "inf or NaN"]
+    assert {name: shares[0] for name, shares in stack.items()} == {
+        "normal": 60,
+        "subnormal": 25,
+        "zero": 5,
+        "inf or NaN": 10,
+    }
+
+
+def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
+    """A share of 25 % stands at log10(0.25); a share of none stands on the floor, which is labelled 0 %."""
+    figure = underflow(_one(zero=0), View())
+    lines = {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, yaxis="y2")}
+    floor = figure["layout"]["yaxis2"]["range"][0]
+    assert np.isclose(lines["subnormal"][0], np.log10(25 / 95))
+    assert lines["zero"] == [floor]
+    axis = figure["layout"]["yaxis2"]
+    assert axis["ticktext"][axis["tickvals"].index(floor)] == "0 %"
+
+
+def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:
+    """Below grid and not finite are drawn only where seen; subnormal and zero always, as none is news too."""
+    assert list(_stack(underflow(_one(inf=0, zero=0, subnormal=0), View()))) == [
+        "normal",
+        "subnormal",
+        "zero",
+    ]
+
+
+def test_the_caption_says_of_what_and_how_well_known() -> None:
+    """Elements, parameters, what is left out, and the standard error where it is a sample."""
+    hist = made.histograms([{0: 1480, -20: 120}])
+    on_grid, off_grid = made.totals(hist, [0]), made.totals(hist, [7])
+    exact = made.gradients([0], on_grid, off_grid)
+    sampled = made.gradients([0], on_grid, off_grid, exact=False)
+    words = [
+        underflow(made.source(made.updates([1.0]), at), View())["layout"]["meta"]["caption"]
+        for at in (exact, sampled)
+    ]
+    assert words[0] == (
+        "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Of 1\u202f600 elements "
+        "in 4 parameters on fp16's grid; 4 parameters off it left out."
+    )
+    # 1600 elements in runs of 16 are 100 runs: sqrt(p (1 - p) / 100).
+    assert words[1].endswith(
+        "A sample: the subnormal share is within ±2.6\u202f% (standard error)."
+    )
+
+
+def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> None:
+    """Gradients made in fp32 are drawn, and the caption says that they say nothing about fp16."""
+    off_grid = made.totals(made.histograms([{0: 50, -30: 50}]), [0])
+    figure = underflow(
+        made.source(made.updates([1.0]), made.gradients([0], off_grid=off_grid)), View()
+    )
+    assert "none of them on fp16's grid" in figure["layout"]["meta"]["caption"]
+    assert _stack(figure)["below grid"][0] == 50
+
+
+def test_samples_of_one_column_are_added_up_exactly() -> None:
+    """Where samples share a column, the stack has the share of all their elements together."""
+    hist = made.histograms([{0: 100}, {-20: 300}])
+    at = made.gradients([0, 1], made.totals(hist, [0, 0]))
+    figure = underflow(made.source(made.updates([1.0] * 2), at), View(0, 100_000))
+    assert _stack(figure)["subnormal"] == [75, 75]
+
+
+def test_an_empty_chart_says_why() -> None:
+    """Updates without samples, no samples in this window, and samples of nothing have different reasons."""
+    series = made.updates([1.0] * 20)
+    for of, view, words in (
+        (made.source(series), View(), "No gradient sampled yet"),
+        (made.source(series, _one().gradients), View(5, 8), "No sampled gradient in steps 5 – 7"),
+        (made.source(series, made.gradients([0])), View(), "hold no elements"),
+    ):
+        assert words in underflow(of, view)["layout"]["meta"]["empty"]
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_shares_add_up_and_extremes_are_kept(source: Source, view: View) -> None:
+    """In any window the stack adds up to 100 %, and each line reaches the least and greatest share sampled."""
+    window = cut(source, view)
+    judged = judge(window, view)
+    figure = underflow(source, view)
+    if judged is None:
+        assert figure["layout"]["meta"]["empty"]
+        return
+    assert np.allclose(np.sum(list(_stack(figure).values()), axis=0), 100, atol=1e-3)
+    classes, floor = judged.totals.classes(), figure["layout"]["yaxis2"]["range"][0]
+    for fate in FATES:
+        for line in made.traces(figure, yaxis="y2", name=fate.word):
+            share = getattr(classes, fate.field) / classes.total
+            with np.errstate(divide="ignore"):
+                heights = np.maximum(np.log10(share), floor)
+            drawn = made.read(line["y"])
+            assert (drawn.min(), drawn.max()) == (heights.min(), heights.max())
+            assert len(drawn) <= view.columns

@@ -1,0 +1,36 @@
+"""Numbers in words, held to the same golden file as the page's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ampmon_server.figures import words
+
+
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "web" / "words.golden.json").read_text(encoding="utf-8")
+)
+CASES = [(name, case, said) for name, cases in GOLDEN.items() for case, said in cases]
+
+
+@pytest.mark.parametrize(("name", "case", "said"), CASES)
+def test_words_are_those_of_the_golden_file(name: str, case: Any, said: str) -> None:
+    """Each function says of each number what the golden file says."""
+    arguments = case if isinstance(case, list) else [case]
+    assert getattr(words, name)(*arguments) == said
+
+
+def test_a_share_is_never_rounded_to_none_or_all() -> None:
+    """What is not 0 or 1 is never said to be 0 % or 100 %."""
+    for share in (1e-300, 1e-9, 1 - 1e-9, 1 - 2**-53):
+        assert words.percent(share) not in {words.percent(0), words.percent(1)}
+
+
+def test_scales_that_are_no_numbers_are_named() -> None:
+    """NaN and infinity have words too."""
+    assert words.power_of_two(float("nan")) == "NaN"
+    assert words.power_of_two(float("inf")) == "∞"

@@ -1,0 +1,158 @@
+"""Series for the tests of charts, made by hand and by hypothesis, and a reader of what the charts hold."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from ampmon.histogram import BINS
+from ampmon_server.figures import Source, View
+from ampmon_server.series import (
+    EVENTS,
+    GradientSeries,
+    Totals,
+    UpdateSeries,
+    empty_gradients,
+    empty_updates,
+)
+
+
+# No deadline: machines that are shared are slow at times.
+SOME = settings(max_examples=40, deadline=None)
+
+START = 1_700_000_000_000_000
+
+
+def updates(
+    scales: list[float],
+    *,
+    skipped: set[int] = frozenset(),
+    events: dict[int, str] | None = None,
+    first: int = 0,
+) -> UpdateSeries:
+    """Updates a tenth of a second apart, at steps from ``first`` on."""
+    step = np.arange(first, first + len(scales))
+    scale = np.array(scales, np.float64)
+    codes = [EVENTS.index((events or {}).get(int(s), "steady")) for s in step]
+    return UpdateSeries(
+        step=step,
+        time=START + step * 100_000,
+        scale=scale,
+        scale_after=np.append(scale[1:], scale[-1:]),
+        event=np.array(codes, np.uint8),
+        skipped=np.isin(step, list(skipped)),
+    )
+
+
+def totals(histograms: np.ndarray, zeros: list[int], inf: list[int] | None = None) -> Totals:
+    """Totals of 4 parameters at each of m samples, every element of them in ``histograms`` [m, 64], zeros or inf."""
+    m = len(histograms)
+    lost = np.array(inf or [0] * m)
+    looked = histograms.sum(1) + zeros + lost
+    return Totals(
+        parameters=np.where(looked > 0, 4, 0),
+        looked=looked,
+        zeros=np.array(zeros),
+        inf=lost,
+        nan=np.zeros(m, np.int64),
+        amax=np.ones(m),
+        sum_squares=np.ones(m),
+        histogram=histograms,
+    )
+
+
+def histograms(counts: list[dict[int, int]]) -> np.ndarray:
+    """[m, 64] from counts by exponent."""
+    made = np.zeros((len(counts), BINS), np.int64)
+    for row, sample in enumerate(counts):
+        for exponent, count in sample.items():
+            made[row, exponent + 40] = count
+    return made
+
+
+def nothing(m: int) -> Totals:
+    return totals(np.zeros((m, BINS), np.int64), [0] * m)
+
+
+def gradients(
+    steps: list[int],
+    on_grid: Totals | None = None,
+    off_grid: Totals | None = None,
+    *,
+    exact: bool = True,
+) -> GradientSeries:
+    step = np.array(steps)
+    none = nothing(len(steps))
+    return GradientSeries(
+        step, START + step * 100_000, np.ones(len(steps)), on_grid or none, off_grid or none, exact
+    )
+
+
+def source(of: UpdateSeries | None = None, at: GradientSeries | None = None) -> Source:
+    return Source(of if of is not None else empty_updates(), at or empty_gradients())
+
+
+def read(spec: dict[str, str]) -> np.ndarray:
+    """The array in a Plotly typed array."""
+    flat = np.frombuffer(b64decode(spec["bdata"]), "<" + spec["dtype"])
+    shape = spec.get("shape")
+    return flat.reshape([int(n) for n in shape.split(",")]) if shape else flat
+
+
+def traces(figure: dict[str, Any], **keys: Any) -> list[dict[str, Any]]:
+    """The traces with these values."""
+    return [t for t in figure["data"] if all(t.get(key) == value for key, value in keys.items())]
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> Source:
+    """Any series: scales that are dead, infinite or NaN among them, clocks that were set back, samples anywhere."""
+    n = draw(st.integers(1, 200))
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    first = draw(st.sampled_from([0, 7, 2**31 - 50]))
+    step = np.arange(first, first + n)
+    jitter = seed.integers(0, draw(st.sampled_from([1, 10**6])), n)
+    scale = 2.0 ** seed.integers(*draw(st.sampled_from([(10, 18), (-140, 128)])), n)
+    odd = draw(st.sampled_from([1.0, 0.0, np.inf, np.nan, -1.0, 1000.0]))
+    scale = np.where(seed.random(n) < 0.1, scale * odd, scale)
+    time = START + step * 100_000 + jitter
+    series = UpdateSeries(
+        step,
+        time,
+        scale,
+        np.roll(scale, -1),
+        seed.integers(0, len(EVENTS), n).astype(np.uint8),
+        seed.random(n) < draw(st.sampled_from([0.0, 0.02, 0.5, 1.0])),
+    )
+    picked = np.sort(seed.choice(n, draw(st.integers(0, n)), replace=False))
+    grads = GradientSeries(
+        step[picked],
+        time[picked],
+        scale[picked],
+        _any_totals(draw, seed, len(picked)),
+        _any_totals(draw, seed, len(picked)),
+        draw(st.booleans()),
+    )
+    return Source(series, grads)
+
+
+def _any_totals(draw: st.DrawFn, seed: np.random.Generator, m: int) -> Totals:
+    most = draw(st.sampled_from([0, 1, 10**9]))
+    counts = seed.integers(0, most + 1, (m, BINS)) * (seed.random((m, BINS)) < 0.4)
+    zeros = seed.integers(0, most + 1, m).tolist()
+    return totals(counts, zeros, seed.integers(0, draw(st.sampled_from([1, 5])), m).tolist())
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    """Any view of such series: of all, of a part, or of a stretch with nothing in it."""
+    start = draw(st.none() | st.integers(0, 250))
+    stop = None if start is None else start + draw(st.integers(1, 250))
+    x = draw(st.sampled_from(["step", "time"]))
+    if x == "time" and start is not None and stop is not None:
+        start, stop = START + start * 100_000, START + stop * 100_000
+    return View(start, stop, draw(st.integers(10, 3000)), x)
