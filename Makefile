@@ -12,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 .PHONY: help demo serve test lint web platforms format bench wheel clean
 
 help: ## list these commands
