@@ -101,7 +101,7 @@ export function measure(number) {
   if (number == null) return NONE;
   if (number === 0) return "0";
   const size = Math.abs(number);
-  if (size >= 1e-3 && size < 1e5) return trim(number.toPrecision(3).includes("e") ? String(number) : number.toPrecision(3));
+  if (size >= 1e-3 && size < 1e5) return String(Number(number.toPrecision(3)));
   return number.toExponential(2).replace("e+", "e");
 }
 

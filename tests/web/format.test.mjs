@@ -1,0 +1,55 @@
+// Numbers in words, held to the same golden file as the server's own.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as words from "../../web/js/format.js";
+
+const golden = JSON.parse(readFileSync(new URL("./words.golden.json", import.meta.url), "utf8"));
+const names = { power_of_two: "powerOfTwo" };
+
+for (const [name, cases] of Object.entries(golden)) {
+  test(`${name} says what the golden file says`, () => {
+    const say = words[names[name] ?? name];
+    for (const [given, said] of cases) assert.equal(say(...[given].flat()), said);
+  });
+}
+
+test("a share is never rounded to none or all", () => {
+  for (const share of [1e-300, 1e-9, 1 - 1e-9, 1 - 2 ** -53]) {
+    assert.notEqual(words.percent(share), words.percent(0));
+    assert.notEqual(words.percent(share), words.percent(1));
+  }
+});
+
+test("what is not known is a dash", () => {
+  for (const say of [words.percent, words.powerOfTwo, words.bits, words.measure]) assert.equal(say(null), "–");
+});
+
+test("a stretch of time has its two largest units", () => {
+  assert.equal(words.duration(0), "0\u202fs");
+  assert.equal(words.duration(59.9), "59\u202fs");
+  assert.equal(words.duration(200), "3\u202fmin 20\u202fs");
+  assert.equal(words.duration(7200), "2\u202fh");
+  assert.equal(words.duration(90061), "1\u202fd 1\u202fh");
+});
+
+test("an age is one unit, and now is now", () => {
+  assert.equal(words.ago(0.4), "now");
+  assert.equal(words.ago(-3), "now");
+  assert.equal(words.ago(125), "2\u202fmin ago");
+});
+
+test("a measure has three digits, far from one in powers of ten", () => {
+  assert.equal(words.measure(0.123456), "0.123");
+  assert.equal(words.measure(1234.5), "1230");
+  assert.equal(words.measure(0.0000123456), "1.23e-5");
+  assert.equal(words.measure(2.5e9), "2.50e9");
+  assert.equal(words.measure(0), "0");
+});
+
+test("headroom may be negative", () => {
+  assert.equal(words.bits(4.21), "4.2\u202fbits");
+  assert.equal(words.bits(-0.5), "−0.5\u202fbits");
+});

@@ -1,0 +1,35 @@
+// What a drag or a button asks for, in whole steps or microseconds.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { fromPlot, moved, toPlot } from "../../web/js/range.js";
+
+test("a drag over steps takes the steps within it", () => {
+  assert.deepEqual(fromPlot([9.6, 20.2], "step"), { start: 10, stop: 21 });
+});
+
+test("a range shown is the range asked for", () => {
+  for (const range of [{ start: 0, stop: 1 }, { start: 100, stop: 4000 }]) {
+    assert.deepEqual(fromPlot(toPlot(range, "step"), "step"), range);
+  }
+});
+
+test("dates are in UTC, to the microsecond where Plotly has it", () => {
+  const range = fromPlot(["2023-11-14 22:13:20", "2023-11-14 22:13:20.5"], "time");
+  assert.deepEqual(range, { start: 1_700_000_000_000_000, stop: 1_700_000_000_500_001 });
+});
+
+test("a drag never asks for nothing, nor for steps before the first", () => {
+  assert.deepEqual(fromPlot([3.2, 3.4], "step"), { start: 4, stop: 5 });
+  assert.deepEqual(fromPlot([-8, 2], "step"), { start: 0, stop: 3 });
+});
+
+test("zooming keeps the middle, and moving keeps the length", () => {
+  assert.deepEqual(moved({ start: 100, stop: 200 }, 0.5, 0), { start: 125, stop: 175 });
+  assert.deepEqual(moved({ start: 100, stop: 200 }, 1, 0.5), { start: 150, stop: 250 });
+});
+
+test("zooming in ends at two steps", () => {
+  assert.deepEqual(moved({ start: 100, stop: 102 }, 0.5, 0), { start: 100, stop: 102 });
+});

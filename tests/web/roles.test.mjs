@@ -1,0 +1,27 @@
+// The theme's colours in the place of roles: the page's only edit of a figure.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { resolve } from "../../web/js/roles.js";
+
+const themes = JSON.parse(readFileSync(new URL("../../web/roles.json", import.meta.url), "utf8"));
+
+test("roles become colours wherever they stand, and nothing else changes", () => {
+  const figure = {
+    data: [{ line: { color: "role:scale" }, text: ["a", "b"], x: { dtype: "f8", bdata: "AAAA" } }],
+    layout: { meta: { title: "t" }, coloraxis: { colorscale: "role:counts" }, dragmode: false, n: null },
+  };
+  const before = structuredClone(figure);
+  const drawn = resolve(figure, themes.dark);
+  assert.equal(drawn.data[0].line.color, themes.dark.scale);
+  assert.deepEqual(drawn.layout.coloraxis.colorscale, themes.dark.counts);
+  assert.deepEqual(drawn.data[0].x, figure.data[0].x);
+  assert.deepEqual(drawn.layout.meta, figure.layout.meta);
+  assert.deepEqual(figure, before);
+});
+
+test("an unknown role is an error, not some colour", () => {
+  assert.throws(() => resolve({ data: [{ c: "role:mauve" }], layout: { meta: { title: "" } } }, themes.light), /mauve/);
+});
