@@ -106,9 +106,9 @@ class PendingUpdate:
         """Whether all values are on the host. Does not wait."""
         if not (self.before.ready() and self.after.ready()):
             return False
-        iteration = self.iteration
-        return all(sample.ready() for sample in iteration.samples) and all(
-            part.ready() for parts in iteration.culprits.values() for part in parts
+        samples, culprits = self.iteration.samples, self.iteration.culprits.values()
+        return all(sample.ready() for sample in samples) and all(
+            part.ready() for parts in culprits for part in parts
         )
 
     def write(self) -> None:

@@ -167,11 +167,10 @@ class Monitor:
                 return
 
     @guarded
-    def stepping(self, optimizer: torch.optim.Optimizer, unscaled: bool) -> None:
-        """`step()` is being called; ``unscaled`` says whether `unscale_()` was called before."""
+    def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        """`step()` is being called."""
         self._raised = None
-        fused = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
-        path: wire.StepPath = "unscaled" if unscaled else "fused" if fused else "plain"
+        path = outcome.step_path(scaler, optimizer)
         self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
 
     @guarded

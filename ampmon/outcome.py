@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import torch
+from torch.amp.grad_scaler import OptState
 
 from ampmon import wire
 from ampmon.probe.ring import Readback
@@ -85,6 +86,14 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
 def _found(states: Any, optimizer: int) -> Collection[torch.Tensor]:
     # The scaler's dict makes an entry for whoever asks: look without asking.
     return states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
+
+
+def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:
+    """The route that a `step()` being called will take."""
+    states = scaler.__dict__.get("_per_optimizer_states", ())
+    if id(optimizer) in states and states[id(optimizer)]["stage"] is OptState.UNSCALED:
+        return "unscaled"
+    return "fused" if getattr(optimizer, "_step_supports_amp_scaling", False) else "plain"
 
 
 def why(before: Reading, after: Reading, manual: bool, growth_interval: int) -> wire.UpdateEvent:

@@ -7,11 +7,9 @@ around `scale`, `step` and `update`. Each calls the stock method with what it wa
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch.amp.grad_scaler import OptState
 
 from ampmon import process
 from ampmon.config import Config
@@ -33,91 +31,70 @@ else:
 class Monitored(_Base):
     """A mixin over any GradScaler: the stock methods, with a monitor looking on."""
 
+    _ampmon_monitor: Monitor | None = None
+
     @property
     def monitor(self) -> Monitor | None:
         """What the monitor saw and cost, or None where there is none: scaler or monitoring disabled. Never syncs."""
-        return cast("Monitor | None", self.__dict__.get(_MONITOR))
+        return self._ampmon_monitor
 
     def scale(self, outputs: Any) -> Any:
-        monitor = _monitor_of(self)
-        if monitor is not None:
-            monitor.scaling(self)
+        if _MONITOR not in self.__dict__:  # a copy, or unpickled
+            _attach(self, **self.__dict__.get(_OPTIONS, {}))
+        if self._ampmon_monitor is not None:
+            self._ampmon_monitor.scaling(self)
         return super().scale(outputs)
 
     def _unscale_grads_(
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Any, **kwargs: Any
     ) -> dict[torch.device, torch.Tensor]:
-        monitor = _monitor_of(self)
+        monitor = self._ampmon_monitor
         if monitor is None:
             return super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
         monitor.before_unscale(self, optimizer, inv_scale)
-        found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        try:
+            found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+        except Exception as error:
+            monitor.raised("unscale_", error, optimizer)
+            raise
         monitor.after_unscale(optimizer, found)
         return found
 
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        _passing_errors(self, "unscale_", optimizer, super().unscale_, optimizer)
-
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
-        monitor = _monitor_of(self)
-        if monitor is not None:
-            monitor.stepping(optimizer, _is_unscaled(self, optimizer))
-        returned: float | None = _passing_errors(
-            self, "step", optimizer, super().step, optimizer, *args, **kwargs
-        )
-        return returned
+        monitor = self._ampmon_monitor
+        if monitor is None:
+            return super().step(optimizer, *args, **kwargs)
+        monitor.stepping(self, optimizer)
+        try:
+            return super().step(optimizer, *args, **kwargs)
+        except Exception as error:
+            monitor.raised("step", error, optimizer)
+            raise
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        monitor = _monitor_of(self)
+        monitor = self._ampmon_monitor
         if monitor is None:
             super().update(*args, **kwargs)
             return
         monitor.before_update(self)
-        _passing_errors(self, "update", None, super().update, *args, **kwargs)
-        monitor.after_update(self, any(value is not None for value in (*args, *kwargs.values())))
+        try:
+            super().update(*args, **kwargs)
+        except Exception as error:
+            monitor.raised("update", error)
+            raise
+        new_scale = args[0] if args else kwargs.get("new_scale")
+        monitor.after_update(self, new_scale is not None)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        monitor = _monitor_of(self)
-        if monitor is not None:
-            monitor.state_loaded(state_dict)
+        if self._ampmon_monitor is not None:
+            self._ampmon_monitor.state_loaded(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         # The copy makes a monitor of its own when it first scales; one that is only stored makes none.
         state.pop(_MONITOR, None)
         return state
-
-
-def _passing_errors(
-    scaler: Any,
-    where: str,
-    optimizer: torch.optim.Optimizer | None,
-    method: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Call the stock method; what it raises goes on to the caller as it is, and is kept as an event."""
-    try:
-        return method(*args, **kwargs)
-    except Exception as error:
-        monitor = scaler.__dict__.get(_MONITOR)
-        if monitor is not None:
-            monitor.raised(where, error, optimizer)
-        raise
-
-
-def _is_unscaled(scaler: Any, optimizer: torch.optim.Optimizer) -> bool:
-    states = getattr(scaler, "_per_optimizer_states", {})
-    return id(optimizer) in states and states[id(optimizer)]["stage"] is OptState.UNSCALED
-
-
-def _monitor_of(scaler: Any) -> Monitor | None:
-    """The scaler's monitor, made now for a scaler that was copied or unpickled."""
-    state = scaler.__dict__
-    if _MONITOR not in state:
-        _attach(scaler, **state.get(_OPTIONS, {}))
-    return cast("Monitor | None", state[_MONITOR])
 
 
 def _attach(

@@ -43,8 +43,11 @@ class Stream:
 
     def submit(self, record: Deferred) -> None:
         """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait."""
-        self._waiting.append(record)
-        self.drain()
+        if self._waiting or not record.ready():
+            self._waiting.append(record)
+            self.drain()
+        else:
+            record.write()
 
     def drain(self, *, wait: bool = False) -> None:
         """Write the waiting records that are ready, in order; with ``wait`` all of them."""
