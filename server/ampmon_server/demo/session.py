@@ -92,9 +92,11 @@ def _train(
     if plan.device == "cpu":
         torch.set_num_threads(1)  # leaves the other cores to the server and the browser
     data = text.load(plan.device)
+    place = "the GPU" if plan.device == "cuda" else "the CPU"
+    characters = f"{len(data.characters):,}".replace(",", " ")
     console.print(
-        f"Training on {len(data.characters):,} characters of Python's standard library ({data.files} modules), fp16 on "
-        f"the {'GPU' if plan.device == 'cuda' else 'CPU'}, from scale 1.".replace(",", " ", 1)
+        f"Training from scale 1, in fp16 on {place}, on {characters} characters of Python's standard library.",
+        soft_wrap=True,
     )
     run_id = ampmon.init(
         "demo",
@@ -115,6 +117,9 @@ def _train(
             narrator.look()
     ampmon.finish()
     narrator.look(now=True)
+    console.print(
+        f"{now.updates} updates, {now.skips} of them skipped; the loss is {now.loss:.2f} nats per character."
+    )
 
 
 def _progress_bar(console: Console) -> Progress:
