@@ -1,0 +1,101 @@
+"""Builds the service as a value: nothing is opened before it starts, and nothing is left open after it stops."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ampmon_server.auth import Guard
+from ampmon_server.problems import problem
+from ampmon_server.routes import routers
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NotFound
+from ampmon_server.writer import LineTooLong
+
+
+RETRY_AFTER_S = "1"
+
+
+def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
+    """The server as an ASGI app.
+
+    Given an open ``service`` it uses that; otherwise it opens one when it starts, and closes it when it stops.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.service = service or Service.open(settings)
+        try:
+            yield
+        finally:
+            app.state.service.bus.close()
+            if service is None:
+                app.state.service.close()
+
+    app = FastAPI(
+        title="ampmon",
+        lifespan=lifespan,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # these pages load their scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_middleware(
+        Guard, keys=lambda: app.state.service.keys, allowed_hosts=settings.allowed_hosts
+    )
+    for router in routers():
+        app.include_router(router)
+    for kind, answer in _ANSWERS.items():
+        app.add_exception_handler(kind, answer)
+    return app
+
+
+async def _not_found(_: Request, error: Exception) -> Response:
+    return problem(404, str(error))
+
+
+async def _missing_header(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HeaderMissing)
+    return problem(409, str(error), field="headers", header=error.header)
+
+
+async def _bad_input(_: Request, error: Exception) -> Response:
+    assert isinstance(error, (BadBatch, BadQuery))
+    return problem(422, str(error), field=error.field)
+
+
+async def _busy(_: Request, error: Exception) -> Response:
+    detail = str(error) or "Too many are waiting to write."
+    return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place, name = first["loc"][0], str(first["loc"][-1])
+    if place == "path":
+        return problem(404, f"There is nothing under that {name}.")
+    return problem(422, f"{name}: {first['msg']}", field=name)
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), headers=error.headers)
+
+
+_ANSWERS = {
+    NotFound: _not_found,
+    HeaderMissing: _missing_header,
+    BadBatch: _bad_input,
+    BadQuery: _bad_input,
+    Busy: _busy,
+    LineTooLong: _busy,
+    RequestValidationError: _invalid,
+    HTTPException: _http_error,
+}

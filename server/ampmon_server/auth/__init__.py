@@ -1,0 +1,10 @@
+"""Who may come in: the token, the one-time links, the cookie, and the guard before every route."""
+
+from __future__ import annotations
+
+from ampmon_server.auth.guard import Guard
+from ampmon_server.auth.keys import KeyProblem, Keys
+from ampmon_server.auth.logins import Logins
+
+
+__all__ = ["Guard", "KeyProblem", "Keys", "Logins"]

@@ -1,0 +1,89 @@
+"""The token and the server's id: files in the data directory, made once, and what is proven with them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+COOKIE_SECONDS = 30 * 24 * 3600
+_TOKEN_BYTES = 32
+_TOKEN_CHARACTERS_MIN = 43
+
+
+class KeyProblem(Exception):
+    """The token or the id cannot be read or made; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Keys:
+    """What this server knows callers by. Never printed: it holds the token."""
+
+    token: str
+    server_id: str
+
+    @classmethod
+    def load(cls, data_directory: Path) -> Keys:
+        """The keys of a data directory, made if need be, readable by their owner only. Raises KeyProblem."""
+        try:
+            data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (data_directory / "server").mkdir(mode=0o700, exist_ok=True)
+            token = _kept(data_directory / "token", secrets.token_urlsafe(_TOKEN_BYTES))
+            server_id = _kept(data_directory / "server" / "id", secrets.token_hex(8))
+        except OSError as error:
+            raise KeyProblem(
+                f"{data_directory} cannot be used ({error.strerror}): name another --data-dir"
+            ) from None
+        if len(token) < _TOKEN_CHARACTERS_MIN or not token.isascii() or not server_id.isalnum():
+            raise KeyProblem(
+                f"{data_directory / 'token'} or server/id beside it is damaged: delete it, a new one is made"
+            )
+        return cls(token, server_id)
+
+    @property
+    def cookie_name(self) -> str:
+        # Cookies do not tell ports apart: two servers on one host would log each other's browsers out.
+        return f"ampmon_{self.server_id}"
+
+    def is_token(self, given: str) -> bool:
+        """Compared in constant time."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def cookie(self, now: float | None = None) -> str:
+        """A cookie's value: good for a month, and as long as the token is the same, over restarts too."""
+        expiry = str(int((time.time() if now is None else now) + COOKIE_SECONDS))
+        return f"{expiry}.{self._sign(expiry)}"
+
+    def is_cookie(self, given: str, now: float | None = None) -> bool:
+        """Whether a cookie's value is one of ours, and not expired."""
+        expiry, _, signature = given.partition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign(expiry).encode()):
+            return False
+        return int(expiry) > (time.time() if now is None else now)
+
+    def _sign(self, expiry: str) -> str:
+        message = f"cookie of {self.server_id} until {expiry}".encode()
+        return hmac.new(self.token.encode(), message, hashlib.sha256).hexdigest()
+
+
+def _kept(path: Path, fresh: str) -> str:
+    """What the file at ``path`` holds, or ``fresh``, put there whole or not at all, and never over another's."""
+    if not path.exists():
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(fresh + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink()
+    return path.read_text(errors="replace").strip()

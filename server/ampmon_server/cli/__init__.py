@@ -1,0 +1,60 @@
+"""The command line: reads what was typed and hands it on. Loads the server only for commands that need it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ampmon.config import DEFAULT_URL
+from ampmon_server import demo
+
+
+EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
+_OURS = ("ampmon", "ampmon_server")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(_run(arguments))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _OURS:
+            raise
+        print(f"{EXTRA_MISSING} ({error.name} is missing)", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "serve":
+        from ampmon_server.cli import serve
+
+        return serve.run(arguments)
+    if arguments.command == "token":
+        from ampmon_server.cli import token
+
+        return token.run(arguments)
+    return demo.main(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="start the server and its page")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    serve.add_argument(
+        "--port", type=int, default=8267, help="port to listen on (%(default)s); 0 for any"
+    )
+    serve.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+    serve.add_argument("--database-url", help="SQLAlchemy URL of a database elsewhere")
+    serve.add_argument("--open", action="store_true", help="open the page in a browser")
+    token = commands.add_parser("token", help="ways into a running server")
+    token.add_argument("what", choices=["link"], help="link: print a new one-time link")
+    token.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
+    token.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
+    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
+    return parser

@@ -1,0 +1,47 @@
+"""A run's figures as Plotly draws them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.figures import FIGURES, Source, View
+from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.queries import Number, StreamNumber
+from ampmon_server.store import BadQuery, NotFound
+
+
+api = APIRouter(prefix="/runs/{run_id}/figures")
+
+
+@api.get("/{name}")
+def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
+    run_id: UUID,
+    name: str,
+    request: Request,
+    service: ServiceDependency,
+    start: Number = None,
+    stop: Number = None,
+    width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    stream: StreamNumber = None,
+    x: Literal["step", "time"] = "step",
+) -> Response:
+    """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels."""
+    draw = FIGURES.get(name)
+    if draw is None:
+        raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
+    if start is not None and stop is not None and stop <= start:
+        raise BadQuery("stop", "it must be greater than start")
+    by_step = x == "step"
+    series = service.store.series(
+        run_id,
+        stream=stream,
+        start=start or 0 if by_step else 0,
+        stop=stop if by_step and stop is not None else COUNT_MAX + 1,
+    )
+    source = Source(series.updates, series.gradients, series.disabled)
+    return tagged_json(draw(source, View(start, stop, width, x)), request)

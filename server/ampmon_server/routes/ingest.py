@@ -1,0 +1,127 @@
+"""Where records come in: reads and unpacks a body within its caps, hands the batch on, answers when it is stored."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from uuid import UUID
+
+import anyio
+import msgspec
+import zstandard
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ampmon import wire
+from ampmon_server.bus import Advance
+from ampmon_server.problems import problem
+from ampmon_server.routes.answers import ServiceDependency
+from ampmon_server.service import Service
+from ampmon_server.store import Receipt
+
+
+api = APIRouter()
+
+_MSGPACK = {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}
+_WINDOW_BYTES_MAX = 2**23
+_GZIP = 16 + zlib.MAX_WBITS
+_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+
+
+class _Rejected(Exception):
+    def __init__(self, status: int, detail: str, field: str | None = None) -> None:
+        super().__init__(detail)
+        self.answer = problem(status, detail, field=field)
+
+
+@api.post("/ingest")
+async def ingest(request: Request, service: ServiceDependency) -> Response:
+    """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
+    try:
+        json = _is_json(request)
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        body = await _read(request, service)
+        receipt, run_id = await service.writer.run(lambda: _store(service, body, encoding, json))
+    except _Rejected as rejected:
+        return rejected.answer
+    if receipt.changed:
+        service.bus.publish(Advance(run_id, receipt.ack.version, receipt.last_step))
+    return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and kind not in _MSGPACK:
+        raise _Rejected(
+            415, "A batch is application/msgpack or application/json.", field="Content-Type"
+        )
+    return kind == "application/json"
+
+
+async def _read(request: Request, service: Service) -> bytes:
+    settings = service.settings
+    too_large = _Rejected(413, f"A body holds at most {settings.body_bytes_max} bytes.", "body")
+    announced = request.headers.get("content-length", "")
+    if (
+        announced.isascii()
+        and announced.isdigit()
+        and int(announced[:18]) > settings.body_bytes_max
+    ):
+        raise too_large
+    body = bytearray()
+    try:
+        with anyio.fail_after(settings.body_seconds_max):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > settings.body_bytes_max:
+                    raise too_large
+    except TimeoutError:
+        raise _Rejected(408, "The body did not arrive in time.", "body") from None
+    return bytes(body)
+
+
+def _store(service: Service, body: bytes, encoding: str, json: bool) -> tuple[Receipt, UUID]:
+    batch = _decode(_unpacked(body, encoding, service.settings.decoded_bytes_max), json)
+    return service.store.ingest(batch), batch.run_id
+
+
+def _unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
+    """The body without its compression; a bomb is not unpacked beyond the cap."""
+    try:
+        if encoding == "gzip":
+            unpacked = _gunzip(body, bytes_max)
+        elif encoding == "zstd":
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
+            with decompressor.stream_reader(body) as reader:
+                unpacked = reader.read(bytes_max + 1)
+        elif encoding == "identity":
+            unpacked = body
+        else:
+            raise _Rejected(415, "A body is plain, gzip or zstd.", "Content-Encoding")
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise _Rejected(400, f"The body is not {encoding}: {error}", "body") from None
+    if len(unpacked) > bytes_max:
+        raise _Rejected(413, f"A batch holds at most {bytes_max} bytes when unpacked.", "body")
+    return unpacked
+
+
+def _gunzip(body: bytes, bytes_max: int) -> bytes:
+    decompressor = zlib.decompressobj(_GZIP)
+    unpacked = decompressor.decompress(body, bytes_max + 1)
+    if not decompressor.eof and len(unpacked) <= bytes_max:
+        raise zlib.error("it ends early")
+    return unpacked
+
+
+def _decode(body: bytes, json: bool) -> wire.Batch:
+    try:
+        return wire.decode_batch(body, json=json)
+    except wire.UnsupportedVersion as error:
+        raise _Rejected(400, str(error), "schema_version") from None
+    except msgspec.ValidationError as error:
+        words = str(error)
+        path = _PATH.search(words)
+        raise _Rejected(422, words, path[1] if path else "body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        kind = "JSON" if json else "msgpack"
+        raise _Rejected(400, f"The body is not a batch in {kind}: {error}", "body") from None

@@ -1,0 +1,49 @@
+"""The page's own files, each by its name: no path from a request reaches the file system."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ampmon_server import assets
+from ampmon_server.routes.answers import file_answer
+from ampmon_server.store import NotFound
+
+
+router = APIRouter(include_in_schema=False)
+
+_IMMUTABLE = "private, max-age=31536000, immutable"
+
+
+@router.get("/")
+def index(request: Request) -> Response:
+    return file_answer(assets.web_directory() / "index.html", request)
+
+
+@router.get("/style.css")
+def style(request: Request) -> Response:
+    return file_answer(assets.web_directory() / "style.css", request)
+
+
+@router.get("/roles.json")
+def roles(request: Request) -> Response:
+    return file_answer(assets.web_directory() / "roles.json", request)
+
+
+@router.get("/js/{name}")
+def script(name: str, request: Request) -> Response:
+    """A module of the page."""
+    for path in (assets.web_directory() / "js").glob("*.js"):
+        if path.name == name:
+            return file_answer(path, request)
+    raise NotFound("There is no such script.")
+
+
+@router.get("/vendor/{name}")
+def vendored(name: str, request: Request) -> Response:
+    """Plotly, under its plain name or, to be kept for ever, with its version."""
+    if name == "plotly.min.js":
+        return file_answer(assets.plotly_script(), request)
+    if name == f"plotly-{assets.plotly_version()}.min.js":
+        return file_answer(assets.plotly_script(), request, _IMMUTABLE)
+    raise NotFound("There is no such script.")

@@ -1,0 +1,22 @@
+"""Query parameters that routes share, with their bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from ampmon.wire import COUNT_MAX
+
+
+Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
+"""A step, or a time in microseconds since the epoch."""
+
+StreamNumber = Annotated[
+    int | None,
+    Query(
+        ge=0, le=COUNT_MAX, description="A stream of the run; its scaler is shown over all ranks."
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[str | None, Query(max_length=200)]

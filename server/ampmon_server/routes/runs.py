@@ -1,0 +1,77 @@
+"""The list of runs, one run, and what a user may change about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+import orjson
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ampmon import wire
+from ampmon_server.problems import problem
+from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.routes.queries import Cursor, Limit
+from ampmon_server.store import Edit, Status
+
+
+api = APIRouter()
+
+_EDIT_BYTES_MAX = 64 * 1024
+
+
+class _Edit(msgspec.Struct, forbid_unknown_fields=True):
+    name: wire.Name | None = None
+    tags: Annotated[tuple[wire.Name, ...], msgspec.Meta(max_length=64)] | None = None
+    archived: bool | None = None
+
+
+@api.get("/runs")
+def list_runs(
+    request: Request,
+    service: ServiceDependency,
+    project: Annotated[str | None, Query(max_length=256)] = None,
+    status: Status | None = None,
+    archived: bool = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Summaries of runs, newest first."""
+    page = service.store.runs(
+        project=project, status=status, archived=archived, limit=limit, cursor=cursor
+    )
+    return tagged_json({"runs": page.rows, "next": page.next}, request)
+
+
+@api.get("/runs/{run_id}")
+def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
+    """A run's summary, and who reported to it."""
+    summary, identity = service.store.run(run_id)
+    document = orjson.loads(orjson.dumps(summary))
+    return tagged_json({**document, "identity": identity}, request)
+
+
+@api.patch("/runs/{run_id}")
+async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
+    """Change name, tags, or whether it is archived; answers the summary."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _EDIT_BYTES_MAX:
+            return problem(413, f"At most {_EDIT_BYTES_MAX} bytes.", field="body")
+    try:
+        given = msgspec.json.decode(body, type=_Edit)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return problem(422, str(error), field="body")
+    edit = Edit(given.name, given.tags, given.archived)
+    summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
+    return json_answer(summary)
+
+
+@api.delete("/runs/{run_id}")
+async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
+    """Delete a run for good: what is sent of it later is acknowledged and not stored."""
+    await service.writer.run(lambda: service.store.delete(run_id))
+    return Response(status_code=204)

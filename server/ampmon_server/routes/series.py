@@ -1,0 +1,88 @@
+"""A run's rows: updates as columns, skips, events, and the parameters of a sample."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.routes.queries import Cursor, Limit, Number, StreamNumber
+from ampmon_server.store import BadQuery
+
+
+api = APIRouter(prefix="/runs/{run_id}")
+
+UPDATES_MAX = 1_000_000
+
+
+@api.get("/updates")
+def list_updates(
+    run_id: UUID,
+    service: ServiceDependency,
+    stream: StreamNumber = None,
+    start: Number = None,
+    stop: Number = None,
+    limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
+    cursor: Annotated[str | None, Query(max_length=20)] = None,
+) -> Response:
+    """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together."""
+    first = start or 0
+    if cursor is not None:
+        if not (cursor.isascii() and cursor.isdigit()) or int(cursor) > COUNT_MAX:
+            raise BadQuery("cursor", "it is not one that this list gave")
+        first = int(cursor)
+    columns, following = service.store.updates(
+        run_id,
+        stream=stream,
+        start=first,
+        stop=COUNT_MAX + 1 if stop is None else stop,
+        limit=limit,
+    )
+    return json_answer({**columns, "next": None if following is None else str(following)})
+
+
+@api.get("/skips")
+def list_skips(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: Number = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """The skip ledger, newest first: a row per optimizer."""
+    page = service.store.skips(run_id, stream=stream, limit=limit, cursor=cursor)
+    return tagged_json({"skips": page.rows, "next": page.next}, request)
+
+
+@api.get("/events")
+def list_events(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: Number = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """What happened beside the updates, newest first."""
+    page = service.store.events(run_id, stream=stream, limit=limit, cursor=cursor)
+    return tagged_json({"events": page.rows, "next": page.next}, request)
+
+
+@api.get("/parameters")
+def list_parameters(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: StreamNumber = None,
+    step: Number = None,
+) -> Response:
+    """A row per parameter at the sampled update at or before ``step``."""
+    sampled = service.store.parameters(
+        run_id, stream=stream, step=COUNT_MAX if step is None else step
+    )
+    return tagged_json(sampled, request)

@@ -1,0 +1,47 @@
+"""What the server is told: where data lies, where it listens, how much it takes. Knows nothing of HTTP or SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ampmon.config import DEFAULT_URL, data_directory
+
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = int(DEFAULT_URL.rpartition(":")[2])
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Names under which a server on this machine is addressed, as they stand in a Host header."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Values for `ampmon_server.app.create_app`. Paths need not exist yet."""
+
+    data_directory: Path = field(default_factory=data_directory)
+    database_url: str | None = None
+    """An SQLAlchemy URL; None for the SQLite file in the data directory."""
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    allowed_hosts: tuple[str, ...] = ()
+    """Names beside those of the loopback interface that a Host header may hold, without a port."""
+    body_bytes_max: int = 16 * 2**20
+    """The largest request body as it is sent."""
+    decoded_bytes_max: int = 64 * 2**20
+    """The largest batch once it is decompressed."""
+    body_seconds_max: float = 60.0
+    """How long a request body may take to arrive."""
+
+    @property
+    def server_directory(self) -> Path:
+        return self.data_directory / "server"
+
+    @property
+    def address_file(self) -> Path:
+        """Where a running server writes its own address."""
+        return self.server_directory / "address"
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL of the database."""
+        return self.database_url or f"sqlite:///{self.server_directory / 'ampmon.db'}"

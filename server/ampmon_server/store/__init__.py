@@ -1,0 +1,36 @@
+"""Everything that is stored: the one place with SQL. Knows neither HTTP nor figures."""
+
+from __future__ import annotations
+
+from ampmon_server.store.errors import (
+    BadBatch,
+    BadQuery,
+    Busy,
+    HeaderMissing,
+    NotFound,
+    StoreError,
+    Unusable,
+)
+from ampmon_server.store.ingest import Receipt
+from ampmon_server.store.paging import Paged
+from ampmon_server.store.runs import Edit, Identity, Status, Summary
+from ampmon_server.store.store import Series, Store
+
+
+__all__ = [
+    "BadBatch",
+    "BadQuery",
+    "Busy",
+    "Edit",
+    "HeaderMissing",
+    "Identity",
+    "NotFound",
+    "Paged",
+    "Receipt",
+    "Series",
+    "Status",
+    "Store",
+    "StoreError",
+    "Summary",
+    "Unusable",
+]

@@ -1,0 +1,176 @@
+"""Process starts: which number each has on its rank, at which step it begins, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, func, select, update
+
+from ampmon import wire
+from ampmon_server.store import state as run_state
+from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.errors import HeaderMissing
+from ampmon_server.store.numbers import json_text
+from ampmon_server.store.state import RunState
+from ampmon_server.tables import attempts, streams, updates
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One process start on a rank. ``newest``: no later one on this rank is known."""
+
+    rank: int
+    number: int
+    origin: int
+    newest: bool
+
+
+def resolve(
+    connection: Connection, batch: wire.Batch, state: RunState | None
+) -> tuple[RunState, Attempt, bool]:
+    """The run and the attempt of a batch, and whether the attempt is new.
+
+    Raises HeaderMissing where neither database nor batch has its header.
+    """
+    known = _find(connection, batch) if state else None
+    if state and known:
+        return state, known, False
+    header = _header(batch)
+    if header is None:
+        raise HeaderMissing("attempt")
+    if state is None:
+        state = RunState.of(header)
+        run_state.create(connection, state)
+    return state, _register(connection, header, state), True
+
+
+def _header(batch: wire.Batch) -> wire.AttemptHeader | None:
+    headers = [header for header in batch.headers if isinstance(header, wire.AttemptHeader)]
+    return headers[-1] if headers else None
+
+
+def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
+    table = attempts.c
+    later = attempts.alias()
+    newest = (
+        select(func.max(later.c.attempt))
+        .where(later.c.run_id == table.run_id, later.c.rank == table.rank)
+        .scalar_subquery()
+    )
+    row = connection.execute(
+        select(table.rank, table.attempt, table.origin, newest).where(
+            table.run_id == batch.run_id.bytes, table.attempt_id == batch.attempt_id.bytes
+        )
+    ).one_or_none()
+    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
+
+
+def _register(connection: Connection, header: wire.AttemptHeader, state: RunState) -> Attempt:
+    table = attempts.c
+    last = connection.scalar(
+        select(func.max(table.attempt)).where(
+            table.run_id == state.run_id, table.rank == header.rank
+        )
+    )
+    number = 0 if last is None else last + 1
+    origin, assumed = _origin(connection, header, number)
+    insert_rows(connection, attempts, [_row(header, number, origin, assumed)])
+    if header.rank == 0 and number == 0:
+        state.describe(header)  # ranks that came before it may have known less
+    state.started = min(state.started, header.started)
+    state.ranks += number == 0
+    state.attempts = max(state.attempts, number + 1)
+    return Attempt(header.rank, number, origin, newest=True)
+
+
+def _row(header: wire.AttemptHeader, number: int, origin: int, assumed: bool) -> tuple[object, ...]:
+    return (
+        header.run_id.bytes,
+        header.rank,
+        number,
+        header.attempt_id.bytes,
+        header.started,
+        origin,
+        int(assumed),
+        None,
+        None,
+        header.host,
+        header.pid,
+        header.boot_id,
+        header.world_size,
+        header.git_commit,
+        json_text(header.versions),
+        json_text(header.config),
+    )
+
+
+def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> tuple[int, bool]:
+    """The step of an attempt's first update, and whether it is assumed to go on where the last attempts ended.
+
+    The ranks that start together must agree, though the last records of the attempts before may come between their
+    headers: the first of them to be seen decides.
+    """
+    if header.resume_step is not None:
+        return header.resume_step, False
+    if number == 0:
+        return 0, False
+    table = attempts.c
+    together = connection.scalar(
+        select(func.min(table.origin)).where(
+            table.run_id == header.run_id.bytes, table.attempt == number, table.origin_assumed == 1
+        )
+    )
+    if together is not None:
+        return together, True
+    last = _last_step(connection, header.run_id, number)
+    return (0 if last is None else last + 1), True
+
+
+def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
+    """The last step over all ranks of the attempts numbered below ``before``."""
+    of_stream = (
+        select(updates.c.step)
+        .where(
+            updates.c.run_id == streams.c.run_id,
+            updates.c.stream == streams.c.stream,
+            updates.c.attempt < before,
+        )
+        .order_by(updates.c.step.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    last = select(func.max(of_stream)).where(streams.c.run_id == run_id.bytes)
+    found: int | None = connection.scalar(last)
+    return found
+
+
+def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time: int) -> None:
+    """Note how an attempt ended; the first word on it stands."""
+    table = attempts.c
+    connection.execute(
+        update(attempts)
+        .where(
+            table.run_id == run_id,
+            table.rank == attempt.rank,
+            table.attempt == attempt.number,
+            table.ended.is_(None),
+        )
+        .values(ended=how, ended_time=time)
+    )
+
+
+def state_of_run(connection: Connection, run_id: bytes) -> str:
+    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it."""
+    table = attempts.c
+    rows = connection.execute(
+        select(table.rank, table.ended).where(table.run_id == run_id).order_by(table.attempt)
+    )
+    return _judge(list(dict(rows.tuples().all()).values()))
+
+
+def _judge(ended: Sequence[str | None]) -> str:
+    if "crashed" in ended:
+        return "crashed"
+    return "finished" if all(how == "finished" for how in ended) else "running"

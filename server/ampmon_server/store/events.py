@@ -1,0 +1,68 @@
+"""Reads events: what happened beside the updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, select, tuple_
+
+from ampmon_server.store import paging
+from ampmon_server.store.paging import Paged
+from ampmon_server.tables import events, streams
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An event; ``scaler`` is empty for the process itself. ``step`` is the update it came before, if there is one."""
+
+    time: int
+    kind: str
+    stream: str
+    rank: int
+    scaler: str
+    attempt: int
+    seq: int
+    step: int | None
+    detail: dict[str, Any]
+
+
+def read(
+    connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
+) -> Paged[Happening]:
+    """Events, newest first. Raises BadQuery for a foreign cursor."""
+    table = events.c
+    key = (table.time, table.stream, table.attempt, table.seq)
+    statement = (
+        select(events, streams.c.rank, streams.c.scaler)
+        .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
+        .where(table.run_id == run_id.bytes)
+        .order_by(*(column.desc() for column in key))
+        .limit(limit + 1)
+    )
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    if cursor is not None:
+        statement = statement.where(tuple_(*key) < tuple_(*paging.decode(cursor, len(key))))
+    rows = connection.execute(statement).all()
+    return Paged(
+        [
+            Happening(
+                row.time,
+                row.kind,
+                str(row.stream),
+                row.rank,
+                row.scaler,
+                row.attempt,
+                row.seq,
+                row.step,
+                orjson.loads(row.detail),
+            )
+            for row in rows[:limit]
+        ],
+        paging.encode(*(rows[limit - 1]._mapping[column] for column in key))
+        if len(rows) > limit
+        else None,
+    )

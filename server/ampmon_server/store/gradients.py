@@ -1,0 +1,102 @@
+"""Sampled gradients: blocks of them in, series and the newest sample out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, select, update
+
+from ampmon_server.series import combine_shards
+from ampmon_server.store import packing
+from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.derived import derive
+from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.numbers import split
+from ampmon_server.store.packing import Sample
+from ampmon_server.store.state import RunState
+from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.tables import gradient_blocks, gradient_totals, streams
+
+
+BLOCK_SAMPLES_MAX = 32
+"""A block is unpacked whole to read one of its samples."""
+
+
+def write(
+    connection: Connection,
+    state: RunState,
+    attempt: Attempt,
+    stream: Stream,
+    samples: Sequence[Sample],
+) -> None:
+    """Store samples in order of step, and keep the newest with its stream."""
+    totals = packing.total(samples)
+    key = (state.run_id, stream.number)
+    insert_rows(
+        connection,
+        gradient_totals,
+        [
+            (
+                *key,
+                samples[0].step,
+                attempt.number,
+                samples[-1].step,
+                packing.samples_to_bytes(totals),
+            )
+        ],
+    )
+    insert_rows(
+        connection,
+        gradient_blocks,
+        [
+            (
+                *key,
+                block[0].step,
+                attempt.number,
+                block[-1].step,
+                packing.block_to_bytes(block),
+            )
+            for stretch in packing.runs_of_alike(samples)
+            for block in _cut(stretch)
+        ],
+    )
+    connection.execute(
+        update(streams)
+        .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
+        .values(newest_sample=totals[-1:].tobytes())
+    )
+
+
+def _cut(stretch: Sequence[Sample]) -> list[Sequence[Sample]]:
+    return [
+        stretch[first : first + BLOCK_SAMPLES_MAX]
+        for first in range(0, len(stretch), BLOCK_SAMPLES_MAX)
+    ]
+
+
+def summarize(connection: Connection, state: RunState, stream: Stream, roster: Roster) -> None:
+    """Put the newest sample's fractions into the run's summary; shards only when all of them have arrived."""
+    numbers = [stream.number]
+    if stream.layout == "sharded":
+        numbers = [each.number for each in roster.siblings(stream.scaler)]
+    rows = connection.scalars(
+        select(streams.c.newest_sample).where(
+            streams.c.run_id == state.run_id, streams.c.stream.in_(numbers)
+        )
+    ).all()
+    newest = [
+        packing.series(packing.samples_from_row(row), exact=True) for row in rows if row is not None
+    ]
+    if len(newest) < len(numbers):
+        return
+    combined = combine_shards(newest)
+    if not len(combined):
+        return
+    derived = derive(combined.on_grid)
+    if not derived.known[0]:
+        return
+    state.zero_fraction, state.subnormal_fraction = (
+        float(derived.zero[0]),
+        float(derived.subnormal[0]),
+    )
+    state.headroom_bits, state.headroom_kind = split(float(derived.headroom_bits[0]))

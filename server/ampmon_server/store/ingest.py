@@ -1,0 +1,92 @@
+"""One batch, one transaction: all of it is stored, once, or none of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from ampmon import wire
+from ampmon_server.store import attempts
+from ampmon_server.store import state as run_state
+from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.batch import Share, divide
+from ampmon_server.store.ledger import Page
+from ampmon_server.store.state import RunState
+from ampmon_server.store.streams import Roster
+from ampmon_server.store.writing import Writer
+
+
+CRASHES = {"exception"}
+"""Events with which a process says itself that it did not end well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What to answer, and whether there is something new to tell of."""
+
+    ack: wire.Ack
+    changed: bool = False
+    last_step: int | None = None
+
+
+def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
+    """Store a batch within the connection's transaction; records that are held already change nothing.
+
+    Raises BadBatch or HeaderMissing: the transaction is then to be rolled back.
+    """
+    shares = divide(batch)
+    state = run_state.lock(connection, batch.run_id)
+    if state is not None and state.deleted:
+        # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
+        acked = {name: share.seqs[-1] for name, share in shares.items()}
+        return Receipt(wire.Ack(acked=acked, version=state.version))
+    state, attempt, new = attempts.resolve(connection, batch, state)
+    before = state.streams, state.state
+    roster = Roster(connection, state, attempt)
+    roster.introduce(batch, shares)
+    acked, stored = _store(Writer(connection, state, roster, attempt), shares)
+    _endings(connection, batch, state, attempt, stored, now)
+    changed = bool(new or stored or before != (state.streams, state.state))
+    if changed:
+        state.advance(now)
+        run_state.save(connection, state)
+    return Receipt(wire.Ack(acked=acked, version=state.version), changed, state.last_step)
+
+
+def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], list[Share]]:
+    """The last seq held of each stream, and what was new."""
+    acked, stored = {}, []
+    for name, share in shares.items():
+        stream = writer.roster.mine(name)
+        page = Page(writer.connection, writer.state.run_id, stream.number, writer.attempt.number)
+        unknown = page.unknown(share)
+        if unknown.records:
+            lost = page.lost
+            page.add(unknown)
+            writer.state.lost += page.lost - lost
+            writer.write(unknown)
+            stored.append(unknown)
+        acked[name] = page.last
+    return acked, stored
+
+
+def _endings(
+    connection: Connection,
+    batch: wire.Batch,
+    state: RunState,
+    attempt: Attempt,
+    stored: list[Share],
+    now: int,
+) -> None:
+    """Note how the attempt ended, if it did, and what that makes of the run."""
+    for share in stored:
+        for record in share.records:
+            if type(record) is wire.Event and not record.stream:
+                if record.kind == "finish":
+                    attempts.end(connection, state.run_id, attempt, "finished", record.time)
+                elif record.kind in CRASHES:
+                    attempts.end(connection, state.run_id, attempt, "crashed", record.time)
+    if batch.ended is not None:
+        attempts.end(connection, state.run_id, attempt, batch.ended, now)
+    state.state = attempts.state_of_run(connection, state.run_id)

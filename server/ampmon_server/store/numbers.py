@@ -1,0 +1,85 @@
+"""Numbers that databases and JSON do not all keep: NaN and infinities as a null and its kind. Pure."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import date
+from typing import Any
+
+import msgspec
+import orjson
+
+
+KINDS = (None, "nan", "inf", "-inf")
+"""What a number is where it is null: stored as the index here. Append only."""
+
+_VALUES = (None, math.nan, math.inf, -math.inf)
+INTEGER_MAX = 2**53 - 1
+_DEPTH_MAX = 32
+
+
+def split(value: float) -> tuple[float | None, int]:
+    """A float as what is stored of it: itself and 0, or null and its kind."""
+    if math.isfinite(value):
+        return value, 0
+    return None, 1 if math.isnan(value) else 2 if value > 0 else 3
+
+
+def join(value: float | None, kind: int) -> float | None:
+    """The float that `split` took apart; None where it was never there."""
+    return _VALUES[kind] if value is None else value
+
+
+def split_pair(first: float, second: float) -> tuple[float | None, float | None, int]:
+    """Two floats with both kinds in one number, two bits each."""
+    (first_value, first_kind), (second_value, second_kind) = split(first), split(second)
+    return first_value, second_value, first_kind | second_kind << 2
+
+
+def kinds_of_pair(kinds: int) -> tuple[int, int]:
+    return kinds & 3, kinds >> 2
+
+
+def json_text(value: Any) -> str:
+    """JSON of anything a record's free-form fields hold: always possible, always readable by a browser.
+
+    A number that is not finite is null in a mapping, with ``<key>_kind`` beside it, and its name in a list; integers
+    beyond what JavaScript keeps, bytes and dates become text.
+    """
+    return orjson.dumps(_plain(value, 0)).decode()
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > _DEPTH_MAX:
+        return "(nested too deep)"
+    if isinstance(value, dict):
+        return _plain_mapping(value, depth)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth + 1) for item in value]
+    return _plain_leaf(value)
+
+
+def _plain_mapping(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, float) and not math.isfinite(item):
+            plain[str(key)] = None
+            plain[f"{key}_kind"] = KINDS[split(item)[1]]
+        else:
+            plain[str(key)] = _plain(item, depth + 1)
+    return plain
+
+
+def _plain_leaf(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= INTEGER_MAX else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else KINDS[split(value)[1]]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, msgspec.msgpack.Ext):
+        return base64.b64encode(value.data).decode()
+    return value.isoformat() if isinstance(value, date) else str(value)

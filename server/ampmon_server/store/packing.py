@@ -1,0 +1,201 @@
+"""Sampled gradients as bytes: sums over parameters in rows, and what each parameter had in columns. Pure.
+
+A block holds consecutive samples of the same parameters, every column in the narrowest integers that hold it and with
+samples innermost, so that the empty bins of histograms compress to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from ampmon.histogram import BINS, Statistics
+from ampmon_server.series import GradientSeries, Totals
+
+
+_TOTALS = np.dtype(
+    [
+        ("parameters", "<i8"),
+        ("looked", "<i8"),
+        ("zeros", "<i8"),
+        ("inf", "<i8"),
+        ("nan", "<i8"),
+        ("amax", "<f8"),
+        ("sum_squares", "<f8"),
+        ("histogram", "<i8", (BINS,)),
+    ]
+)
+_SAMPLE = np.dtype(
+    [
+        ("step", "<i8"),
+        ("time", "<i8"),
+        ("scale", "<f8"),
+        ("on_grid", _TOTALS),
+        ("off_grid", _TOTALS),
+    ]
+)
+_COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram")
+_FLOATS = ("amax", "sum_squares")
+
+Samples = npt.NDArray[Any]
+"""Rows of `_SAMPLE`: a structured array [m]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The gradients of one sampled update."""
+
+    step: int
+    time: int
+    scale: float
+    statistics: Statistics
+
+
+class _Column(NamedTuple):
+    dtype: str
+    data: bytes
+
+
+class _Block(msgspec.Struct, array_like=True):
+    steps: bytes
+    times: bytes
+    scales: bytes
+    parameters: bytes
+    columns: dict[str, _Column]
+
+
+_block_decoder = msgspec.msgpack.Decoder(_Block)
+
+
+def compress(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(data)
+
+
+def decompress(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data)
+
+
+def total(samples: Sequence[Sample]) -> Samples:
+    """Sums over the parameters of each sample, those on fp16's grid and the others apart."""
+    rows = np.zeros(len(samples), _SAMPLE)
+    with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
+        for row, sample in zip(rows, samples, strict=True):
+            row["step"], row["time"], row["scale"] = sample.step, sample.time, sample.scale
+            mask = sample.statistics.grid_mask
+            for name, chosen in (("on_grid", mask), ("off_grid", ~mask)):
+                _fill(row[name], sample.statistics, chosen)
+    return rows
+
+
+def _fill(cell: Any, statistics: Statistics, mask: npt.NDArray[np.bool_]) -> None:
+    cell["parameters"] = np.count_nonzero(mask)
+    for name in ("looked", "zeros", "inf", "nan"):
+        cell[name] = getattr(statistics, name)[mask].sum()
+    # NaN wins in both: what is not known must not look small.
+    cell["amax"] = statistics.amax[mask].max(initial=0.0)
+    cell["sum_squares"] = statistics.sum_squares[mask].sum()
+    cell["histogram"] = statistics.histogram[mask].sum(0)
+
+
+def samples_to_bytes(samples: Samples) -> bytes:
+    return compress(samples.tobytes())
+
+
+def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
+    """The rows of many blocks, in their order. A read-only array."""
+    decompressor = zstandard.ZstdDecompressor()
+    return np.frombuffer(b"".join(map(decompressor.decompress, blocks)), _SAMPLE)
+
+
+def samples_from_row(row: bytes) -> Samples:
+    """Rows that were kept as they are, without compression."""
+    return np.frombuffer(row, _SAMPLE)
+
+
+def series(samples: Samples, *, exact: bool) -> GradientSeries:
+    """The rows as what figures draw."""
+    return GradientSeries(
+        step=samples["step"].astype(np.int64),
+        time=samples["time"].astype(np.int64),
+        scale=samples["scale"].astype(np.float64),
+        on_grid=_totals(samples["on_grid"]),
+        off_grid=_totals(samples["off_grid"]),
+        exact=exact,
+    )
+
+
+def _totals(cells: Samples) -> Totals:
+    return Totals(**{name: np.ascontiguousarray(cells[name]) for name in _TOTALS.names or ()})
+
+
+def runs_of_alike(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
+    """Consecutive samples that looked at the same parameters: each stretch makes a block."""
+    stretches: list[Sequence[Sample]] = []
+    first = 0
+    for index in range(1, len(samples) + 1):
+        if index == len(samples) or not _alike(samples[first], samples[index]):
+            stretches.append(samples[first:index])
+            first = index
+    return stretches
+
+
+def _alike(one: Sample, other: Sample) -> bool:
+    return np.array_equal(one.statistics.parameters, other.statistics.parameters)
+
+
+def block_to_bytes(samples: Sequence[Sample]) -> bytes:
+    """Samples that are alike, as one block."""
+    columns = {}
+    for name in (*_COUNTS, *_FLOATS):
+        stacked = np.stack([getattr(sample.statistics, name) for sample in samples], axis=-1)
+        if name in _COUNTS:
+            stacked = stacked.astype(np.min_scalar_type(stacked.max(initial=0)))
+        # Bins first: [64, n, m], or [n, m].
+        ordered = np.ascontiguousarray(np.moveaxis(stacked, 1, 0) if stacked.ndim == 3 else stacked)
+        columns[name] = _Column(ordered.dtype.newbyteorder("<").str, ordered.tobytes())
+    block = _Block(
+        steps=np.array([sample.step for sample in samples], "<i8").tobytes(),
+        times=np.array([sample.time for sample in samples], "<i8").tobytes(),
+        scales=np.array([sample.scale for sample in samples], "<f8").tobytes(),
+        parameters=samples[0].statistics.parameters.astype("<i4").tobytes(),
+        columns=columns,
+    )
+    return compress(msgspec.msgpack.encode(block))
+
+
+def block_from_bytes(data: bytes) -> list[Sample]:
+    """The samples of a block."""
+    block = _block_decoder.decode(decompress(data))
+    steps, times = np.frombuffer(block.steps, "<i8"), np.frombuffer(block.times, "<i8")
+    scales = np.frombuffer(block.scales, "<f8")
+    parameters = np.frombuffer(block.parameters, "<i4")
+    columns = {
+        name: _unpack(name, block.columns[name], len(parameters), len(steps))
+        for name in (*_COUNTS, *_FLOATS)
+    }
+    return [
+        Sample(
+            int(steps[index]),
+            int(times[index]),
+            float(scales[index]),
+            Statistics(
+                parameters=parameters,
+                **{name: column[..., index] for name, column in columns.items()},
+            ),
+        )
+        for index in range(len(steps))
+    ]
+
+
+def _unpack(name: str, column: _Column, parameters: int, samples: int) -> npt.NDArray[Any]:
+    array = np.frombuffer(column.data, column.dtype)
+    array = array.astype(np.float64 if name in _FLOATS else np.int64)
+    if name != "histogram":
+        return array.reshape(parameters, samples)
+    return np.moveaxis(array.reshape(BINS, parameters, samples), 0, 1)

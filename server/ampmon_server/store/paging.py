@@ -1,0 +1,35 @@
+"""Pages of a list: a cursor is the key of the last row shown, so that what is added meanwhile moves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ampmon_server.store.errors import BadQuery
+from ampmon_server.store.numbers import INTEGER_MAX
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Paged(Generic[Row]):
+    """Some rows, and the cursor of those that follow; None at the end."""
+
+    rows: list[Row]
+    next: str | None
+
+
+def encode(*key: int) -> str:
+    return "-".join(map(str, key))
+
+
+def decode(cursor: str, length: int) -> list[int]:
+    """The key in a cursor. Raises BadQuery for what `encode` did not make."""
+    parts = cursor.split("-")
+    if len(parts) != length or not all(part.isascii() and part.isdigit() for part in parts):
+        raise BadQuery("cursor", "it is not one that this list gave")
+    key = [int(part) for part in parts if len(part) < 40]
+    if len(key) != length or any(number > INTEGER_MAX for number in key[:1]):
+        raise BadQuery("cursor", "it is not one that this list gave")
+    return key

@@ -1,0 +1,58 @@
+"""Sets of whole numbers as sorted, disjoint ranges, both ends included: what a ledger holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+
+Range: TypeAlias = tuple[int, int]
+
+
+def from_numbers(numbers: Iterable[int]) -> list[Range]:
+    """The ranges that hold ``numbers``, given in any order."""
+    return merge((number, number) for number in numbers)
+
+
+def merge(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges in any order, overlapping or touching, as the fewest that hold the same numbers."""
+    merged: list[Range] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def size(ranges: Iterable[Range]) -> int:
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def missing(ranges: Sequence[Range]) -> int:
+    """How many numbers from 0 to the last one are not in ``ranges``, which are disjoint."""
+    return max((last for _, last in ranges), default=-1) + 1 - size(ranges)
+
+
+def absent(numbers: Sequence[int], ranges: Sequence[Range]) -> list[int]:
+    """The indices of those of the sorted ``numbers`` that no range of ``ranges`` (sorted) holds."""
+    indices = []
+    position = 0
+    for index, number in enumerate(numbers):
+        while position < len(ranges) and ranges[position][1] < number:
+            position += 1
+        if position == len(ranges) or number < ranges[position][0]:
+            indices.append(index)
+    return indices
+
+
+def gaps(numbers: Sequence[int], first: int, last: int) -> list[Range]:
+    """The ranges from ``first`` to ``last`` that hold none of the sorted ``numbers``."""
+    found = []
+    for number in numbers:
+        if number > first:
+            found.append((first, min(number - 1, last)))
+        first = max(first, number + 1)
+    if first <= last:
+        found.append((first, last))
+    return [(low, high) for low, high in found if low <= high]

@@ -1,0 +1,279 @@
+"""The list of runs and what is told of each: reads the runs' own rows only, however long a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, Row, delete, select, tuple_, update
+
+from ampmon_server.store import paging
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.numbers import KINDS
+from ampmon_server.store.paging import Paged
+from ampmon_server.tables import attempts, headers, metadata, runs
+
+
+Status = Literal["running", "finished", "crashed", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds."""
+
+    run_id: str
+    project: str
+    name: str
+    owner: str
+    tags: list[str]
+    archived: bool
+    status: Status
+    started: int
+    elapsed: float | None
+    last_time: int | None
+    last_step: int | None
+    updates: int
+    skipped: int
+    effective_updates: int
+    skip_rate: float | None
+    sampled_updates: int
+    scale: float | None
+    scale_kind: str | None
+    zero_fraction: float | None
+    subnormal_fraction: float | None
+    headroom_bits: float | None
+    headroom_bits_kind: str | None
+    parameters: int
+    exact: bool
+    disabled: bool
+    records: int
+    lost_records: int
+    errors: int
+    dropped: int
+    overhead: float | None
+    ranks: int
+    attempts: int
+    streams: list[dict[str, Any]]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a user may change about a run; None leaves it."""
+
+    name: str | None = None
+    tags: tuple[str, ...] | None = None
+    archived: bool | None = None
+
+
+def read_page(
+    connection: Connection,
+    now: int,
+    *,
+    project: str | None = None,
+    status: Status | None = None,
+    archived: bool = False,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Paged[Summary]:
+    """Runs, newest first. Raises BadQuery for a foreign cursor."""
+    table = runs.c
+    statement = (
+        select(runs)
+        .where(table.deleted == 0, table.archived == int(archived))
+        .order_by(table.started.desc(), table.run_id.desc())
+        .limit(limit + 1)
+    )
+    if project is not None:
+        statement = statement.where(table.project == project)
+    if status is not None:
+        statement = statement.where(table.state == ("running" if status == "silent" else status))
+    if status in {"running", "silent"}:
+        heard = table.silent_after >= now
+        statement = statement.where(heard if status == "running" else ~heard)
+    if cursor is not None:
+        started, run_id = paging.decode(cursor, 2)
+        key = (started, (run_id % 2**128).to_bytes(16, "big"))
+        statement = statement.where(tuple_(table.started, table.run_id) < tuple_(*key))
+    rows = connection.execute(statement).all()
+    following = rows[limit - 1] if len(rows) > limit else None
+    return Paged(
+        [_summary(row, now) for row in rows[:limit]],
+        paging.encode(following.started, int.from_bytes(following.run_id, "big"))
+        if following
+        else None,
+    )
+
+
+def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
+    """Raises NotFound for a run that is not there."""
+    return _summary(_row(connection, run_id), now)
+
+
+def _row(connection: Connection, run_id: UUID) -> Row[Any]:
+    row = connection.execute(
+        select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return row
+
+
+def _summary(row: Row[Any], now: int) -> Summary:
+    listed = orjson.loads(row.streams)
+    scalers = len({entry["scaler"] for entry in listed})
+    silent = row.state == "running" and row.silent_after < now
+    return Summary(
+        run_id=str(UUID(bytes=row.run_id)),
+        project=row.project,
+        name=row.name,
+        owner=row.owner,
+        tags=orjson.loads(row.tags),
+        archived=bool(row.archived),
+        status="silent" if silent else row.state,
+        started=row.started,
+        elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
+        last_time=row.last_time,
+        last_step=row.last_step,
+        updates=row.updates,
+        skipped=row.skipped,
+        effective_updates=row.updates - row.skipped,
+        skip_rate=row.skipped / row.updates if row.updates else None,
+        sampled_updates=row.sampled,
+        scale=row.scale,
+        scale_kind=KINDS[row.scale_kind],
+        zero_fraction=row.zero_fraction,
+        subnormal_fraction=row.subnormal_fraction,
+        headroom_bits=row.headroom_bits,
+        headroom_bits_kind=KINDS[row.headroom_kind],
+        parameters=row.parameters,
+        exact=bool(row.exact),
+        disabled=bool(row.disabled),
+        records=row.records,
+        lost_records=row.lost,
+        errors=row.errors,
+        dropped=row.dropped,
+        # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
+        overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
+        ranks=row.ranks,
+        attempts=row.attempts,
+        streams=listed,
+        version=row.version,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who reported to a run: its process starts, what each scaler said of itself, and the newest configuration."""
+
+    attempts: list[dict[str, Any]]
+    scalers: list[dict[str, Any]]
+    config: dict[str, Any]
+
+
+def read_identity(connection: Connection, run_id: UUID) -> Identity:
+    told = headers.c
+    starts = connection.execute(
+        select(attempts)
+        .where(attempts.c.run_id == run_id.bytes)
+        .order_by(attempts.c.rank, attempts.c.attempt)
+    ).all()
+    scalers = connection.execute(
+        select(
+            told.stream,
+            told.attempt,
+            told.scaler_type,
+            told.device,
+            told.enabled,
+            told.sample,
+            told.settings,
+            told.parameter_count,
+        )
+        .where(told.run_id == run_id.bytes)
+        .order_by(told.stream, told.attempt)
+    ).all()
+    lowest = [start for start in starts if start.rank == starts[0].rank]
+    return Identity(
+        [_start(start) for start in starts],
+        [
+            {
+                "stream": str(row.stream),
+                "attempt": row.attempt,
+                "type": row.scaler_type,
+                "device": row.device,
+                "enabled": bool(row.enabled),
+                "sample": row.sample,
+                "parameters": row.parameter_count,
+                **orjson.loads(row.settings),
+            }
+            for row in scalers
+        ],
+        orjson.loads(lowest[-1].config) if lowest else {},
+    )
+
+
+def _start(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "rank": row.rank,
+        "attempt": row.attempt,
+        "attempt_id": str(UUID(bytes=row.attempt_id)),
+        "started": row.started,
+        "origin": row.origin,
+        "origin_assumed": bool(row.origin_assumed),
+        "ended": row.ended,
+        "ended_time": row.ended_time,
+        "host": row.host,
+        "pid": row.pid,
+        "boot_id": row.boot_id,
+        "world_size": row.world_size,
+        "git_commit": row.git_commit,
+        "versions": orjson.loads(row.versions),
+    }
+
+
+def read_versions(
+    connection: Connection, run_ids: list[UUID] | None, limit: int
+) -> list[tuple[UUID, int, int | None]]:
+    """(run, version, last step) of the runs asked for, or of the newest ``limit``."""
+    table = runs.c
+    statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
+    if run_ids is not None:
+        statement = statement.where(table.run_id.in_([run_id.bytes for run_id in run_ids]))
+    rows = connection.execute(statement.order_by(table.started.desc()).limit(limit))
+    return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
+
+
+def change(connection: Connection, run_id: UUID, edit: Edit) -> None:
+    """Change what a user may change. Raises NotFound."""
+    row = _row(connection, run_id)
+    values: dict[str, Any] = {"version": row.version + 1}
+    if edit.name is not None:
+        values["name"] = edit.name
+    if edit.tags is not None:
+        values["tags"] = orjson.dumps(edit.tags).decode()
+    if edit.archived is not None:
+        values["archived"] = int(edit.archived)
+    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+
+
+def bury(connection: Connection, run_id: UUID) -> None:
+    """Delete a run's data and leave a stone, so that records that come late do not bring it back. Raises NotFound."""
+    row = _row(connection, run_id)
+    for table in metadata.sorted_tables:
+        if table is not runs:
+            connection.execute(delete(table).where(table.c.run_id == run_id.bytes))
+    connection.execute(
+        update(runs)
+        .where(runs.c.run_id == run_id.bytes)
+        .values(
+            deleted=1,
+            version=row.version + 1,
+            name="",
+            project="",
+            owner="",
+            tags="[]",
+            streams="[]",
+        )
+    )

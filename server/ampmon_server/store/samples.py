@@ -1,0 +1,153 @@
+"""Reads sampled gradients: series of their sums over parameters, and the parameters of one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from ampmon import wire
+from ampmon_server.series import GradientSeries, combine_shards, empty_gradients
+from ampmon_server.store import packing
+from ampmon_server.store.engine import fetch
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.packing import Sample, Samples
+from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.streams import unpack_parameters
+from ampmon_server.tables import gradient_blocks, gradient_totals, headers, updates
+
+
+_WINDOWS = (1_000, 64_000, INTEGER_MAX)
+"""How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One rank's part of a sampled update, with what its parameters are."""
+
+    rank: int
+    sample: Sample
+    parameters: Sequence[wire.Parameter]
+
+
+def read_series(
+    connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
+) -> GradientSeries:
+    """The samples with ``start`` <= step < ``stop``, shards added up."""
+    sources = scaler.sampled
+    if not sources:
+        return empty_gradients()
+    return combine_shards(
+        [
+            packing.series(
+                _samples(connection, scaler.run_id, source, start, stop)[0], exact=source.exact
+            )
+            for source in sources
+        ]
+    )
+
+
+def _samples(
+    connection: Connection, run_id: bytes, source: Source, start: int, stop: int
+) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The rows of a stream in order of step, none of them superseded, and the attempt of each."""
+    table = gradient_totals.c
+    rows = fetch(
+        connection,
+        select(table.data, table.attempt)
+        .where(
+            table.run_id == run_id,
+            table.stream == source.number,
+            table.first_step < stop,
+            table.last_step >= start,
+        )
+        .order_by(table.first_step, table.attempt),
+    )
+    blocks = [packing.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
+    if source.overlaid and blocks:
+        samples = np.concatenate(blocks)
+        attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
+        keep = _current(connection, run_id, source, samples["step"], attempts)
+        samples, attempts = samples[keep], attempts[keep]
+        order = np.argsort(samples["step"], kind="stable")
+        samples, attempts = samples[order], attempts[order]
+    else:
+        samples = packing.samples_from_bytes([data for data, _ in rows])
+        attempts = np.full(len(samples), rows[0][1] if rows else 0)
+    within = (samples["step"] >= start) & (samples["step"] < stop)
+    return samples[within], attempts[within]
+
+
+def _current(
+    connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
+) -> Samples:
+    """Which samples are of the newest attempt that did their step."""
+    table = updates.c
+    overlaid = connection.execute(
+        select(table.step, func.max(table.attempt))
+        .where(
+            table.run_id == run_id,
+            table.stream == source.number,
+            table.step.between(int(steps.min()), int(steps.max())),
+        )
+        .group_by(table.step)
+        .having(func.count() > 1)
+    )
+    newest = dict(overlaid.tuples().all())
+    pairs = zip(steps.tolist(), attempts.tolist(), strict=True)
+    return np.array([attempt >= newest.get(step, 0) for step, attempt in pairs], bool)
+
+
+def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
+    """The shards of the newest sample at or before ``step``, the lowest rank first. Raises NotFound where none is."""
+    sources = scaler.sampled
+    for window in _WINDOWS:
+        found = [
+            _samples(connection, scaler.run_id, source, max(step - window, 0), step + 1)
+            for source in sources
+        ]
+        common = _newest_common([samples["step"] for samples, _ in found])
+        if common is None:
+            continue
+        return [
+            _shard(connection, scaler.run_id, source, common, attempts[samples["step"] == common])
+            for source, (samples, attempts) in zip(sources, found, strict=True)
+        ]
+    raise NotFound(f"No gradient was sampled at or before step {step}.")
+
+
+def _newest_common(steps: Sequence[Samples]) -> int | None:
+    if not steps:
+        return None
+    common = set(steps[0].tolist()).intersection(*(each.tolist() for each in steps[1:]))
+    return max(common, default=None)
+
+
+def _shard(
+    connection: Connection, run_id: bytes, source: Source, step: int, attempts: Samples
+) -> Shard:
+    attempt = int(attempts[-1])
+    table, told = gradient_blocks.c, headers.c
+    data = connection.scalar(
+        select(table.data)
+        .where(
+            table.run_id == run_id,
+            table.stream == source.number,
+            table.attempt == attempt,
+            table.first_step <= step,
+        )
+        .order_by(table.first_step.desc())
+        .limit(1)
+    )
+    packed = connection.scalar(
+        select(told.parameters).where(
+            told.run_id == run_id, told.stream == source.number, told.attempt == attempt
+        )
+    )
+    if data is None or packed is None:
+        raise NotFound(f"The sample at step {step} is not held any more.")
+    sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
+    return Shard(source.rank, sample, unpack_parameters(packed))

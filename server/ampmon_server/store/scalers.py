@@ -1,0 +1,110 @@
+"""Which streams a question about a scaler is about: the same scaler on every rank of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from ampmon_server.store.errors import NotFound
+from ampmon_server.tables import headers, runs, streams, updates
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded."""
+
+    number: int
+    rank: int
+    layout: str
+    updates: int
+    sampled: int
+    first_step: int | None
+    last_step: int | None
+    overlaid: bool
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """One scaler of a run on all its ranks, the lowest first; no streams where none has reported."""
+
+    run_id: bytes
+    sources: tuple[Source, ...]
+    disabled: bool
+
+    @property
+    def sampled(self) -> tuple[Source, ...]:
+        """Where its gradients are: on all ranks where they are sharded, else on the lowest that samples."""
+        if any(source.layout == "sharded" for source in self.sources):
+            return self.sources
+        return tuple(source for source in self.sources if source.sampled)[:1]
+
+
+def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
+    """The scaler of a stream, or the run's first. Raises NotFound for a run or a stream that is not there."""
+    run = connection.execute(
+        select(runs.c.disabled).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    ).one_or_none()
+    if run is None:
+        raise NotFound(f"There is no run {run_id}.")
+    name = _name(connection, run_id.bytes, stream)
+    if name is None and stream is not None:
+        raise NotFound(f"Run {run_id} has no stream {stream}.")
+    sources = () if name is None else _sources(connection, run_id.bytes, name)
+    return Scaler(run_id.bytes, sources, bool(run[0]))
+
+
+def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | None:
+    table = streams.c
+    statement = select(table.scaler).where(table.run_id == run_id, table.scaler != "")
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    name: str | None = connection.scalar(statement.order_by(table.stream).limit(1))
+    return name
+
+
+def _sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
+    table, told = streams.c, headers.c
+    described = (
+        table.stream.label("number"),
+        table.rank,
+        table.layout,
+        table.updates,
+        table.sampled,
+        table.first_step,
+        table.last_step,
+    )
+    rows = connection.execute(
+        select(
+            *described,
+            (func.count() > 1).label("overlaid"),
+            (func.min(told.exact) == 1).label("exact"),
+        )
+        .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
+        .where(table.run_id == run_id, table.scaler == name)
+        .group_by(*described)
+        .order_by(table.rank)
+    )
+    return tuple(Source(**row) for row in rows.mappings())
+
+
+def not_superseded(
+    run_id: ColumnElement[bytes],
+    stream: ColumnElement[int],
+    step: ColumnElement[int],
+    attempt: ColumnElement[int],
+) -> ColumnElement[bool]:
+    """That no later attempt of the same stream has done this step again."""
+    later = updates.alias("later")
+    return ~(
+        select(later.c.step)
+        .where(
+            later.c.run_id == run_id,
+            later.c.stream == stream,
+            later.c.step == step,
+            later.c.attempt > attempt,
+        )
+        .exists()
+    )

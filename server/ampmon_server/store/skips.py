@@ -1,0 +1,119 @@
+"""Reads the skip ledger: a row per optimizer that left its weights alone, with the parameters that were to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, Row, select, tuple_
+
+from ampmon import wire
+from ampmon_server.store import paging
+from ampmon_server.store.numbers import KINDS, kinds_of_pair
+from ampmon_server.store.paging import Paged
+from ampmon_server.store.scalers import not_superseded
+from ampmon_server.store.streams import unpack_parameters
+from ampmon_server.tables import headers, skips, streams
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A parameter whose gradient was not finite; None where its elements were not counted."""
+
+    parameter: str
+    inf: int | None
+    nan: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown."""
+
+    step: int
+    time: int
+    stream: str
+    rank: int
+    scaler: str
+    attempt: int
+    optimizer: str
+    path: str
+    cause: str
+    scale: float | None
+    scale_kind: str | None
+    scale_after: float | None
+    scale_after_kind: str | None
+    culprits: list[Culprit]
+    culprit_order: str
+    culprit_parameters: int
+
+
+def read(
+    connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
+) -> Paged[Skip]:
+    """Skips that no later attempt has done over, newest first. Raises BadQuery for a foreign cursor."""
+    table = skips.c
+    key = (table.step, table.stream, table.attempt, table.optimizer)
+    statement = (
+        select(skips, streams.c.rank, streams.c.scaler)
+        .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
+        .where(
+            table.run_id == run_id.bytes,
+            not_superseded(table.run_id, table.stream, table.step, table.attempt),
+        )
+        .order_by(*(column.desc() for column in key))
+        .limit(limit + 1)
+    )
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    if cursor is not None:
+        statement = statement.where(tuple_(*key) < tuple_(*paging.decode(cursor, len(key))))
+    rows = connection.execute(statement).all()
+    names = _parameter_names(connection, run_id, rows[:limit])
+    return Paged(
+        [_skip(row, names[row.stream, row.attempt]) for row in rows[:limit]],
+        paging.encode(*(rows[limit - 1]._mapping[column] for column in key))
+        if len(rows) > limit
+        else None,
+    )
+
+
+def _parameter_names(
+    connection: Connection, run_id: UUID, rows: Sequence[Row[Any]]
+) -> dict[tuple[int, int], Sequence[wire.Parameter]]:
+    """What the indices in these rows stand for, by stream and attempt."""
+    table = headers.c
+    wanted = {(row.stream, row.attempt) for row in rows}
+    told = connection.execute(
+        select(table.stream, table.attempt, table.parameters).where(
+            table.run_id == run_id.bytes, tuple_(table.stream, table.attempt).in_(wanted)
+        )
+    )
+    return {(stream, attempt): unpack_parameters(packed) for stream, attempt, packed in told}
+
+
+def _skip(row: Row[Any], parameters: Sequence[wire.Parameter]) -> Skip:
+    scale_kind, after_kind = kinds_of_pair(row.kinds)
+    return Skip(
+        step=row.step,
+        time=row.time,
+        stream=str(row.stream),
+        rank=row.rank,
+        scaler=row.scaler,
+        attempt=row.attempt,
+        optimizer=row.name,
+        path=row.path,
+        cause=row.cause,
+        scale=row.scale,
+        scale_kind=KINDS[scale_kind],
+        scale_after=row.scale_after,
+        scale_after_kind=KINDS[after_kind],
+        culprits=[
+            Culprit(parameters[index].name, inf, nan)
+            for index, inf, nan in orjson.loads(row.culprits)
+        ],
+        culprit_order=row.culprit_order,
+        culprit_parameters=row.culprit_parameters,
+    )

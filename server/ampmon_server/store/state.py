@@ -1,0 +1,110 @@
+"""The row of a run as ingest changes it: identity, totals and what is so now. One read, one write per transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import Connection, insert, select, update
+
+from ampmon import wire
+from ampmon_server.store.counts import Counts
+from ampmon_server.tables import runs
+
+
+SILENT_AFTER_US = 60 * 1_000_000
+SILENT_AFTER_UPDATES = 10
+_SMOOTHING = 0.1
+
+
+@dataclass(slots=True)
+class RunState:
+    """Columns of `tables.runs`, by their names there."""
+
+    run_id: bytes
+    project: str
+    name: str
+    owner: str
+    tags: str
+    started: int
+    archived: int = 0
+    deleted: int = 0
+    state: str = "running"
+    silent_after: int = 0
+    version: int = 0
+    updates: int = 0
+    skipped: int = 0
+    sampled: int = 0
+    records: int = 0
+    lost: int = 0
+    errors: int = 0
+    dropped: int = 0
+    disabled: int = 0
+    exact: int = 1
+    parameters: int = 0
+    ranks: int = 0
+    attempts: int = 0
+    streams: str = "[]"
+    last_step: int | None = None
+    last_time: int | None = None
+    scale: float | None = None
+    scale_kind: int = 0
+    zero_fraction: float | None = None
+    subnormal_fraction: float | None = None
+    headroom_bits: float | None = None
+    headroom_kind: int = 0
+    update_us: float = 0.0
+    duration_us: float = 0.0
+    cost_us: float = 0.0
+
+    @classmethod
+    def of(cls, header: wire.AttemptHeader) -> RunState:
+        """A run as the first of its attempts tells of it."""
+        state = cls(header.run_id.bytes, "", "", "", "[]", header.started)
+        state.describe(header)
+        return state
+
+    def describe(self, header: wire.AttemptHeader) -> None:
+        """Take name, project, owner and tags from an attempt."""
+        self.project, self.name, self.owner = header.project, header.name, header.owner
+        self.tags = orjson.dumps(header.tags).decode()
+
+    def count(self, change: Counts) -> None:
+        self.updates += change.updates
+        self.skipped += change.skipped
+        self.sampled += change.sampled
+
+    def typical_update(self, median_us: float, updates: int) -> None:
+        """Note the median duration of some new updates: few of them move what is held only a little."""
+        share = 1.0 if self.update_us == 0.0 else 1.0 - (1.0 - _SMOOTHING) ** updates
+        self.update_us += share * (median_us - self.update_us)
+
+    def advance(self, now: int) -> None:
+        """Something new is stored: another version, and another wait until silence is worth a word."""
+        self.version += 1
+        wait = max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * self.update_us)
+        self.silent_after = now + int(min(wait, wire.COUNT_MAX - now))
+
+
+_NAMES = tuple(field.name for field in fields(RunState))
+
+
+def lock(connection: Connection, run_id: UUID) -> RunState | None:
+    """The run's row, held until the transaction ends; None for a run that is not known."""
+    statement = select(runs).where(runs.c.run_id == run_id.bytes).with_for_update()
+    row = connection.execute(statement).one_or_none()
+    return RunState(**row._mapping) if row else None
+
+
+def create(connection: Connection, state: RunState) -> None:
+    connection.execute(insert(runs).values(_values(state)))
+
+
+def save(connection: Connection, state: RunState) -> None:
+    connection.execute(update(runs).where(runs.c.run_id == state.run_id).values(_values(state)))
+
+
+def _values(state: RunState) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in _NAMES}

@@ -1,0 +1,212 @@
+"""The store as the service sees it: each call is one transaction, and blocks until the database has answered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from sqlalchemy import Engine, make_url, select
+from sqlalchemy.exc import DatabaseError, OperationalError
+
+from ampmon import wire
+from ampmon_server import migrations
+from ampmon_server.series import GradientSeries, UpdateSeries
+from ampmon_server.settings import Settings
+from ampmon_server.store import (
+    columns,
+    engine,
+    events,
+    ingest,
+    lock,
+    parameters,
+    runs,
+    samples,
+    scalers,
+    skips,
+    updates,
+)
+from ampmon_server.store.errors import Unusable
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.paging import Paged
+from ampmon_server.store.runs import Edit, Identity, Status, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What figures draw of one scaler."""
+
+    updates: UpdateSeries
+    gradients: GradientSeries
+    disabled: bool
+
+
+class Store:
+    """A database at its newest schema. Reads may come from any thread, writes from one at a time.
+
+    Every call may raise Busy.
+    """
+
+    def __init__(self, database: Engine, exclusive: IO[bytes] | None = None) -> None:
+        self._engine = database
+        self._exclusive = exclusive
+
+    @classmethod
+    def open(cls, settings: Settings) -> Store:
+        """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
+        database = engine.open_engine(settings.url)
+        file = make_url(settings.url).database
+        exclusive = None
+        if file and file != ":memory:":
+            exclusive = _exclusively(Path(file))
+        try:
+            with engine.writing(database) as connection:
+                migrations.upgrade(connection)
+        except migrations.UnknownRevision as error:
+            problem = f"{file} was made by a newer ampmon (schema {error}): upgrade ampmon, or name another --data-dir"
+        except (DatabaseError, OperationalError) as error:
+            problem = f"{file} cannot be used as a database ({error.orig}): restore it, or name another --data-dir"
+        else:
+            return cls(database, exclusive)
+        cls(database, exclusive).close()
+        raise Unusable(problem)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+        if self._exclusive is not None:
+            self._exclusive.close()
+
+    def check(self) -> None:
+        """Raise Busy unless the database answers."""
+        with engine.reading(self._engine) as connection:
+            connection.execute(select(1))
+
+    # -- writes -----------------------------------------------------------------------------------------------------
+
+    def ingest(self, batch: wire.Batch) -> ingest.Receipt:
+        """Store a batch, once; on return it is committed. Raises BadBatch or HeaderMissing, with nothing stored."""
+        with engine.writing(self._engine) as connection:
+            return ingest.ingest(connection, batch, _now())
+
+    def edit(self, run_id: UUID, edit: Edit) -> Summary:
+        """Raises NotFound."""
+        with engine.writing(self._engine) as connection:
+            runs.change(connection, run_id, edit)
+            return runs.read_one(connection, run_id, _now())
+
+    def delete(self, run_id: UUID) -> None:
+        """Delete a run for good: what is sent of it later is not stored. Raises NotFound."""
+        with engine.writing(self._engine) as connection:
+            runs.bury(connection, run_id)
+
+    # -- reads ------------------------------------------------------------------------------------------------------
+
+    def runs(
+        self,
+        *,
+        project: str | None = None,
+        status: Status | None = None,
+        archived: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Paged[Summary]:
+        """Runs, newest first. Raises BadQuery."""
+        with engine.reading(self._engine) as connection:
+            return runs.read_page(
+                connection,
+                _now(),
+                project=project,
+                status=status,
+                archived=archived,
+                limit=limit,
+                cursor=cursor,
+            )
+
+    def run(self, run_id: UUID) -> tuple[Summary, Identity]:
+        """Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return runs.read_one(connection, run_id, _now()), runs.read_identity(connection, run_id)
+
+    def versions(
+        self, run_ids: list[UUID] | None = None, limit: int = 1000
+    ) -> list[tuple[UUID, int, int | None]]:
+        """(run, version, last step) of the runs asked for that exist, or of the newest."""
+        with engine.reading(self._engine) as connection:
+            return runs.read_versions(connection, run_ids, limit)
+
+    def updates(
+        self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
+    ) -> tuple[columns.Columns, int | None]:
+        """Columns of updates, and the step to go on from. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            return columns.read(connection, scaler, start=start, stop=stop, limit=limit)
+
+    def series(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        start: int = 0,
+        stop: int = INTEGER_MAX + 1,
+    ) -> Series:
+        """Updates and samples with ``start`` <= step < ``stop``. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            return Series(
+                updates.read_series(connection, scaler, start=start, stop=stop),
+                samples.read_series(connection, scaler, start=start, stop=stop),
+                scaler.disabled,
+            )
+
+    def skips(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Paged[skips.Skip]:
+        """Skips, newest first. Raises NotFound, BadQuery."""
+        with engine.reading(self._engine) as connection:
+            scalers.find(connection, run_id, stream)
+            return skips.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
+
+    def events(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Paged[events.Happening]:
+        """Events, newest first. Raises NotFound, BadQuery."""
+        with engine.reading(self._engine) as connection:
+            runs.read_one(connection, run_id, 0)
+            return events.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
+
+    def parameters(
+        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
+    ) -> parameters.Sampled:
+        """The parameters of the newest sample at or before ``step``. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            shards = samples.read_newest(connection, scaler, step)
+        return parameters.rows_of(shards)
+
+
+def _exclusively(file: Path) -> IO[bytes]:
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unusable(
+            f"{file.parent} cannot be made ({error.strerror}): name another --data-dir"
+        ) from None
+    return lock.acquire(file.with_name(file.name + ".lock"))
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

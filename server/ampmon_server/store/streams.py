@@ -1,0 +1,232 @@
+"""Streams, the pairs of rank and scaler name, and what each scaler said of itself in an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import orjson
+from sqlalchemy import Connection, func, select, update
+
+from ampmon import wire
+from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.errors import BadBatch, HeaderMissing
+from ampmon_server.store.numbers import json_text
+from ampmon_server.store.packing import compress, decompress
+from ampmon_server.store.state import RunState
+from ampmon_server.tables import headers, streams
+
+
+_parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream as ingest sees it. ``parameter_count`` is that of the attempt's header."""
+
+    number: int
+    rank: int
+    scaler: str
+    layout: str
+    updates: int
+    sampled: int
+    first_step: int | None
+    last_step: int | None
+    parameter_count: int = 0
+
+
+def pack_parameters(parameters: tuple[wire.Parameter, ...]) -> bytes:
+    return compress(msgspec.msgpack.encode(parameters))
+
+
+@lru_cache(maxsize=32)
+def unpack_parameters(data: bytes) -> tuple[wire.Parameter, ...]:
+    return _parameters_decoder.decode(decompress(data))
+
+
+class Roster:
+    """The streams that a batch touches, with those of the same scalers on other ranks."""
+
+    def __init__(self, connection: Connection, state: RunState, attempt: Attempt) -> None:
+        self._connection = connection
+        self._state = state
+        self._attempt = attempt
+        self._listed: list[dict[str, object]] = orjson.loads(state.streams)
+        self._streams: dict[tuple[int, str], Stream] = {}
+
+    def introduce(self, batch: wire.Batch, names: Iterable[str]) -> None:
+        """Load the streams in ``names``, and store the headers in the batch. Raises HeaderMissing, BadBatch."""
+        told = {
+            header.stream: (place, header)
+            for place, header in enumerate(batch.headers)
+            if isinstance(header, wire.StreamHeader)
+        }
+        wanted = {*names, *told}
+        self._load(wanted)
+        held = self._load_headers(wanted)
+        for place, header in told.values():
+            self._describe(place, header, held.get(header.stream))
+        for name in wanted - {*told, ""}:
+            if name not in held:
+                raise HeaderMissing(name)
+            self.mine(name).parameter_count = held[name][0]
+
+    def mine(self, name: str) -> Stream:
+        """This attempt's stream of that name, made now if it is the first."""
+        key = (self._attempt.rank, name)
+        if key not in self._streams:
+            self._streams[key] = self._create(name)
+        return self._streams[key]
+
+    def siblings(self, name: str) -> list[Stream]:
+        """The streams of a scaler on all ranks."""
+        return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
+
+    @property
+    def first_scaler(self) -> object:
+        """Name of the scaler that the run's summary speaks of; None before there is one."""
+        return self._listed[0]["scaler"] if self._listed else None
+
+    def save(self, stream: Stream) -> None:
+        """Write back a stream's counts."""
+        table = streams.c
+        self._connection.execute(
+            update(streams)
+            .where(table.run_id == self._state.run_id, table.stream == stream.number)
+            .values(
+                updates=stream.updates,
+                sampled=stream.sampled,
+                first_step=stream.first_step,
+                last_step=stream.last_step,
+            )
+        )
+
+    def _load(self, names: set[str]) -> None:
+        table = streams.c
+        rows = self._connection.execute(
+            select(
+                table.stream,
+                table.rank,
+                table.scaler,
+                table.layout,
+                table.updates,
+                table.sampled,
+                table.first_step,
+                table.last_step,
+            )
+            .where(table.run_id == self._state.run_id, table.scaler.in_(names))
+            .order_by(table.stream)
+        )
+        for row in rows:
+            stream = Stream(*row)
+            self._streams[stream.rank, stream.scaler] = stream
+
+    def _load_headers(self, names: set[str]) -> dict[str, tuple[int, bytes]]:
+        """Number of parameters and packed list, by name, of the headers that this attempt has sent."""
+        mine = {
+            stream.number: name
+            for (rank, name), stream in self._streams.items()
+            if rank == self._attempt.rank and name in names
+        }
+        table = headers.c
+        rows = self._connection.execute(
+            select(table.stream, table.parameter_count, table.parameters).where(
+                table.run_id == self._state.run_id,
+                table.attempt == self._attempt.number,
+                table.stream.in_(mine),
+            )
+        )
+        return {mine[number]: (count, packed) for number, count, packed in rows}
+
+    def _create(self, name: str, layout: str = "replicated") -> Stream:
+        table = streams.c
+        last = self._connection.scalar(
+            select(func.max(table.stream)).where(table.run_id == self._state.run_id)
+        )
+        stream = Stream(
+            0 if last is None else last + 1, self._attempt.rank, name, layout, 0, 0, None, None
+        )
+        row = (self._state.run_id, stream.number, stream.rank, name, layout, 0, 0, None, None, None)
+        insert_rows(self._connection, streams, [row])
+        return stream
+
+    def _describe(
+        self, place: int, header: wire.StreamHeader, held: tuple[int, bytes] | None
+    ) -> None:
+        stream = self.mine(header.stream)
+        packed = pack_parameters(header.parameters)
+        stream.parameter_count = len(header.parameters)
+        if held is not None and held[1] == packed:
+            return
+        if held is not None and not _extends(place, header, unpack_parameters(held[1])):
+            stream.parameter_count = held[0]
+            return
+        insert_rows(
+            self._connection, headers, [self._header_row(stream, header, packed)], replace=True
+        )
+        self._list(stream, header)
+
+    def _header_row(
+        self, stream: Stream, header: wire.StreamHeader, packed: bytes
+    ) -> tuple[object, ...]:
+        settings = {
+            name: getattr(header, name)
+            for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+        }
+        return (
+            self._state.run_id,
+            stream.number,
+            self._attempt.number,
+            header.scaler,
+            header.device,
+            int(header.enabled),
+            header.sample,
+            int(_is_exact(header)),
+            json_text(settings),
+            len(header.parameters),
+            packed,
+        )
+
+    def _list(self, stream: Stream, header: wire.StreamHeader) -> None:
+        """Tell the run's row of the stream, and what follows from it for the whole run."""
+        state = self._state
+        if stream.layout != header.layout:
+            stream.layout = header.layout
+            table = streams.c
+            self._connection.execute(
+                update(streams)
+                .where(table.run_id == state.run_id, table.stream == stream.number)
+                .values(layout=header.layout)
+            )
+        others = [entry for entry in self._listed if entry["stream"] != str(stream.number)]
+        entry = {
+            "stream": str(stream.number),
+            "rank": stream.rank,
+            "scaler": stream.scaler,
+            "layout": stream.layout,
+        }
+        self._listed = sorted([*others, entry], key=lambda entry: int(str(entry["stream"])))
+        state.streams = orjson.dumps(self._listed).decode()
+        if self._listed[0] == entry:
+            state.parameters = len(header.parameters)
+        state.exact = int(bool(state.exact) and _is_exact(header))
+        state.disabled = int(not header.enabled and len(self._listed) == 1)
+
+
+def _is_exact(header: wire.StreamHeader) -> bool:
+    """Whether every element is looked at: a sample larger than every tensor is not one."""
+    sample = header.sample
+    return sample is None or all(parameter.numel <= sample for parameter in header.parameters)
+
+
+def _extends(place: int, header: wire.StreamHeader, held: tuple[wire.Parameter, ...]) -> bool:
+    """Whether a header's list is longer than the one held; a shorter one is a resend. Raises BadBatch for another."""
+    shared = min(len(held), len(header.parameters))
+    if held[:shared] != header.parameters[:shared]:
+        raise BadBatch(
+            f"headers[{place}].parameters", "within an attempt the list only grows at its end"
+        )
+    return len(header.parameters) > len(held)

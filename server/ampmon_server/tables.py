@@ -1,0 +1,242 @@
+"""The tables: data of a run is keyed by `run_id` first, so that one schema serves one file and a cluster alike.
+
+Knows no statement and no engine. Times are microseconds since the epoch. A number that may be NaN or infinite is null
+where it is, with its kind beside it (`store.numbers`), since not every engine keeps NaN. `attempt` counts the process
+starts of a rank, `stream` the pairs of rank and scaler name, both from 0 within the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _key(name: str, kind: type[BigInteger | SmallInteger | String] = BigInteger) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False)
+
+
+def _count(name: str) -> Column[Any]:
+    return Column(name, BigInteger, nullable=False, default=0)
+
+
+def _flag(name: str) -> Column[Any]:
+    return Column(name, SmallInteger, nullable=False, default=0)
+
+
+def _of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
+    run_id: Column[Any] = Column(
+        "run_id", LargeBinary(16), ForeignKey("runs.run_id"), primary_key=True
+    )
+    # Without a rowid the key is the row, and there is no second B-tree to write; it does not pay for large rows.
+    return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
+
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", LargeBinary(16), primary_key=True),
+    Column("project", String(256), nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("owner", String(256), nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("started", BigInteger, nullable=False),
+    _flag("archived"),
+    _flag("deleted"),
+    # running, finished or crashed; a run that should have sent by `silent_after` and has not is silent.
+    Column("state", String(16), nullable=False),
+    _count("silent_after"),
+    _count("version"),
+    # Totals: of distinct steps of each scaler, however many ranks; see store.counts.
+    _count("updates"),
+    _count("skipped"),
+    _count("sampled"),
+    # Records stored, those known to be missing, and what the monitor said of itself.
+    _count("records"),
+    _count("lost"),
+    _count("errors"),
+    _count("dropped"),
+    _flag("disabled"),
+    _flag("exact"),
+    _count("parameters"),
+    _count("ranks"),
+    _count("attempts"),
+    Column("streams", Text, nullable=False),
+    Column("last_step", BigInteger),
+    Column("last_time", BigInteger),
+    Column("scale", Double),
+    _flag("scale_kind"),
+    Column("zero_fraction", Double),
+    Column("subnormal_fraction", Double),
+    Column("headroom_bits", Double),
+    _flag("headroom_kind"),
+    # Microseconds: a typical update's, and sums over the updates that have a duration.
+    Column("update_us", Double, nullable=False, default=0.0),
+    Column("duration_us", Double, nullable=False, default=0.0),
+    Column("cost_us", Double, nullable=False, default=0.0),
+    sqlite_with_rowid=False,
+)
+Index(None, runs.c.started, runs.c.run_id)
+Index(None, runs.c.project, runs.c.started)
+
+attempts = _of_run(
+    "attempts",
+    _key("rank"),
+    _key("attempt"),
+    Column("attempt_id", LargeBinary(16), nullable=False),
+    Column("started", BigInteger, nullable=False),
+    Column("origin", BigInteger, nullable=False),
+    _flag("origin_assumed"),
+    Column("ended", String(16)),
+    Column("ended_time", BigInteger),
+    Column("host", String(256), nullable=False),
+    _count("pid"),
+    Column("boot_id", String(64), nullable=False),
+    _count("world_size"),
+    Column("git_commit", String(64), nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("config", Text, nullable=False),
+)
+Index(None, attempts.c.run_id, attempts.c.attempt_id, unique=True)
+
+streams = _of_run(
+    "streams",
+    _key("stream"),
+    Column("rank", BigInteger, nullable=False),
+    Column("scaler", String(128), nullable=False),
+    Column("layout", String(16), nullable=False),
+    _count("updates"),
+    _count("sampled"),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Column("newest_sample", LargeBinary),
+)
+
+# What a scaler said of itself: per attempt, since a resumed one may hold other parameters.
+headers = _of_run(
+    "headers",
+    _key("stream"),
+    _key("attempt"),
+    Column("scaler_type", String(256), nullable=False),
+    Column("device", String(256), nullable=False),
+    _flag("enabled"),
+    Column("sample", BigInteger),
+    # Whether every element of every parameter is looked at.
+    _flag("exact"),
+    Column("settings", Text, nullable=False),
+    _count("parameter_count"),
+    Column("parameters", LargeBinary, nullable=False),
+    large=True,
+)
+
+ledger = _of_run(
+    "ledger",
+    _key("stream"),
+    _key("attempt"),
+    _key("first_seq"),
+    Column("last_seq", BigInteger, nullable=False),
+)
+
+updates = _of_run(
+    "updates",
+    _key("stream"),
+    _key("step"),
+    _key("attempt"),
+    Column("time", BigInteger, nullable=False),
+    Column("scale", Double),
+    Column("scale_after", Double),
+    # Kinds of both scales, two bits each.
+    _flag("kinds"),
+    Column("growth_tracker", BigInteger, nullable=False),
+    _flag("event"),
+    _flag("skipped"),
+    _flag("sampled"),
+    # Which ways its optimizers stepped, a bit each.
+    _flag("paths"),
+    Column("duration_ns", BigInteger),
+    _count("cost_ns"),
+    Column("memory_peak", BigInteger),
+)
+
+skips = _of_run(
+    "skips",
+    _key("step"),
+    _key("stream"),
+    _key("attempt"),
+    _key("optimizer"),
+    Column("time", BigInteger, nullable=False),
+    Column("name", String(256), nullable=False),
+    Column("path", String(16), nullable=False),
+    Column("cause", String(16), nullable=False),
+    Column("scale", Double),
+    Column("scale_after", Double),
+    _flag("kinds"),
+    Column("culprits", Text, nullable=False),
+    Column("culprit_order", String(16), nullable=False),
+    _count("culprit_parameters"),
+)
+
+events = _of_run(
+    "events",
+    _key("stream"),
+    _key("attempt"),
+    _key("seq"),
+    Column("time", BigInteger, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("step", BigInteger),
+    Column("detail", Text, nullable=False),
+)
+Index(None, events.c.run_id, events.c.time)
+
+scalars = _of_run(
+    "scalars",
+    _key("stream"),
+    _key("name", String),
+    _key("step"),
+    _key("attempt"),
+    Column("time", BigInteger, nullable=False),
+    Column("value", Double),
+    _flag("kind"),
+    Column("user_step", BigInteger),
+)
+
+# Consecutive samples of an attempt: sums over parameters, which figures read, apart from what each parameter had.
+gradient_totals = _of_run(
+    "gradient_totals",
+    _key("stream"),
+    _key("first_step"),
+    _key("attempt"),
+    Column("last_step", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+gradient_blocks = _of_run(
+    "gradient_blocks",
+    _key("stream"),
+    _key("first_step"),
+    _key("attempt"),
+    Column("last_step", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    large=True,
+)

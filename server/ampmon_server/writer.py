@@ -1,0 +1,39 @@
+"""The one thread that writes: whoever has something to store waits in line, or is sent away when the line is long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+
+WAITING_MAX = 32
+
+Result = TypeVar("Result")
+
+
+class LineTooLong(Exception):
+    """Too many are waiting to write."""
+
+
+class Writer:
+    """Runs one function after another, off the event loop."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ampmon-writer")
+        self._waiting = 0
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise LineTooLong
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Finish what is under way, and take no more."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
