@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ampmon_server.auth import Guard
 from ampmon_server.problems import problem
-from ampmon_server.routes import routers
+from ampmon_server.routes import all_routes
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NotFound
@@ -49,8 +49,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     app.add_middleware(
         Guard, keys=lambda: app.state.service.keys, allowed_hosts=settings.allowed_hosts
     )
-    for router in routers():
-        app.include_router(router)
+    app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
     return app

@@ -15,10 +15,10 @@ from ampmon_server.routes.queries import Number, StreamNumber
 from ampmon_server.store import BadQuery, NotFound
 
 
-api = APIRouter(prefix="/runs/{run_id}/figures")
+router = APIRouter(prefix="/api/v1/runs/{run_id}/figures")
 
 
-@api.get("/{name}")
+@router.get("/{name}")
 def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     run_id: UUID,
     name: str,

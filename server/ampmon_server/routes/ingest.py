@@ -20,7 +20,7 @@ from ampmon_server.service import Service
 from ampmon_server.store import Receipt
 
 
-api = APIRouter()
+router = APIRouter(prefix="/api/v1")
 
 _MSGPACK = {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}
 _WINDOW_BYTES_MAX = 2**23
@@ -34,7 +34,7 @@ class _Rejected(Exception):
         self.answer = problem(status, detail, field=field)
 
 
-@api.post("/ingest")
+@router.post("/ingest")
 async def ingest(request: Request, service: ServiceDependency) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
     try:

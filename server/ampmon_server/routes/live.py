@@ -15,7 +15,7 @@ from ampmon_server.routes.answers import ServiceDependency
 from ampmon_server.store import BadQuery
 
 
-api = APIRouter()
+router = APIRouter(prefix="/api/v1")
 
 RUNS_MAX = 200
 
@@ -31,7 +31,7 @@ def _asked_for(
         raise BadQuery("runs", "run ids, separated by commas") from None
 
 
-@api.get("/live", response_class=EventSourceResponse)
+@router.get("/live", response_class=EventSourceResponse)
 async def follow(
     service: ServiceDependency, asked: Annotated[list[UUID] | None, Depends(_asked_for)]
 ) -> AsyncIterator[ServerSentEvent]:

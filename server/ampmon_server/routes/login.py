@@ -11,11 +11,10 @@ from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.routes.answers import ServiceDependency, json_answer
 
 
-api = APIRouter()
 router = APIRouter()
 
 
-@api.post("/login-links", status_code=201)
+@router.post("/api/v1/login-links", status_code=201)
 def make_link(request: Request, service: ServiceDependency) -> Response:
     """A new one-time link, good for ten minutes."""
     # The name the caller used is the one that works from where the caller is; the guard has checked it.

@@ -17,7 +17,7 @@ from ampmon_server.routes.queries import Cursor, Limit
 from ampmon_server.store import Edit, Status
 
 
-api = APIRouter()
+router = APIRouter(prefix="/api/v1")
 
 _EDIT_BYTES_MAX = 64 * 1024
 
@@ -28,7 +28,7 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
     archived: bool | None = None
 
 
-@api.get("/runs")
+@router.get("/runs")
 def list_runs(
     request: Request,
     service: ServiceDependency,
@@ -45,7 +45,7 @@ def list_runs(
     return tagged_json({"runs": page.rows, "next": page.next}, request)
 
 
-@api.get("/runs/{run_id}")
+@router.get("/runs/{run_id}")
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """A run's summary, and who reported to it."""
     summary, identity = service.store.run(run_id)
@@ -53,7 +53,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     return tagged_json({**document, "identity": identity}, request)
 
 
-@api.patch("/runs/{run_id}")
+@router.patch("/runs/{run_id}")
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
     body = bytearray()
@@ -70,7 +70,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     return json_answer(summary)
 
 
-@api.delete("/runs/{run_id}")
+@router.delete("/runs/{run_id}")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
     await service.writer.run(lambda: service.store.delete(run_id))

@@ -14,12 +14,12 @@ from ampmon_server.routes.queries import Cursor, Limit, Number, StreamNumber
 from ampmon_server.store import BadQuery
 
 
-api = APIRouter(prefix="/runs/{run_id}")
+router = APIRouter(prefix="/api/v1/runs/{run_id}")
 
 UPDATES_MAX = 1_000_000
 
 
-@api.get("/updates")
+@router.get("/updates")
 def list_updates(
     run_id: UUID,
     service: ServiceDependency,
@@ -45,7 +45,7 @@ def list_updates(
     return json_answer({**columns, "next": None if following is None else str(following)})
 
 
-@api.get("/skips")
+@router.get("/skips")
 def list_skips(
     run_id: UUID,
     request: Request,
@@ -59,7 +59,7 @@ def list_skips(
     return tagged_json({"skips": page.rows, "next": page.next}, request)
 
 
-@api.get("/events")
+@router.get("/events")
 def list_events(
     run_id: UUID,
     request: Request,
@@ -73,7 +73,7 @@ def list_events(
     return tagged_json({"events": page.rows, "next": page.next}, request)
 
 
-@api.get("/parameters")
+@router.get("/parameters")
 def list_parameters(
     run_id: UUID,
     request: Request,

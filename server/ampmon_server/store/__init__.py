@@ -11,9 +11,10 @@ from ampmon_server.store.errors import (
     StoreError,
     Unusable,
 )
+from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.runs import Edit, Identity, Status, Summary
+from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 
 

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 from ampmon_server.series import EVENTS
 from ampmon_server.store import derived, samples
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.rows import PATHS
 from ampmon_server.store.scalers import Scaler
 from ampmon_server.store.updates import read_rows, skipped_elsewhere
-from ampmon_server.store.writing import PATHS
 from ampmon_server.tables import updates
 
 

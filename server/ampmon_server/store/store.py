@@ -19,6 +19,7 @@ from ampmon_server.store import (
     columns,
     engine,
     events,
+    identity,
     ingest,
     lock,
     parameters,
@@ -29,9 +30,10 @@ from ampmon_server.store import (
     updates,
 )
 from ampmon_server.store.errors import Unusable
+from ampmon_server.store.identity import Identity
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.runs import Edit, Identity, Status, Summary
+from ampmon_server.store.runs import Edit, Status, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Store:
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Raises NotFound."""
         with engine.reading(self._engine) as connection:
-            return runs.read_one(connection, run_id, _now()), runs.read_identity(connection, run_id)
+            return runs.read_one(connection, run_id, _now()), identity.read(connection, run_id)
 
     def versions(
         self, run_ids: list[UUID] | None = None, limit: int = 1000

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select, update
 
 from ampmon import wire
 from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.counts import Counts
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
@@ -36,6 +37,13 @@ class Stream:
     first_step: int | None
     last_step: int | None
     parameter_count: int = 0
+
+    def count(self, change: Counts, first: int, last: int) -> None:
+        """Note a change of its own counts, by updates from step ``first`` to ``last``."""
+        self.updates += change.updates
+        self.sampled += change.sampled
+        self.first_step = first if self.first_step is None else min(self.first_step, first)
+        self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
 def pack_parameters(parameters: tuple[wire.Parameter, ...]) -> bytes:

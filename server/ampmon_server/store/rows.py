@@ -1,0 +1,147 @@
+"""Records as rows of the tables, checked against what their stream's header says. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ampmon import wire
+from ampmon.histogram import Statistics
+from ampmon_server.series import EVENTS
+from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.errors import BadBatch
+from ampmon_server.store.numbers import INTEGER_MAX, KINDS, json_text, split, split_pair
+from ampmon_server.store.packing import Sample
+from ampmon_server.store.streams import Stream
+
+
+Row: TypeAlias = tuple[Any, ...]
+
+EVENT_CODES = {event: code for code, event in enumerate(EVENTS)}
+PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
+"""Bits of `updates.paths`. Append only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Makes rows, in the tables' column order, for one stream of an attempt. ``place`` is a record's in its batch."""
+
+    run_id: bytes
+    stream: Stream
+    attempt: Attempt
+
+    def step(self, ordinal: int, place: int) -> int:
+        """Raises BadBatch for a step that JavaScript could not count to."""
+        step = self.attempt.origin + ordinal
+        if step > INTEGER_MAX:
+            raise BadBatch(f"records[{place}].ordinal", f"step {step} is beyond 2^53")
+        return step
+
+    def update(self, update: wire.Update) -> Row:
+        scale: float | None = update.scale
+        after: float | None = update.scale_after
+        kinds = 0
+        if not (math.isfinite(update.scale) and math.isfinite(update.scale_after)):
+            scale, after, kinds = split_pair(update.scale, update.scale_after)
+        skipped = paths = 0
+        for optimizer in update.optimizers:
+            paths |= PATHS[optimizer.path]
+            skipped |= optimizer.skipped
+        return (
+            self.run_id,
+            self.stream.number,
+            self.attempt.origin + update.ordinal,
+            self.attempt.number,
+            update.time,
+            scale,
+            after,
+            kinds,
+            update.growth_tracker,
+            EVENT_CODES[update.event],
+            int(skipped),
+            int(update.gradients is not None),
+            paths,
+            None if update.duration is None else round(update.duration * 1000),
+            round(update.cost * 1000),
+            update.memory_peak,
+        )
+
+    def skips(self, update: wire.Update, place: int) -> list[Row]:
+        """A row for each optimizer that skipped. Raises BadBatch for culprits that the header does not have."""
+        return [
+            self._skip(update, index, f"records[{place}].optimizers[{index}]")
+            for index, optimizer in enumerate(update.optimizers)
+            if optimizer.skipped
+        ]
+
+    def _skip(self, update: wire.Update, index: int, field: str) -> Row:
+        optimizer = update.optimizers[index]
+        for position, culprit in enumerate(optimizer.culprits):
+            if culprit.parameter >= self.stream.parameter_count:
+                raise BadBatch(
+                    f"{field}.culprits[{position}]",
+                    f"parameter {culprit.parameter} of {self.stream.parameter_count} in the header",
+                )
+        return (
+            self.run_id,
+            self.attempt.origin + update.ordinal,
+            self.stream.number,
+            self.attempt.number,
+            index,
+            update.time,
+            optimizer.optimizer,
+            optimizer.path,
+            _cause(optimizer.culprits),
+            *split_pair(update.scale, update.scale_after),
+            json_text([[each.parameter, each.inf, each.nan] for each in optimizer.culprits]),
+            optimizer.culprit_order,
+            max(optimizer.culprit_parameters, len(optimizer.culprits)),
+        )
+
+    def sample(self, update: wire.Update, statistics: Statistics, place: int) -> Sample:
+        """Raises BadBatch for parameters that the header does not have."""
+        greatest = int(statistics.parameters.max(initial=-1))
+        if greatest >= self.stream.parameter_count:
+            raise BadBatch(
+                f"records[{place}].gradients.parameters",
+                f"index {greatest} of {self.stream.parameter_count} in the header",
+            )
+        step = self.attempt.origin + update.ordinal
+        return Sample(step, update.time, update.scale, statistics)
+
+    def event(self, event: wire.Event, place: int) -> Row:
+        return (
+            self.run_id,
+            self.stream.number,
+            self.attempt.number,
+            event.seq,
+            event.time,
+            event.kind,
+            None if event.ordinal is None else self.step(event.ordinal, place),
+            json_text(event.detail),
+        )
+
+    def scalars(self, record: wire.Scalars, place: int) -> list[Row]:
+        step = self.step(record.ordinal, place)
+        return [
+            (
+                self.run_id,
+                self.stream.number,
+                name,
+                step,
+                self.attempt.number,
+                record.time,
+                *(split(value) if value is not None else (None, KINDS.index(record.kinds[name]))),
+                record.user_step,
+            )
+            for name, value in record.values.items()
+        ]
+
+
+def _cause(culprits: Sequence[wire.Culprit]) -> str:
+    """What was found in the gradients: inf, nan, both, or nothing that anyone could name."""
+    inf = any(culprit.inf for culprit in culprits)
+    nan = any(culprit.nan for culprit in culprits)
+    return "inf+nan" if inf and nan else "inf" if inf else "nan" if nan else "unknown"
