@@ -49,7 +49,8 @@ def train(scaler: torch.amp.GradScaler, updates: int) -> tuple[list[float], list
                 torch.nn.functional.cross_entropy(model(inputs), targets)
                 for model in (first, second)
             ]
-        scaler.scale(losses[0] + 30.0 * losses[1]).backward()
+        weights = ((50.0, 1.0), (1.0, 50.0), (30.0, 30.0))[update % 3]
+        scaler.scale(weights[0] * losses[0] + weights[1] * losses[1]).backward()
         for optimizer in optimizers.values():
             scaler.step(optimizer)
         scales.append(scaler.get_scale())
@@ -80,6 +81,7 @@ def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
     assert sorted((row["step"], row["optimizer"]) for row in ledger) == sorted(skips)
     skipped = {step for step, _ in skips}
     assert [step for step, flag in enumerate(updates["skipped"]) if flag] == sorted(skipped)
+    assert {name for _, name in skips} == {"SGD", "AdamW"}
     assert 0 < len(skipped) < len(skips), "some updates must skip both optimizers and some only one"
     assert (summary["updates"], summary["skipped"]) == (UPDATES, len(skipped))
     assert summary["effective_updates"] == UPDATES - len(skipped)
@@ -105,25 +107,35 @@ for update in range(int(sys.argv[1])):
 """
 
 
-def start_trainer(updates: int, pause_s: float) -> tuple[subprocess.Popen[str], str]:
-    """A training process, and the run that it begins."""
-    command = [sys.executable, "-c", TRAINER, str(updates), str(pause_s)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    return process, process.stdout.readline().strip()
+class Trainer:
+    """A training process, killed at the end if it has not ended by itself; ``run_id`` is the run that it began."""
+
+    def __init__(self, updates: int, pause_s: float) -> None:
+        command = [sys.executable, "-c", TRAINER, str(updates), str(pause_s)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.run_id = self.process.stdout.readline().strip()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server, end: str) -> None:
     """The server is ended in the middle of training and started again: nothing is lost, nothing stored twice."""
-    trainer, run_id = start_trainer(400, 0.01)
-    wait_for(lambda: server.answers() and _updates(server, run_id) > 50)
-    getattr(server, end)()
-    time.sleep(1.0)
-    assert trainer.poll() is None, "training must go on without the server"
-    server.start()
-    assert trainer.wait(DEADLINE_S) == 0
-    wait_for(lambda: _updates(server, run_id) == 400)
+    with Trainer(400, 0.01) as trainer:
+        run_id = trainer.run_id
+        wait_for(lambda: stored(server, run_id) > 50)
+        getattr(server, end)()
+        time.sleep(1.0)
+        assert trainer.process.poll() is None, "training must go on without the server"
+        server.start()
+        assert trainer.process.wait(DEADLINE_S) == 0
+    wait_for(lambda: stored(server, run_id) == 400)
     updates = server.get(f"/runs/{run_id}/updates")
     assert updates["step"] == list(range(400))
     summary = wait_for(
@@ -139,10 +151,9 @@ def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
     server: Server,
 ) -> None:
     """After `kill -9` of the trainer the sender delivers what is on disk, and the run is `crashed`."""
-    trainer, run_id = start_trainer(100_000, 0.002)
-    wait_for(lambda: _updates(server, run_id) > 100)
-    trainer.kill()
-    trainer.wait()
+    with Trainer(100_000, 0.002) as trainer:
+        run_id = trainer.run_id
+        wait_for(lambda: stored(server, run_id) > 100)
     wait_for(lambda: server.get(f"/runs/{run_id}")["status"] == "crashed")
     summary = server.get(f"/runs/{run_id}")
     steps = server.get(f"/runs/{run_id}/updates")["step"]
@@ -157,13 +168,14 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
-    trainer, run_id = start_trainer(150, 0.01)
-    assert trainer.wait(DEADLINE_S) == 0
+    with Trainer(150, 0.01) as trainer:
+        assert trainer.process.wait(DEADLINE_S) == 0
     started = new_server(data_directory, port=later.port)
-    wait_for(lambda: _updates(started, run_id) == 150)
-    assert started.get(f"/runs/{run_id}")["lost_records"] == 0
+    wait_for(lambda: stored(started, trainer.run_id) == 150)
+    assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
-def _updates(server: Server, run_id: str) -> int:
+def stored(server: Server, run_id: str) -> int:
+    """How many updates of the run the server has."""
     answer = server.request("GET", f"/api/v1/runs/{run_id}")
     return int(answer.json()["updates"]) if answer.status == 200 else 0
