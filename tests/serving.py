@@ -81,7 +81,9 @@ class Server:
 
     def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
         """The answer to a request with the token; ``path`` begins with a slash."""
-        headers = {"Authorization": f"Bearer {self.token}", **arguments.pop("headers", {})}
+        # A connection kept may be closed by the server just as it is used again.
+        headers = {"Authorization": f"Bearer {self.token}", "Connection": "close"}
+        headers |= arguments.pop("headers", {})
         return self._http.request(method, self.url + path, headers=headers, **arguments)
 
     def get(self, path: str) -> Any:

@@ -52,4 +52,13 @@ test("a measure has three digits, far from one in powers of ten", () => {
 test("headroom may be negative", () => {
   assert.equal(words.bits(4.21), "4.2\u202fbits");
   assert.equal(words.bits(-0.5), "−0.5\u202fbits");
+  assert.equal(words.bits(-0.00002), "0.0\u202fbits");
+});
+
+test("a number that JSON has not is what its kind says", () => {
+  assert.equal(words.powerOfTwo(words.revived(null, "inf")), "∞");
+  assert.equal(words.bits(words.revived(null, "-inf")), "−∞");
+  assert.equal(words.measure(words.revived(null, "nan")), "NaN");
+  assert.equal(words.revived(2, null), 2);
+  assert.equal(words.revived(null, null), null);
 });

@@ -79,6 +79,15 @@ export function term(word, definition) {
   return h("dfn", { tabindex: 0, "data-definition": definition, "aria-description": definition }, word);
 }
 
+/**
+ * A parameter's dotted name as code, which may break after each dot.
+ * @param {string} name
+ */
+export function dotted(name) {
+  const parts = name.split(/(?<=\.)/);
+  return h("code", {}, ...parts.flatMap((part, index) => (index ? [h("wbr"), part] : [part])));
+}
+
 /** @param {Child} child @returns {child is string | number | Node} */
 function isThere(child) {
   return child !== null && child !== undefined && child !== false;

@@ -6,6 +6,17 @@ export const SPACE = "\u202f";
 /** Where there is no number to say. */
 export const NONE = "–";
 
+/** @import { Kind } from "../types/page.js" */
+
+/**
+ * A number as it was before JSON, which has no NaN and no infinity: those come as null with their kind.
+ * @param {number | null} number
+ * @param {Kind} kind
+ */
+export function revived(number, kind) {
+  return kind === null ? number : { nan: NaN, inf: Infinity, "-inf": -Infinity }[kind];
+}
+
 /** @param {number} number a whole number */
 export function count(number) {
   return String(number).replace(/\B(?=(\d{3})+(?!\d))/g, SPACE);
@@ -30,13 +41,22 @@ export function percent(share) {
  */
 export function powerOfTwo(scale) {
   if (scale == null) return NONE;
-  if (!Number.isFinite(scale) || scale <= 0) return Number.isNaN(scale) ? "NaN" : plain(scale);
+  if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
   const exponent = Math.log2(scale);
   const exact = 2 ** Math.round(exponent) === scale;
   const power = exact ? `2^${Math.round(exponent)}` : `2^${trim(exponent.toFixed(2))}`;
   if (scale < 1e-3 || scale >= 2 ** 53) return power;
   const digits = Number.isInteger(scale) ? count(scale) : decimals(scale);
   return `${digits} ${exact ? "=" : "≈"} ${power}`;
+}
+
+/**
+ * A loss scale as its power of two alone, where it is one: "2^15".
+ * @param {number | null | undefined} scale
+ */
+export function power(scale) {
+  const words = powerOfTwo(scale);
+  return words.includes("=") ? words.slice(words.indexOf("=") + 2) : words;
 }
 
 /**
@@ -90,7 +110,9 @@ export function ago(seconds) {
  */
 export function bits(bits) {
   if (bits == null) return NONE;
-  return `${bits.toFixed(1).replace("-", "−")}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
+  if (!Number.isFinite(bits)) return plain(bits);
+  const digits = bits.toFixed(1).replace(/^-(?=0\.0$)/, "").replace("-", "−");
+  return `${digits}${SPACE}${Math.abs(bits) === 1 ? "bit" : "bits"}`;
 }
 
 /**
@@ -99,6 +121,7 @@ export function bits(bits) {
  */
 export function measure(number) {
   if (number == null) return NONE;
+  if (!Number.isFinite(number)) return plain(number);
   if (number === 0) return "0";
   const size = Math.abs(number);
   if (size >= 1e-3 && size < 1e5) return String(Number(number.toPrecision(3)));
@@ -118,7 +141,9 @@ function decimals(number) {
 
 /** @param {number} number */
 function plain(number) {
-  return number === Infinity ? "∞" : number === -Infinity ? "-∞" : trim(number.toFixed(6));
+  if (Number.isNaN(number)) return "NaN";
+  if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
+  return trim(number.toFixed(6));
 }
 
 /** @param {string} digits */

@@ -1,8 +1,8 @@
 // The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
 
 import { get } from "./api.js";
-import { h, say } from "./dom.js";
-import { count, plural, powerOfTwo } from "./format.js";
+import { dotted, h, say } from "./dom.js";
+import { count, plural, power, revived } from "./format.js";
 import { Table } from "./table.js";
 
 /** @import { Column } from "./table.js" */
@@ -15,18 +15,18 @@ const NAMED = 4;
 /** @type {Column<Skip>[]} */
 const SKIP_COLUMNS = [
   { name: "Step", number: true, cell: (skip) => count(skip.step) },
-  { name: "Optimizer", cell: (skip) => skip.optimizer + (skip.rank ? `, rank ${skip.rank}` : "") },
+  { name: "Optimizer", cell: (skip) => skip.optimizer + (skip.rank ? `, rank ${count(skip.rank)}` : "") },
   { name: "Cause", cell: (skip) => causeOf(skip) },
-  { name: "Overflowed first, in backward order", cell: (skip) => culpritsOf(skip) },
-  { name: "Scale", cell: (skip) => `${powerOfTwo(skip.scale)} → ${powerOfTwo(skip.scale_after)}` },
+  { name: "First to overflow", cell: (skip) => culpritsOf(skip) },
+  { name: "Scale", cell: (skip) => movedScale(skip) },
 ];
 
 /** @type {Column<HappenedEvent>[]} */
 const EVENT_COLUMNS = [
   { name: "Time", cell: (event) => clock(event.time) },
   { name: "Event", cell: (event) => event.kind.replaceAll("_", " ") },
-  { name: "Before step", number: true, cell: (event) => (event.step == null ? "" : count(event.step)) },
-  { name: "Rank", number: true, cell: (event) => String(event.rank ?? 0) },
+  { name: "Before step", number: true, cell: (event) => (event.step === null ? "" : count(event.step)) },
+  { name: "Rank", number: true, cell: (event) => count(event.rank) },
   { name: "Details", cell: (event) => details(event.detail) },
 ];
 
@@ -102,7 +102,7 @@ export function skipLedger(run) {
     run,
     none: "No optimizer step has been skipped: no gradient has overflowed.",
     columns: SKIP_COLUMNS,
-    key: (/** @type {Skip} */ skip) => [skip.step, skip.stream, skip.rank, skip.optimizer, skip.time].join(" "),
+    key: (/** @type {Skip} */ skip) => [skip.step, skip.stream, skip.attempt, skip.optimizer].join(" "),
   });
 }
 
@@ -114,14 +114,19 @@ export function eventLedger(run) {
     run,
     none: "No event yet. Starts, ends and changes by hand are listed here.",
     columns: EVENT_COLUMNS,
-    key: (/** @type {HappenedEvent} */ event) => JSON.stringify(event),
+    key: (/** @type {HappenedEvent} */ event) => [event.stream, event.attempt, event.seq].join(" "),
   });
 }
 
 /** @param {Skip} skip */
-function causeOf(skip) {
-  const cause = skip.cause === "inf" ? "✕ inf" : skip.cause === "nan" ? "◆ NaN" : skip.cause;
-  return h("span", { "data-cause": skip.cause }, cause);
+function movedScale(skip) {
+  return `${power(revived(skip.scale, skip.scale_kind))} → ${power(revived(skip.scale_after, skip.scale_after_kind))}`;
+}
+
+/** @param {Skip} skip */
+function causeOf({ cause }) {
+  const words = /** @type {Record<string, string>} */ ({ inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" });
+  return h("span", { "data-cause": cause }, words[cause] ?? "not known");
 }
 
 /** @param {Skip} skip */
@@ -130,12 +135,12 @@ function culpritsOf(skip) {
   if (total === 0) return "not known";
   const list = h("ol", { class: "culprits" });
   for (const culprit of skip.culprits.slice(0, NAMED)) {
-    list.append(h("li", {}, h("code", {}, culprit.parameter), ` ${amounts(culprit)}`));
+    list.append(h("li", {}, dotted(culprit.parameter), ` ${amounts(culprit)}`));
   }
   const rest = total - Math.min(NAMED, skip.culprits.length);
   if (rest > 0) list.append(h("li", { class: "rest" }, `and ${plural(rest, "more parameter")}`));
   if (skip.culprit_order === "assumed" && total > 1) {
-    list.append(h("li", { class: "rest" }, "order assumed: the reverse of the parameters'"));
+    list.append(h("li", { class: "rest" }, "in the parameters' reverse order: backward's own is not known"));
   }
   return list;
 }
@@ -149,9 +154,9 @@ function amounts({ inf, nan }) {
   return words.join(", ");
 }
 
-/** @param {Record<string, unknown> | undefined} detail */
+/** @param {Record<string, unknown>} detail */
 function details(detail) {
-  return Object.entries(detail ?? {})
+  return Object.entries(detail)
     .map(([name, value]) => `${name.replaceAll("_", " ")}: ${typeof value === "string" ? value : JSON.stringify(value)}`)
     .join("; ");
 }

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { badge, setBadge } from "./badge.js";
 import { h, keyed, mark, say } from "./dom.js";
-import { ago, count, percent, powerOfTwo } from "./format.js";
+import { ago, count, percent, powerOfTwo, revived } from "./format.js";
 import { clock } from "./ledger.js";
 import { LINES } from "./words.js";
 
@@ -92,7 +92,7 @@ function writeRow(row, run) {
   const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
   const texts = /** @type {const} */ ([
     [project, run.project],
-    [scale, run.disabled ? "off" : powerOfTwo(run.scale)],
+    [scale, run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind))],
     [skipped, `${count(run.skipped)}${rate}`],
     [subnormal, percent(run.subnormal_fraction)],
     [updates, count(run.updates)],

@@ -1,7 +1,7 @@
 // The numbers of a run's summary, each with its unit, and its definition on hover.
 
 import { h, mark, say, term } from "./dom.js";
-import { ago, bits, count, duration, percent, plural, powerOfTwo } from "./format.js";
+import { ago, bits, count, duration, percent, plural, powerOfTwo, revived } from "./format.js";
 import { DEFINITIONS } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -10,7 +10,7 @@ import { DEFINITIONS } from "./words.js";
 
 /** @type {Readout[]} */
 const READOUTS = [
-  { key: "scale", name: "Scale now", value: (run) => powerOfTwo(run.scale) },
+  { key: "scale", name: "Scale now", value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
   {
     key: "skipped",
     name: "Skipped",
@@ -22,7 +22,7 @@ const READOUTS = [
   {
     key: "headroom",
     name: "Headroom",
-    value: (run) => bits(run.headroom_bits),
+    value: (run) => bits(revived(run.headroom_bits, run.headroom_bits_kind)),
     more: (run) => (run.headroom_bits === null ? "" : "at most"),
   },
   {

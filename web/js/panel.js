@@ -71,6 +71,8 @@ export class Panel {
       return;
     }
     this.#plot.hidden = false;
+    // Plotly fills its element: without a height of its own that would give way while the window is resized.
+    this.#plot.style.height = `${this.#figure.layout.height}px`;
     try {
       await plot.draw(this.#plot, resolve(this.#figure, theme.roles()));
     } catch (error) {

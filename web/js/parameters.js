@@ -1,25 +1,24 @@
 // The table of parameters at the newest sampled update: the worst first.
 
 import { get } from "./api.js";
-import { h, say } from "./dom.js";
-import { bits, count, measure, percent, plural } from "./format.js";
+import { dotted, h, say } from "./dom.js";
+import { bits, count, measure, percent, plural, revived } from "./format.js";
 import { Table } from "./table.js";
 
 /** @import { Column } from "./table.js" */
 /** @import { ParameterRow } from "../types/page.js" */
 
 const SHOWN = 20;
-const ON_GRID = 0.99;
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
-  { name: "Parameter", cell: (row) => h("code", {}, row.name) },
+  { name: "Parameter", cell: (row) => dotted(row.name) },
   { name: "Shape", cell: (row) => (row.shape.length ? row.shape.join(" × ") : "scalar") },
   { name: "Subnormal", number: true, cell: (row) => percent(share(row.subnormal, row)) },
   { name: "Zero", number: true, cell: (row) => percent(share(row.zeros, row)) },
   { name: "inf, NaN", number: true, cell: (row) => (row.inf + row.nan ? `${count(row.inf)}, ${count(row.nan)}` : "0") },
-  { name: "Headroom", number: true, cell: (row) => bits(row.headroom_bits) },
-  { name: "Norm, unscaled", number: true, cell: (row) => measure(row.norm) },
+  { name: "Headroom", number: true, cell: (row) => bits(revived(row.headroom_bits, row.headroom_bits_kind)) },
+  { name: "Norm, unscaled", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)) },
   { name: "On fp16's grid", number: true, cell: (row) => gridWords(row) },
 ];
 
@@ -34,7 +33,7 @@ export class Parameters {
 
   /** @param {string} run */
   constructor(run) {
-    this.path = `/runs/${encodeURIComponent(run)}/parameters`;
+    this.run = run;
     this.element = h(
       "section",
       { class: "ledger", "data-ledger": "parameters" },
@@ -47,20 +46,18 @@ export class Parameters {
     this.#table.element.hidden = true;
   }
 
-  /** Fetches the newest sample. Rejects where the server does not answer. */
-  async refresh() {
-    const { value, fresh } = await get(this.path);
-    if (!fresh) return;
-    const answer = /** @type {{step: number | null, parameters: ParameterRow[]}} */ (value);
-    this.#rows = [...answer.parameters].sort(worstFirst);
-    const grid = this.#rows.filter(isOnGrid).length;
-    say(
-      this.#caption,
-      answer.step === null || this.#rows.length === 0
-        ? ""
-        : `At step ${count(answer.step)}: ${plural(grid, "parameter")} of ${count(this.#rows.length)} on fp16's grid, ` +
-            "the most subnormal first. The others' gradients were made in fp32 and are listed last.",
-    );
+  /**
+   * Fetches the newest sample of a scaler, if one was taken. Rejects where the server does not answer.
+   * @param {string | null} stream
+   * @param {boolean} sampled
+   */
+  async refresh(stream, sampled) {
+    if (!sampled) return this.#show();
+    const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
+    const { value } = await get(`/runs/${encodeURIComponent(this.run)}/parameters${query}`);
+    const { step, parameters } = /** @type {{step: number, parameters: ParameterRow[]}} */ (value);
+    this.#rows = [...parameters].sort(worstFirst);
+    say(this.#caption, captionOf(step, parameters));
     this.#show();
   }
 
@@ -80,6 +77,16 @@ export class Parameters {
 }
 
 /**
+ * @param {number} step
+ * @param {ParameterRow[]} rows
+ */
+function captionOf(step, rows) {
+  const made = rows.filter((row) => row.on_grid).length;
+  const rest = rows.length - made ? " The others' gradients were made in fp32; they are listed last." : "";
+  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}`;
+}
+
+/**
  * @param {number} part
  * @param {ParameterRow} row
  */
@@ -88,13 +95,8 @@ function share(part, row) {
 }
 
 /** @param {ParameterRow} row */
-function isOnGrid(row) {
-  return (row.on_grid_fraction ?? 0) >= ON_GRID;
-}
-
-/** @param {ParameterRow} row */
 function gridWords(row) {
-  return isOnGrid(row) ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
+  return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
 }
 
 /**
@@ -102,5 +104,5 @@ function gridWords(row) {
  * @param {ParameterRow} b
  */
 function worstFirst(a, b) {
-  return Number(isOnGrid(b)) - Number(isOnGrid(a)) || (share(b.subnormal, b) ?? 0) - (share(a.subnormal, a) ?? 0);
+  return Number(b.on_grid) - Number(a.on_grid) || (share(b.subnormal, b) ?? 0) - (share(a.subnormal, a) ?? 0);
 }

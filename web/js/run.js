@@ -90,7 +90,9 @@ export class Run {
 
   /** @param {View} view */
   look(view) {
+    if (view.stream !== this.charts.view.stream) this.#sampled = -1;
     this.charts.look(view);
+    this.readTables();
   }
 
   recolour() {
@@ -106,20 +108,23 @@ export class Run {
   async #tables() {
     try {
       await this.events.refresh();
-      if (this.#run && this.#run.sampled_updates !== this.#sampled) await this.parameters.refresh();
-      this.#sampled = this.#run?.sampled_updates ?? -1;
-    } catch {
-      this.onTrouble();
+      const sampled = this.#run?.sampled_updates ?? 0;
+      if (sampled !== this.#sampled) await this.parameters.refresh(this.charts.view.stream, sampled > 0);
+      this.#sampled = sampled;
+    } catch (error) {
+      if (!(error instanceof Refused)) this.onTrouble();
     }
   }
 
   /** @param {Summary} run */
   #offerStreams(run) {
-    const names = [...new Set(run.streams.map(({ stream }) => stream))];
-    this.#streams.hidden = names.length < 2;
-    if (this.#streams.options.length === names.length) return;
-    this.#streams.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
-    this.#streams.value = this.charts.view.stream ?? names[0] ?? "";
+    // One stream stands for its scaler on all ranks.
+    const scalers = new Map([...run.streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
+    this.#streams.hidden = scalers.size < 2;
+    if (this.#streams.options.length === scalers.size) return;
+    const options = [...scalers].reverse().map(([scaler, stream]) => h("option", { value: stream }, scaler));
+    this.#streams.replaceChildren(...options);
+    if (this.charts.view.stream !== null) this.#streams.value = this.charts.view.stream;
   }
 
   #choose() {

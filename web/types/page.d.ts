@@ -17,6 +17,9 @@ export interface Range {
 
 export type Status = "running" | "finished" | "crashed" | "silent";
 
+/** A number that JSON cannot hold is null, with its kind beside it. */
+export type Kind = "nan" | "inf" | "-inf" | null;
+
 export interface Stream {
   stream: string;
   rank: number;
@@ -38,9 +41,11 @@ export interface Summary {
   effective_updates: number;
   skip_rate: number | null;
   scale: number | null;
+  scale_kind: Kind;
   zero_fraction: number | null;
   subnormal_fraction: number | null;
   headroom_bits: number | null;
+  headroom_bits_kind: Kind;
   records: number;
   lost_records: number;
   errors: number;
@@ -69,11 +74,15 @@ export interface Skip {
   time: number;
   rank: number;
   stream: string;
+  scaler: string;
+  attempt: number;
   optimizer: string;
   path: string;
   cause: string;
   scale: number | null;
+  scale_kind: Kind;
   scale_after: number | null;
+  scale_after_kind: Kind;
   culprits: Culprit[];
   culprit_order: "learned" | "assumed";
   culprit_parameters: number;
@@ -82,10 +91,13 @@ export interface Skip {
 export interface HappenedEvent {
   time: number;
   kind: string;
-  rank?: number;
-  stream?: string;
-  step?: number | null;
-  detail?: Record<string, unknown>;
+  rank: number;
+  stream: string;
+  scaler: string;
+  attempt: number;
+  seq: number;
+  step: number | null;
+  detail: Record<string, unknown>;
 }
 
 export interface ParameterRow {
@@ -99,11 +111,12 @@ export interface ParameterRow {
   normal: number;
   inf: number;
   nan: number;
+  on_grid: boolean;
   on_grid_fraction: number | null;
-  amax: number | null;
-  amax_kind?: string | null;
   headroom_bits: number | null;
+  headroom_bits_kind: Kind;
   norm: number | null;
+  norm_kind: Kind;
 }
 
 export interface Meta {

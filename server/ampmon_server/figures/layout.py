@@ -39,6 +39,8 @@ def figure(
                 "r": 12 if view.narrow else MARGIN_RIGHT,
                 "t": top,
                 "b": 40,
+                # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
+                "autoexpand": False,
             },
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",

@@ -80,6 +80,7 @@ def scale(source: Source, view: View) -> Figure:
         window,
         view,
         height=256,
+        top=32 if marks else 8,
         meta={**META, "caption": _caption(window.updates)},
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         shapes=shapes,

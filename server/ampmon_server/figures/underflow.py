@@ -87,6 +87,7 @@ def underflow(source: Source, view: View) -> Figure:
         window,
         view,
         height=384,
+        top=48 if view.narrow else 8,
         meta={**META, "caption": _caption(drawn, classes, judged)},
         hovermode="x unified",
         xaxis={**x_axis(window, view), "anchor": "y2"},
