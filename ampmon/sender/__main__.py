@@ -11,6 +11,9 @@ import sys
 import threading
 from pathlib import Path
 
+from ampmon.sender import election
+from ampmon.sender.election import Office
+
 
 _LOG_BYTES_MAX = 2**18
 _NICENESS = 10
@@ -34,8 +37,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(directory: Path) -> int:
-    from ampmon.sender import election
-
     office = election.elect(directory)
     if office is None:
         return 0
@@ -47,19 +48,19 @@ def _serve(directory: Path) -> int:
         signal.signal(getattr(signal, name), lambda *_: stop.set())
     _log_to(directory / "sender.log")
     try:
-        _send(directory, stop)
+        _send(directory, stop, office)
     finally:
         office.resign()
     return 0
 
 
-def _send(directory: Path, stop: threading.Event) -> None:
+def _send(directory: Path, stop: threading.Event, office: Office) -> None:
     from ampmon.sender.loop import Loop, http_transports
 
     log = logging.getLogger("ampmon.sender")
     log.info("sender %d begins", os.getpid())
     try:
-        Loop(directory, http_transports(directory)).run(stop)
+        Loop(directory, http_transports(directory)).run(stop, office.is_held)
     except Exception:
         log.exception("the sender failed")
         raise

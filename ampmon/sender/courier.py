@@ -74,6 +74,8 @@ class Courier:
             backoff.failed()
             self._trouble(f"the server refuses: {error}")
         except Exception as error:
+            if not delivery.path.exists():
+                return self._went_well(name, delivery, backoff, "done")  # somebody deleted it
             backoff.failed()
             self._trouble(f"{type(error).__name__}: {error}")
             _log.exception("spool %s", name)

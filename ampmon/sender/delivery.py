@@ -166,7 +166,6 @@ class Delivery:
         try:
             self._post(entries, headers, ended)
         except HeaderMissing as error:
-            self._known.clear()
             try:
                 self._post(entries, dict(self._reader.headers), ended)
             except HeaderMissing:

@@ -18,8 +18,16 @@ _PAUSE_S = 0.02
 class Office:
     """The right to be the sender, until `resign` or the end of the process."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
+        self._path = path
+
+    def is_held(self) -> bool:
+        """Whether it still is the right: not once the directory was deleted, where another may be made in its place."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
 
     def resign(self) -> None:
         os.close(self._fd)
@@ -31,10 +39,11 @@ def elect(directory: Path) -> Office | None:
     Tries for 0.1 s, since `is_held` takes the lock for a moment too.
     """
     make_private(directory)
-    fd = os.open(directory / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    path = directory / _NAME
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     for attempt in range(_TRIES):
         if _lock(fd, shared=False):
-            return Office(fd)
+            return Office(fd, path)
         if attempt + 1 < _TRIES:
             time.sleep(_PAUSE_S)
     os.close(fd)

@@ -113,7 +113,7 @@ def _run_in_thread(directory: Path, stop: threading.Event) -> None:
         return
     _offices[directory] = office
     try:
-        Loop(directory, http_transports(directory)).run(stop)
+        Loop(directory, http_transports(directory)).run(stop, office.is_held)
     finally:
         _offices.pop(directory).resign()
 

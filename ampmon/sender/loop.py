@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ampmon.errors import AmpmonError
-from ampmon.sender.courier import POLL_S, Courier
+from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, spools
@@ -21,6 +21,7 @@ from ampmon.transport import HttpTransport, Transport
 
 IDLE_EXIT_S = 5.0
 UNREACHABLE_EXIT_S = 300.0
+_SPOOLS_POLL_S = 0.05
 _LOOK_EVERY_S = 1.0
 _REPORT_EVERY_S = 1.0
 _JOIN_S = 2.0
@@ -59,10 +60,13 @@ class Loop:
         self._problems: dict[str, str | None] = {}
         self._quiet_since_s = clock()
 
-    def run(self, stop: threading.Event) -> None:
-        """Send until ``stop`` is set, or nothing is left: no writer lives, and nothing could be sent for a while."""
+    def run(self, stop: threading.Event, elected: Callable[[], bool] = lambda: True) -> None:
+        """Send until ``stop`` is set, or nothing is left: no writer lives, and nothing could be sent for a while.
+
+        Ends too when it is no longer ``elected``, and then leaves everything as it is.
+        """
         try:
-            while not stop.wait(POLL_S):
+            while not stop.wait(_SPOOLS_POLL_S) and elected():
                 try:
                     self._look_for_spools()
                     if self._report() and self._nothing_to_do():
@@ -75,8 +79,9 @@ class Loop:
             self._stop.set()
             for thread in self._threads:
                 thread.join(_JOIN_S)
-            with contextlib.suppress(OSError):
-                clear_status(self._directory)
+            if elected():
+                with contextlib.suppress(OSError):
+                    clear_status(self._directory)
 
     def _look_for_spools(self) -> None:
         """Hand spools that are new to their couriers. Cheap while there are none."""

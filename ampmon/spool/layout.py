@@ -46,8 +46,12 @@ def spools(directory: Path) -> list[Path]:
     return [path for path in paths if attempt_id_of(path) is not None]
 
 
+def segment_name(number: int) -> str:
+    return f"{number:06d}{SUFFIX}"
+
+
 def segment_path(path: Path, number: int) -> Path:
-    return path / f"{number:06d}{SUFFIX}"
+    return path / segment_name(number)
 
 
 def segments(path: Path) -> list[int]:

@@ -47,6 +47,7 @@ class SpoolReader:
         if attempt_id is None:
             raise SpoolError(f"{path} is not a spool: its name is not an attempt's id")
         self.path = path
+        self._root = os.fspath(path)
         self.headers: dict[str, bytes] = {}
         self._attempt_id = attempt_id
         self._position = position
@@ -80,20 +81,22 @@ class SpoolReader:
         return chunk
 
     def _following(self) -> int | None:
-        path = layout.segment_path(self.path, self._position.segment)
-        following = self._position.segment + 1
-        if layout.segment_path(self.path, following).exists():
-            return following
-        if path.exists():
+        number = self._position.segment
+        if self._size(number + 1) is not None:
+            return number + 1
+        if self._size(number) is not None:
             return None
-        return next((n for n in layout.segments(self.path) if n > self._position.segment), None)
+        return next((n for n in layout.segments(self.path) if n > number), None)
 
     def _unread(self) -> int:
+        return (self._size(self._position.segment) or 0) - self._position.offset
+
+    def _size(self, number: int) -> int | None:
+        # A string, not a Path: this is what the sender does fifty times a second while nothing happens.
         try:
-            size = layout.segment_path(self.path, self._position.segment).stat().st_size
+            return os.stat(f"{self._root}{os.sep}{layout.segment_name(number)}").st_size
         except FileNotFoundError:
-            return 0
-        return size - self._position.offset
+            return None
 
     def _read_segment(self, bytes_max: int, records_max: int, complete: bool) -> Chunk:
         chunk = Chunk(end=self._position)

@@ -85,10 +85,11 @@ def test_killed_process_is_said_to_have_crashed(tmp_path: Path, server: MemoryTr
 
 
 def test_finish_counts_whoever_delivers_the_rest(tmp_path: Path, server: MemoryTransport) -> None:
-    """An attempt whose last word went out with an earlier sender is not said to have crashed by the next."""
+    """An attempt whose last word an earlier sender delivered is not said to have crashed by the next one."""
     attempt = Attempt(tmp_path)
     attempt.event("finish")
     send(tmp_path, server)
+    attempt.event("run_id_assumed")
     attempt.spool.close()
     send(tmp_path, server)
     assert spools(tmp_path) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -174,6 +175,22 @@ def test_sender_leaves_when_idle_and_takes_its_status_along(
     assert 4.5 < time.monotonic() - began < 12
     assert sender.status(tmp_path) is None
     assert not election.is_held(tmp_path)
+
+
+def test_deleted_directory_ends_its_sender(tmp_path: Path, server: RecordingServer) -> None:
+    """When the data directory is deleted and made anew, the old sender leaves it to the new one."""
+    directory = tmp_path / "data"
+    lost = Attempt(directory, url=server.url)
+    with SenderProcess(directory) as old:
+        eventually(lambda: sender.status(directory))
+        shutil.rmtree(directory)
+        fresh = Attempt(directory, url=server.url)
+        assert old.wait(timeout=5) == 0
+    with SenderProcess(directory):
+        fresh.events(3)
+        eventually(lambda: seqs(server.store.records(fresh.id)) == [0, 1, 2])
+    for attempt in (lost, fresh):
+        attempt.spool.close()
 
 
 def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer) -> None:
