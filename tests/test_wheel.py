@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from packaging.requirements import Requirement
@@ -123,17 +124,14 @@ def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
     assert "torch" in {found.metadata["Name"] for found in requirements_of(wheel, "torch")}
 
 
-def assets(server: Server, path: str, text: str) -> set[str]:
-    """The paths that a page, a style sheet or a module of the server refers to."""
+def assets(path: str, text: str) -> set[str]:
+    """The paths that a page, a style sheet or a module at ``path`` refers to; what comments name is for tools."""
+    code = re.sub(r"/\*.*?\*/|<!--.*?-->", "", text, flags=re.DOTALL)
     quoted = re.findall(
-        r"""(?:src|href)="([^"#]+)"|(?:from|import) "(\.[^"]+)"|url\("?([^")]+)""", text
+        r"""(?:src|href) ?= ?"([^"#]+)"|(?:from|import) "([^"]+)"|url\("?([^")]+)""", code
     )
-    found = {next(filter(None, groups)) for groups in quoted}
-    base = path.rsplit("/", 1)[0]
-    resolved = {
-        name if name.startswith("/") else f"{base}/{name.removeprefix('./')}" for name in found
-    }
-    return {name for name in resolved if not name.startswith(("/data:", "data:"))}
+    names = {next(filter(None, groups)) for groups in quoted}
+    return {urljoin(path, name) for name in names if not name.startswith("data:")}
 
 
 def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> None:
@@ -146,7 +144,7 @@ def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> Non
         assert answer.data
         arrived[path] = answer.headers["content-type"].partition(";")[0]
         if "plotly" not in path:
-            found = assets(installed, path, answer.data.decode())
+            found = assets(path, answer.data.decode())
             waiting += [name for name in found if name not in arrived and name not in waiting]
 
     assert arrived.pop("/") == "text/html"
