@@ -9,7 +9,7 @@ import made_series as made
 from ampmon_server.figures import Source, View
 from ampmon_server.figures.scale import DEAD, MARKS, log2_scale, scale
 from ampmon_server.figures.source import cut, x_of
-from ampmon_server.series import EVENTS
+from ampmon_server.series import EVENTS, take
 
 
 def _line(figure: dict) -> dict:  # type: ignore[type-arg]
@@ -76,6 +76,18 @@ def test_a_scale_that_is_no_number_is_a_gap_and_is_said() -> None:
     figure = scale(made.source(made.updates([1.0, np.nan, 1.0])), View())
     assert np.isnan(made.read(_line(figure)["y"])).tolist() == [False, True, False]
     assert "In 1 update the scale was not a positive number." in figure["layout"]["meta"]["caption"]
+
+
+def test_the_line_breaks_where_steps_are_missing() -> None:
+    """Steps that were lost on their way leave a hole in the line, and the caption says how many they are."""
+    series = take(made.updates([1.0] * 10), np.array([0, 1, 2, 6, 7, 8, 9]))
+    for view in (View(), View(0, 100_000)):
+        figure = scale(made.source(series), view)
+        drawn = made.read(_line(figure)["y"])
+        assert np.isnan(drawn).sum() == 1
+        assert "There is no record of 3 steps in between." in figure["layout"]["meta"]["caption"]
+    line = _line(scale(made.source(series), View()))
+    assert made.read(line["x"])[np.isnan(made.read(line["y"]))].tolist() == [6]
 
 
 def test_the_caption_counts_what_moved() -> None:

@@ -20,21 +20,20 @@ export class Unreachable extends Error {}
 const held = new Map();
 
 /**
- * What the server has at a path under /api/v1.
- * @template Answer
+ * What the server has at a path under /api/v1: the same object as before, where that has not changed.
  * @param {string} path
- * @returns {Promise<{value: Answer, fresh: boolean}>} `fresh`: it is not what the last call for this path gave
+ * @returns {Promise<unknown>}
  */
 export async function get(path) {
   const before = held.get(path);
   const response = await ask(`/api/v1${path}`, before ? { "If-None-Match": before.etag } : {});
-  if (response.status === 304 && before) return { value: /** @type {Answer} */ (before.value), fresh: false };
+  if (response.status === 304 && before) return before.value;
   if (!response.ok) throw new Refused(await problem(response));
   const value = await response.json().catch(() => {
     throw new Unreachable("the answer broke off");
   });
   keep(path, response.headers.get("ETag"), value);
-  return { value, fresh: true };
+  return value;
 }
 
 /**

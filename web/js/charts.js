@@ -19,8 +19,8 @@ const MOVES = /** @type {const} */ ([
   ["Zoom out", "−", 2, 0],
 ]);
 
-// On a touch screen a drag scrolls the page.
-const HINT = matchMedia("(pointer: coarse)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
+// On a phone a drag scrolls the page.
+const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
 
 export class Charts {
   /** @type {Panel[]} */

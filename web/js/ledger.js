@@ -18,12 +18,12 @@ const SKIP_COLUMNS = [
   { name: "Optimizer", cell: (skip) => skip.optimizer + (skip.rank ? `, rank ${count(skip.rank)}` : "") },
   { name: "Cause", cell: (skip) => causeOf(skip) },
   { name: "First to overflow", cell: (skip) => culpritsOf(skip) },
-  { name: "Scale", cell: (skip) => movedScale(skip) },
+  { name: "Scale", tight: true, cell: (skip) => movedScale(skip) },
 ];
 
 /** @type {Column<HappenedEvent>[]} */
 const EVENT_COLUMNS = [
-  { name: "Time", cell: (event) => clock(event.time) },
+  { name: "Time", tight: true, cell: (event) => clock(event.time) },
   { name: "Event", cell: (event) => event.kind.replaceAll("_", " ") },
   { name: "Before step", number: true, cell: (event) => (event.step === null ? "" : count(event.step)) },
   { name: "Rank", number: true, cell: (event) => count(event.rank) },
@@ -39,6 +39,8 @@ class Ledger {
   /** @type {string | null} */
   #next = null;
   #limit = SHOWN;
+  /** @type {unknown} */
+  #newest;
 
   /**
    * @param {{title: string, name: string, run: string, none: string, columns: Column<Row>[], key: (row: Row) => string}} options
@@ -55,9 +57,10 @@ class Ledger {
 
   /** Fetches the newest page. Rejects where the server does not answer. */
   async refresh() {
-    const { value, fresh } = await get(this.path);
-    if (!fresh) return;
-    const { rows, next } = this.#read(value);
+    const newest = await get(this.path);
+    if (newest === this.#newest) return;
+    this.#newest = newest;
+    const { rows, next } = this.#read(newest);
     const known = new Set(rows.map(this.key));
     const held = this.#rows.some((row) => known.has(this.key(row)));
     // Rows held from before follow on from the new ones, unless more came than one page has.
@@ -70,8 +73,7 @@ class Ledger {
   async #older() {
     this.#limit = this.#limit === SHOWN ? PAGE : this.#limit + PAGE;
     if (this.#rows.length < this.#limit && this.#next !== null) {
-      const { value } = await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`);
-      const { rows, next } = this.#read(value);
+      const { rows, next } = this.#read(await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`));
       const known = new Set(this.#rows.map(this.key));
       this.#rows = [...this.#rows, ...rows.filter((row) => !known.has(this.key(row)))];
       this.#next = next;

@@ -31,12 +31,15 @@ export class List {
   #runs = [];
   /** @type {string | null} */
   #next = null;
+  /** @type {unknown} */
+  #newest = null;
 
   /** Fetches the newest runs. Rejects where the server does not answer. */
   async refresh() {
-    const { value, fresh } = await get("/runs?limit=100");
-    if (!fresh) return;
-    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (value);
+    const newest = await get("/runs?limit=100");
+    if (newest === this.#newest) return;
+    this.#newest = newest;
+    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (newest);
     const known = new Set(runs.map((run) => run.run_id));
     const older = this.#runs.slice(100).filter((run) => !known.has(run.run_id));
     if (older.length === 0) this.#next = next;
@@ -46,8 +49,8 @@ export class List {
 
   async #older() {
     if (this.#next === null) return;
-    const { value } = await get(`/runs?limit=100&cursor=${encodeURIComponent(this.#next)}`);
-    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (value);
+    const page = await get(`/runs?limit=100&cursor=${encodeURIComponent(this.#next)}`);
+    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (page);
     this.#runs = [...this.#runs, ...runs];
     this.#next = next;
     this.tick();
@@ -55,6 +58,7 @@ export class List {
 
   /** Writes the rows again: their ages change by themselves. */
   tick() {
+    if (this.#newest === null) return;
     keyed(this.#body, this.#runs, { key: (run) => run.run_id, make: makeRow, update: writeRow });
     this.#table.hidden = this.#runs.length === 0;
     this.#empty.hidden = this.#runs.length > 0;

@@ -46,7 +46,7 @@ const READOUTS = [
   {
     key: "newest",
     name: "Newest update",
-    value: (run) => (run.last_time === null ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
+    value: (run) => (run.last_time === null || run.updates === 0 ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
     more: (run) => (run.last_step === null ? "" : `step ${count(run.last_step)}`),
   },
   {

@@ -18,7 +18,6 @@ export class Panel {
   #plot = h("div", { class: "plot", role: "img", hidden: true });
   /** @type {Figure | null} */
   #figure = null;
-  #address = "";
   #listening = false;
 
   /**
@@ -55,10 +54,9 @@ export class Panel {
    * @param {() => boolean} wanted whether it still is, when the answer arrives
    */
   async refresh(address, wanted) {
-    const { value, fresh } = await get(address);
-    if (!wanted() || (!fresh && address === this.#address)) return;
-    this.#address = address;
-    this.#figure = /** @type {Figure} */ (value);
+    const figure = /** @type {Figure} */ (await get(address));
+    if (!wanted() || figure === this.#figure) return;
+    this.#figure = figure;
     await this.redraw();
   }
 

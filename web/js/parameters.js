@@ -13,7 +13,7 @@ const SHOWN = 20;
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
   { name: "Parameter", cell: (row) => dotted(row.name) },
-  { name: "Shape", cell: (row) => (row.shape.length ? row.shape.join(" × ") : "scalar") },
+  { name: "Shape", tight: true, cell: (row) => (row.shape.length ? row.shape.join(" × ") : "scalar") },
   { name: "Subnormal", number: true, cell: (row) => percent(share(row.subnormal, row)) },
   { name: "Zero", number: true, cell: (row) => percent(share(row.zeros, row)) },
   { name: "inf, NaN", number: true, cell: (row) => (row.inf + row.nan ? `${count(row.inf)}, ${count(row.nan)}` : "0") },
@@ -54,8 +54,8 @@ export class Parameters {
   async refresh(stream, sampled) {
     if (!sampled) return this.#show();
     const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
-    const { value } = await get(`/runs/${encodeURIComponent(this.run)}/parameters${query}`);
-    const { step, parameters } = /** @type {{step: number, parameters: ParameterRow[]}} */ (value);
+    const answer = await get(`/runs/${encodeURIComponent(this.run)}/parameters${query}`);
+    const { step, parameters } = /** @type {{step: number, parameters: ParameterRow[]}} */ (answer);
     this.#rows = [...parameters].sort(worstFirst);
     say(this.#caption, captionOf(step, parameters));
     this.#show();

@@ -64,11 +64,11 @@ export class Run {
   /** Fetches the summary, and asks for what it says has changed. Rejects where the server does not answer. */
   async refresh() {
     const path = `/runs/${encodeURIComponent(this.id)}`;
-    const { value } = await get(path).catch((error) => {
+    const summary = await get(path).catch((error) => {
       if (error instanceof Refused && error.status === 404) this.onGone("There is no such run here. It may have been deleted.");
       throw error;
     });
-    this.#run = /** @type {Summary} */ (value);
+    this.#run = /** @type {Summary} */ (summary);
     this.tick();
     this.drawCharts();
     if (this.#run.skipped !== this.#skipped) await this.skips.refresh();

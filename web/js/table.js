@@ -4,7 +4,7 @@ import { h, keyed, say } from "./dom.js";
 
 /**
  * @template Row
- * @typedef {{name: string, cell: (row: Row) => string | Node, number?: boolean}} Column
+ * @typedef {{name: string, cell: (row: Row) => string | Node, number?: boolean, tight?: boolean}} Column
  */
 
 /** @template Row */
@@ -19,7 +19,7 @@ export class Table {
   constructor(caption, columns, key) {
     this.columns = columns;
     this.key = key;
-    const headings = columns.map(({ name, number }) => h("th", { scope: "col", class: number ? "number" : null }, name));
+    const headings = columns.map((column) => h("th", { scope: "col", class: classOf(column) }, column.name));
     this.element = h(
       "table",
       {},
@@ -36,7 +36,7 @@ export class Table {
 
   /** @param {Row} row */
   #make(row) {
-    const cells = this.columns.map(({ name, number }) => h("td", { "data-name": name, class: number ? "number" : null }));
+    const cells = this.columns.map((column) => h("td", { "data-name": column.name, class: classOf(column) }));
     return h("tr", {}, ...cells);
   }
 
@@ -53,4 +53,9 @@ export class Table {
       else if (!place.firstChild) place.append(content);
     });
   }
+}
+
+/** @param {{number?: boolean, tight?: boolean}} column */
+function classOf({ number, tight }) {
+  return number ? "number" : tight ? "tight" : null;
 }

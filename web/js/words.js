@@ -23,4 +23,4 @@ export const STATUS = /** @type {const} */ ({
   silent: ["◌", "No update for longer than usual, and the process has not said that it ended."],
 });
 
-export const LINES = ["import ampmon", "scaler = ampmon.GradScaler()   # in the place of torch.amp.GradScaler()"];
+export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];

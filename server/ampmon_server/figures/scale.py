@@ -22,7 +22,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.source import Source, View, Window, cut, x_of
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.words import count, plural, power, power_of_two, steps
-from ampmon_server.series import EVENTS, Floats, UpdateSeries, take
+from ampmon_server.series import EVENTS, Flags, Floats, UpdateSeries, take
 
 
 DEAD = -128
@@ -113,7 +113,12 @@ def why_no_updates(source: Source, view: View) -> str:
 def _line(window: Window, heights: Floats, view: View) -> Trace:
     x = x_of(window.updates, view)
     rows = pixel_columns(x, window.low, window.high, view.columns).outline(heights)
+    holes = np.flatnonzero(np.diff(np.cumsum(_follows_hole(window.updates))[rows])) + 1
+    # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
+    rows = np.insert(rows, holes, rows[holes])
     drawn = take(window.updates, rows)
+    drawn_heights = heights[rows]
+    drawn_heights[holes + np.arange(len(holes))] = np.nan
     said = (
         "%{text}<extra></extra>"
         if view.x == "step"
@@ -126,11 +131,16 @@ def _line(window: Window, heights: Floats, view: View) -> Trace:
         "line": {"shape": "hv", "color": "role:scale", "width": 1.5},
         "showlegend": False,
         "x": plot_x(x[rows], view),
-        "y": typed(heights[rows]),
+        "y": typed(drawn_heights),
         "text": [power_of_two(scale) for scale in drawn.scale.tolist()],
         "customdata": typed(drawn.step),
         "hovertemplate": said,
     }
+
+
+def _follows_hole(updates: UpdateSeries) -> Flags:
+    """Which updates [n] have no record of the step before them, though of an earlier one."""
+    return np.diff(updates.step, prepend=updates.step[:1]) > 1
 
 
 def _marks(mark: Mark, window: Window, heights: Floats, view: View) -> list[Trace]:
@@ -212,5 +222,7 @@ def _caption(updates: UpdateSeries) -> str:
         f" In {plural(unusable, 'update')} the scale was not a positive number." if unusable else ""
     )
     where = steps(int(updates.step.min()), int(updates.step.max()))
+    missing = int(np.ptp(updates.step)) + 1 - len(updates)
+    gap += f" There is no record of {plural(missing, 'step')} in between." if missing else ""
     after = power_of_two(float(updates.scale_after[-1]))
     return f"{after} after step {count(int(updates.step[-1]))}. {', '.join(words)} in {where}.{gap}"
