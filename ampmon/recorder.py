@@ -70,10 +70,13 @@ class Recorder:
         for key, payload in self._headers.items():
             self._spool.header(key, payload)
         self._process.event("init", mode=self.options.mode)
-        self._housekeeper = threading.Thread(
-            target=self._keep_house, args=(self._finishing,), name="ampmon", daemon=True
-        )
-        self._housekeeper.start()
+        self._housekeeper = self._spawn(self._keep_house)
+        self._agreement = self._spawn(self._agree) if self.run_id is None else None
+
+    def _spawn(self, work: Callable[[threading.Event], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, args=(self._finishing,), name="ampmon", daemon=True)
+        thread.start()
+        return thread
 
     def _announce(self, run_id: UUID) -> None:
         self.run_id = run_id
@@ -176,8 +179,6 @@ class Recorder:
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _keep_house(self, finishing: threading.Event) -> None:
-        if self.run_id is None:
-            self._agree(finishing)
         while True:
             with contextlib.suppress(Exception):
                 self._look_after_delivery()
@@ -222,6 +223,9 @@ class Recorder:
         """Write the last record, and wait until all is delivered, at most ``deadline_s`` seconds."""
         if self._finishing.is_set() or self._pid != os.getpid():
             return
+        deadline = time.monotonic() + deadline_s
+        if self._agreement is not None:
+            self._agreement.join(deadline_s)
         for stream in (self._process, *self._streams.values()):
             with contextlib.suppress(Exception):
                 stream.drain(wait=True)
@@ -233,10 +237,14 @@ class Recorder:
             else:
                 self._process.event("exception", type=outcome)
         self._finishing.set()
-        self._housekeeper.join(timeout=deadline_s)
+        for thread in (self._agreement, self._housekeeper):
+            if thread is not None:
+                thread.join(max(deadline - time.monotonic(), 0.1))
         with contextlib.suppress(Exception):
             self._spool.close()
         if self.options.mode == "online":
             with contextlib.suppress(Exception):
                 sender.ensure_running(self.options.dir)
-                sender.wait_until_sent(self.options.dir, self.attempt_id, deadline_s)
+                sender.wait_until_sent(
+                    self.options.dir, self.attempt_id, max(deadline - time.monotonic(), 0.0)
+                )

@@ -49,7 +49,7 @@ def train(scaler: torch.amp.GradScaler, updates: int) -> tuple[list[float], list
                 torch.nn.functional.cross_entropy(model(inputs), targets)
                 for model in (first, second)
             ]
-        weights = ((400.0, 1.0), (1.0, 50.0), (400.0, 50.0))[update % 3]
+        weights = ((120.0, 1.0), (1.0, 50.0), (120.0, 50.0))[update % 3]
         scaler.scale(weights[0] * losses[0] + weights[1] * losses[1]).backward()
         for optimizer in optimizers.values():
             scaler.step(optimizer)
