@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
+import sys
 import time
 from uuid import UUID
 
@@ -52,12 +54,11 @@ def new_attempt(
 
 def owner() -> str:
     """The name of the user whose process this is, or the user's number where there is no name."""
-    try:
+    if sys.platform != "win32":
         import pwd
 
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
-        pass
+        with contextlib.suppress(KeyError):
+            return pwd.getpwuid(os.getuid()).pw_name
     try:
         return getpass.getuser()
     except Exception:  # which one depends on the platform and on Python's version

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from starlette.routing import Route
@@ -50,9 +51,9 @@ def command_line() -> set[str]:
     for path in ROOT.glob("server/ampmon_server/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+                literals = [str(arg.value) for arg in node.args if isinstance(arg, ast.Constant)]
                 if node.func.attr == "add_argument":
-                    words.update(word for word in literals if str(word).startswith("--"))
+                    words.update(word for word in literals if word.startswith("--"))
                 if node.func.attr == "add_parser":
                     words.update(f"ampmon {word}" for word in literals[:1])
     return words
@@ -115,7 +116,7 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 
 def test_every_figure_and_event_is_documented() -> None:
     """Each figure, and each way an update can move the scale, is in the reference."""
-    assert missing({*FIGURES, *wire.UpdateEvent.__args__}) == set()
+    assert missing({*FIGURES, *get_args(wire.UpdateEvent)}) == set()
 
 
 def test_the_search_for_what_is_missing_can_fail() -> None:
