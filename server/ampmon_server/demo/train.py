@@ -22,12 +22,16 @@ DOUBLINGS = 18
 """From scale 1 to about where this model overflows."""
 CLIMB_S = 25.0
 """How long the climb should take, so that it can be watched."""
-TIMED = 8
+TIMED = 3
 """Updates that are timed before the pace of the climb is chosen."""
+INTERVALS = (10, 2000)
+"""Least and largest growth_interval; more than TIMED, for a scaler that has counted past it would never grow."""
 SEARCH_SKIPS = 3
 """After so many skips the ceiling is known, and the scaler is set to a calmer pace."""
+CALMER = 20
+"""How many times slower the scale is tried higher from then on."""
 LEARNING_RATE = 2e-3
-LOOK_EVERY = 10
+LOOK_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def train(plan: Plan, text: Text, stopping: Callable[[], bool]) -> Iterator[Prog
     torch.manual_seed(plan.seed)
     model = GPT(len(ALPHABET), plan.size).to(plan.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
-    interval = plan.growth_interval or 20
+    interval = plan.growth_interval or INTERVALS[0]
     scaler = ampmon.GradScaler(plan.device, init_scale=1.0, growth_interval=interval, model=model)
     pace = Pace(scaler, fixed=plan.growth_interval is not None)
     smooth = None
@@ -105,7 +109,8 @@ class Pace:
         skips = monitor.skips if monitor else 0
         if self._searching and skips >= SEARCH_SKIPS:
             self._searching = False
-            self._scaler.set_growth_interval(min(10 * self._scaler.get_growth_interval(), 2000))
+            calmer = CALMER * self._scaler.get_growth_interval()
+            self._scaler.set_growth_interval(min(calmer, INTERVALS[1]))
         return skips
 
     def _choose(self) -> None:
@@ -115,5 +120,5 @@ class Pace:
                 after - before for before, after in zip(self._times, self._times[1:], strict=False)
             ]
             interval = round(CLIMB_S / DOUBLINGS / statistics.median(laps))
-            self._scaler.set_growth_interval(min(max(interval, 4), 2000))
+            self._scaler.set_growth_interval(min(max(interval, INTERVALS[0]), INTERVALS[1]))
             self._fixed = True
