@@ -226,6 +226,19 @@ class Recorder:
         deadline = time.monotonic() + deadline_s
         if self._agreement is not None:
             self._agreement.join(deadline_s)
+        self._conclude(outcome)
+        self._finishing.set()
+        for thread in filter(None, (self._agreement, self._housekeeper)):
+            thread.join(max(deadline - time.monotonic(), 0.1))
+        with contextlib.suppress(Exception):
+            self._spool.close()
+            if self.options.mode == "online":
+                sender.ensure_running(self.options.dir)
+                left_s = max(deadline - time.monotonic(), 0.0)
+                sender.wait_until_sent(self.options.dir, self.attempt_id, left_s)
+
+    def _conclude(self, outcome: str) -> None:
+        """Write what still waits for a device, and then how it ended."""
         for stream in (self._process, *self._streams.values()):
             with contextlib.suppress(Exception):
                 stream.drain(wait=True)
@@ -236,15 +249,3 @@ class Recorder:
                 self._process.event("finish")
             else:
                 self._process.event("exception", type=outcome)
-        self._finishing.set()
-        for thread in (self._agreement, self._housekeeper):
-            if thread is not None:
-                thread.join(max(deadline - time.monotonic(), 0.1))
-        with contextlib.suppress(Exception):
-            self._spool.close()
-        if self.options.mode == "online":
-            with contextlib.suppress(Exception):
-                sender.ensure_running(self.options.dir)
-                sender.wait_until_sent(
-                    self.options.dir, self.attempt_id, max(deadline - time.monotonic(), 0.0)
-                )
