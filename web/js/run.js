@@ -10,7 +10,7 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 
-/** @import { Summary, View } from "../types/page.js" */
+/** @import { Detail, Summary, View } from "../types/page.js" */
 
 const CHARTS_MS = 200;
 const TABLES_MS = 2000;
@@ -20,9 +20,10 @@ export class Run {
   #badge = badge();
   #about = h("p", { class: "about" });
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
+  #description = h("p", { class: "description", hidden: true });
   #notices = new Notices();
   #numbers = new Numbers();
-  /** @type {Summary | null} */
+  /** @type {Detail | null} */
   #run = null;
   #skipped = -1;
   #sampled = -1;
@@ -48,6 +49,7 @@ export class Run {
       "article",
       { class: "run" },
       h("header", {}, this.#name, h("p", { role: "status" }, this.#badge), this.#about, this.#streams),
+      this.#description,
       this.#notices.element,
       this.#numbers.element,
       this.charts.element,
@@ -68,7 +70,7 @@ export class Run {
       if (error instanceof Refused && error.status === 404) this.onGone("There is no such run here. It may have been deleted.");
       throw error;
     });
-    this.#run = /** @type {Summary} */ (summary);
+    this.#run = /** @type {Detail} */ (summary);
     this.tick();
     this.drawCharts();
     if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
@@ -83,6 +85,7 @@ export class Run {
     say(this.#name, run.name);
     setBadge(this.#badge, run.status);
     say(this.#about, `${run.project} · ${run.owner} · started ${clock(run.started)} · ${elapsed(run)}`);
+    this.#describe(run.identity.config["description"]);
     this.#notices.update(run);
     this.#numbers.update(run);
     this.#offerStreams(run);
@@ -114,6 +117,16 @@ export class Run {
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
     }
+  }
+
+  /**
+   * Shows the description that a run was configured with, if there is one.
+   *
+   * @param {unknown} words
+   */
+  #describe(words) {
+    this.#description.hidden = typeof words !== "string";
+    if (typeof words === "string") say(this.#description, words);
   }
 
   /** @param {Summary} run */

@@ -17,6 +17,11 @@ export interface Range {
 
 export type Status = "running" | "finished" | "crashed" | "silent";
 
+/** What a run's own page gets beside its summary. */
+export interface Detail extends Summary {
+  identity: { config: Record<string, unknown> };
+}
+
 /** A number that JSON cannot hold is null, with its kind beside it. */
 export type Kind = "nan" | "inf" | "-inf" | null;
 
