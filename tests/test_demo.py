@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
+from selenium.webdriver.support.wait import WebDriverWait
 
 from ampmon_server import demo
 from ampmon_server.demo import service, text
@@ -87,8 +91,10 @@ def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         one.end()
 
 
-def test_the_demo_finds_the_ceiling_and_stores_it(new_demo: Callable[..., Demo]) -> None:
-    """The scale grows from 1 until a step is skipped, every update is on the server, and the terminal says so."""
+def test_the_demo_finds_the_ceiling_and_says_so(
+    new_demo: Callable[..., Demo], browser: Chrome
+) -> None:
+    """The scale grows from 1 until a step is skipped; server, terminal and page have all of it."""
     running = new_demo("--steps", str(STEPS))
     running.wait_for("stays at")
 
@@ -106,6 +112,11 @@ def test_the_demo_finds_the_ceiling_and_stores_it(new_demo: Callable[..., Demo])
     assert re.search(r"scale 1: \d+(\.\d+)? % of gradient values are subnormal", running.printed)
     assert f"step {skips[-1]['step']}: first overflow" in running.printed
     assert f"First to overflow: {skips[-1]['culprits'][0]['parameter']}." in running.printed
+
+    browser.get(running.server.login_link())
+    browser.get(f"{running.server.url}/#/runs/{run['run_id']}")
+    description = (By.CSS_SELECTOR, ".description")
+    WebDriverWait(browser, 20).until(text_to_be_present_in_element(description, "underflow melts"))
 
     assert running.interrupt() == 0
     assert "Traceback" not in running.printed
