@@ -8,7 +8,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
