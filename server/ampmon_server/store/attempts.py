@@ -167,7 +167,7 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
     rows = connection.execute(
         select(table.rank, table.ended).where(table.run_id == run_id).order_by(table.attempt)
     )
-    return _judge(list(dict(rows.tuples().all()).values()))
+    return _judge(list(dict(rows.all()).values()))
 
 
 def _judge(ended: Sequence[str | None]) -> str:

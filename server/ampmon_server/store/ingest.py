@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -42,12 +42,12 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
     state, attempt, new = attempts.resolve(connection, batch, state)
-    before = state.streams, state.state
+    before = replace(state)
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)
     acked, stored = _store(Writer(connection, state, roster, attempt), shares)
     _endings(connection, batch, state, attempt, stored, now)
-    changed = bool(new or stored or before != (state.streams, state.state))
+    changed = bool(new or stored or state != before)
     if changed:
         state.advance(now)
         run_state.save(connection, state)

@@ -96,7 +96,7 @@ def _current(
         .group_by(table.step)
         .having(func.count() > 1)
     )
-    newest = dict(overlaid.tuples().all())
+    newest = dict(overlaid.all())
     pairs = zip(steps.tolist(), attempts.tolist(), strict=True)
     return np.array([attempt >= newest.get(step, 0) for step, attempt in pairs], bool)
 

@@ -62,7 +62,7 @@ class Tally:
                 table.step.between(first, last),
             )
         )
-        return [Mark(*row) for row in rows.tuples()]
+        return [Mark(*row) for row in rows]
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
         """Note what new updates say of the monitor's cost, and of the scale now."""

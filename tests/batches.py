@@ -1,0 +1,172 @@
+"""Batches as a training process would send them, made by hand: what tests of the server put in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+import numpy as np
+
+from ampmon import wire
+from ampmon.histogram import BINS, Statistics
+
+
+START = 1_790_000_000_000_000
+"""The time of every first record, in microseconds."""
+
+PARAMETERS = (
+    wire.Parameter("embedding.weight", (100, 8), "float16"),
+    wire.Parameter("head.weight", (8, 10), "float16"),
+)
+
+
+def statistics(
+    parameters: int = len(PARAMETERS), *, seed: int = 0, on_grid: bool = True
+) -> Statistics:
+    """Statistics that could be: per parameter 80 elements, 8 of them zero, the others in five bins."""
+    random = np.random.default_rng(seed)
+    histogram = np.zeros((parameters, BINS), np.int64)
+    histogram[:, 20:25] = random.multinomial(72, np.ones(5) / 5, size=parameters)
+    count = np.zeros(parameters, np.int64)
+    return Statistics(
+        parameters=np.arange(parameters, dtype=np.int32),
+        looked=count + 80,
+        zeros=count + 8,
+        on_grid=count + (80 if on_grid else 8),
+        inf=count,
+        nan=count,
+        amax=random.uniform(1e-5, 1e-4, parameters),
+        sum_squares=random.uniform(1e-9, 1e-8, parameters),
+        histogram=histogram,
+    )
+
+
+@dataclass
+class Trainer:
+    """One process on one rank: numbers its records as a real one does, and remembers nothing it has sent."""
+
+    run_id: UUID = field(default_factory=uuid4)
+    rank: int = 0
+    scaler: str = "scaler"
+    resume_step: int | None = None
+    layout: wire.Layout = "replicated"
+    world_size: int = 1
+    name: str = "run"
+    project: str = "default"
+    attempt_id: UUID = field(default_factory=uuid4)
+
+    def __post_init__(self) -> None:
+        self._seqs: dict[str, int] = {}
+        self._ordinal = 0
+
+    @property
+    def attempt(self) -> wire.AttemptHeader:
+        return wire.AttemptHeader(
+            run_id=self.run_id,
+            attempt_id=self.attempt_id,
+            project=self.project,
+            name=self.name,
+            owner="ada",
+            started=START,
+            rank=self.rank,
+            world_size=self.world_size,
+            resume_step=self.resume_step,
+            versions={"torch": "2.13.0"},
+            config={"lr": 0.1},
+        )
+
+    @property
+    def stream(self) -> wire.StreamHeader:
+        return wire.StreamHeader(
+            stream=self.scaler,
+            scaler="GradScaler",
+            device="cuda",
+            layout=self.layout,
+            parameters=PARAMETERS,
+        )
+
+    @property
+    def headers(self) -> tuple[wire.Header, ...]:
+        return (self.attempt, self.stream)
+
+    def _seq(self, stream: str) -> int:
+        seq = self._seqs.get(stream, 0)
+        self._seqs[stream] = seq + 1
+        return seq
+
+    def update(
+        self, *, skipped: bool = False, scale: float = 1024.0, **fields: object
+    ) -> wire.Update:
+        """The next update; by default a steady one, or with ``skipped`` a back-off."""
+        ordinal = self._ordinal
+        self._ordinal += 1
+        culprits = (wire.Culprit(1, 3, 0), wire.Culprit(0, 1, 0)) if skipped else ()
+        made: dict[str, object] = {
+            "stream": self.scaler,
+            "seq": self._seq(self.scaler),
+            "ordinal": ordinal,
+            "time": START + 50_000 * ordinal,
+            "scale": scale,
+            "scale_after": scale / 2 if skipped else scale,
+            "growth_tracker": 0 if skipped else 1,
+            "event": "backoff" if skipped else "steady",
+            "optimizers": (
+                wire.OptimizerStep(
+                    optimizer="SGD",
+                    path="plain",
+                    skipped=skipped,
+                    culprits=culprits,
+                    culprit_order="learned",
+                    culprit_parameters=len(culprits),
+                ),
+            ),
+            "duration": 50_000.0,
+            "cost": 20.0,
+            **fields,
+        }
+        return wire.Update(**made)  # type: ignore[arg-type]
+
+    def updates(
+        self, count: int, *, skipped: Sequence[int] = (), sampled: Sequence[int] = ()
+    ) -> list[wire.Update]:
+        """The next updates, some of them skipped or sampled by their place among these."""
+        return [
+            self.update(
+                skipped=place in skipped,
+                gradients=statistics(seed=place).to_wire() if place in sampled else None,
+            )
+            for place in range(count)
+        ]
+
+    def event(self, kind: str, *, stream: str = "", **detail: object) -> wire.Event:
+        return wire.Event(
+            stream=stream, seq=self._seq(stream), time=START, kind=kind, detail=detail
+        )
+
+    def scalars(
+        self,
+        values: Mapping[str, float | None],
+        *,
+        kinds: Mapping[str, wire.NonFinite] | None = None,
+    ) -> wire.Scalars:
+        return wire.Scalars(
+            stream=self.scaler,
+            seq=self._seq(self.scaler),
+            ordinal=max(self._ordinal - 1, 0),
+            time=START,
+            values=dict(values),
+            kinds=dict(kinds or {}),
+        )
+
+    def batch(self, records: Sequence[wire.Record] = (), **fields: object) -> wire.Batch:
+        """A batch with all headers; ``fields`` replace what it would hold."""
+        made: dict[str, object] = {
+            "schema_version": wire.SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "attempt_id": self.attempt_id,
+            "headers": self.headers,
+            "records": tuple(records),
+            **fields,
+        }
+        return wire.Batch(**made)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""What tests of the server get: an open store, and the app in this process with a client that may come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.app import create_app
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+
+
+URL = "http://127.0.0.1:8267"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        data_directory=tmp_path / "data", body_bytes_max=2**20, decoded_bytes_max=2 * 2**20
+    )
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    """An empty store."""
+    opened = Store.open(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def app(settings: Settings) -> FastAPI:
+    return create_app(settings)
+
+
+@pytest.fixture
+def stranger(app: FastAPI) -> Iterator[TestClient]:
+    """A client of the running app that carries nothing."""
+    with TestClient(
+        app, base_url=URL, raise_server_exceptions=False, follow_redirects=False
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
+    """A client of the running app that carries the token."""
+    token = app.state.service.keys.token
+    known = TestClient(
+        app,
+        base_url=URL,
+        headers={"Authorization": f"Bearer {token}"},
+        raise_server_exceptions=False,
+        follow_redirects=False,
+    )
+    # Not entered: the app runs already, and runs once.
+    yield known
+    known.close()
+
+
+@pytest.fixture
+def send(client: TestClient):
+    """Sends a batch in msgpack, and gives the acknowledgement."""
+
+    def post(batch: wire.Batch) -> dict[str, object]:
+        answer = client.post(
+            "/api/v1/ingest",
+            content=wire.encode(batch),
+            headers={"Content-Type": "application/msgpack"},
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return post

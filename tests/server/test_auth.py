@@ -1,0 +1,271 @@
+"""Nobody comes in without the token or the cookie, on any route, however the request is dressed."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+from ampmon_server.app import create_app
+from ampmon_server.auth import KeyProblem, Keys, Logins
+from ampmon_server.auth.guard import SECURITY_HEADERS
+from ampmon_server.auth.keys import COOKIE_SECONDS
+from ampmon_server.settings import Settings
+
+
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
+RUN = "01900000-0000-7000-8000-000000000000"
+
+
+def paths(app: FastAPI) -> list[str]:
+    """Every path that the app routes but the one that logs in, and odd spellings of each."""
+    plain = [path_of(route) for route in app.routes]
+    assert {"/api/v1/ingest", "/api/v1/live", "/healthz", "/", "/login"} <= set(plain)
+    odd = [
+        spelling
+        for path in plain
+        for spelling in (
+            f"{path}/",
+            f"/{path}",
+            f"/.{path}",
+            f"/login/..{path}",
+            f"/login{path}",
+            f"/login/%2e%2e{path}",
+            path.upper(),
+            f"{path}\0",
+            path[1:],
+        )
+    ]
+    others = ["", "*", "/docs", "/redoc", "/metrics", "/js/../style.css", "/js/%2e%2e/index.html"]
+    return [path for path in (*plain, *odd, *others) if path != "/login"]
+
+
+def path_of(route: BaseRoute) -> str:
+    path = str(getattr(route, "path"))  # noqa: B009 - mounts and routes both have one
+    for name, value in (("run_id", RUN), ("name", "main.js")):
+        path = path.replace(f"{{{name}}}", value)
+    return path
+
+
+def tokens(keys: Keys) -> list[str]:
+    right = keys.token
+    return ["", "wrong", right[:-1], right + "x", right.swapcase(), "\udcff" * 4]
+
+
+def test_every_route_is_flat(app: FastAPI) -> None:
+    """All routes stand in the app's own list, so that walking it misses none."""
+    assert all(hasattr(route, "path") for route in app.routes)
+    assert len([route for route in app.routes if isinstance(route, APIRoute)]) > 15
+
+
+def ask(app: FastAPI, method: str, path: str) -> tuple[int, dict[bytes, bytes], bytes]:
+    """Status, headers and body of the answer to exactly this path: a client would tidy it up first."""
+    sent: list[Message] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:8267")],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], dict(sent[0]["headers"]), body
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_said_to_a_stranger(app: FastAPI, method: str) -> None:
+    """Every route, under every method and however it is spelt, answers 401 without a token, and says no more."""
+    _, _, refusal = ask(app, method, "/api/v1/runs")
+    for path in paths(app):
+        status, headers, body = ask(app, method, path)
+        assert (status, body) == (401, refusal), (method, path)
+        assert b"www-authenticate" in headers
+
+
+@pytest.mark.usefixtures("stranger")
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "GET"])
+def test_logging_in_is_a_get(app: FastAPI, method: str) -> None:
+    """The one open route is open to one method."""
+    assert ask(app, method, "/login")[0] == 401
+
+
+@pytest.mark.usefixtures("stranger")
+def test_websockets_are_turned_away(app: FastAPI) -> None:
+    """A websocket is closed before it is open."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    asyncio.run(app({"type": "websocket", "path": "/", "headers": []}, receive, send))
+
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_no_other_token_opens(app: FastAPI, stranger: TestClient) -> None:
+    """A wrong, truncated, lengthened or empty token, or another scheme, is answered 401 on every route."""
+    keys = app.state.service.keys
+    wrong = [f"Bearer {token}".encode("utf-8", "surrogateescape") for token in tokens(keys)]
+    wrong += [keys.token.encode(), f"Basic {keys.token}".encode(), b"Bearer"]
+    for path in [path_of(route) for route in app.routes if path_of(route) != "/login"]:
+        for value in wrong:
+            answer = stranger.get(path, headers={b"Authorization": value})
+            assert answer.status_code == 401, (path, value)
+
+
+def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
+    """A navigation without a cookie gets a page that says what to do."""
+    answer = stranger.get("/", headers={"Accept": "text/html"})
+
+    assert answer.status_code == 401
+    assert "ampmon token link" in answer.text
+
+
+def test_every_answer_carries_the_policy(client: TestClient, stranger: TestClient) -> None:
+    """The security headers are on pages, data, refusals and errors alike."""
+    answers = [client.get("/"), client.get("/api/v1/runs"), client.get("/nope"), stranger.get("/")]
+
+    for answer in answers:
+        assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil:8267", "", "[::2]", "a@b"]
+)
+def test_a_foreign_host_is_refused(client: TestClient, host: str) -> None:
+    """A name that is not this server's, as after DNS rebinding, gets nothing, token or not."""
+    assert client.get("/api/v1/runs", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9000", "[::1]:8267", "127.0.0.1"])
+def test_own_names_are_answered(client: TestClient, host: str) -> None:
+    """Names of the loopback interface are this server's on any port, since ports are forwarded."""
+    assert client.get("/api/v1/runs", headers={"Host": host}).status_code == 200
+
+
+def log_in(stranger: TestClient, client: TestClient) -> None:
+    url = client.post("/api/v1/login-links").json()["url"]
+    answer = stranger.get(url)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    assert "HttpOnly" in answer.headers["Set-Cookie"]
+    assert "SameSite=lax" in answer.headers["Set-Cookie"]
+
+
+def test_a_one_time_link_lets_one_browser_in(stranger: TestClient, client: TestClient) -> None:
+    """A link gives a cookie that opens the page; the second to open it is told that it was used."""
+    url = client.post("/api/v1/login-links").json()["url"]
+    other = TestClient(client.app, base_url=str(client.base_url), follow_redirects=False)
+    first, second = stranger.get(url), other.get(url)
+
+    assert (first.status_code, second.status_code) == (303, 401)
+    assert stranger.get("/api/v1/runs").status_code == 200
+    assert other.get("/api/v1/runs").status_code == 401
+    assert stranger.get(url).status_code == 303  # it has its cookie already
+
+
+def test_looking_at_a_link_does_not_use_it_up(stranger: TestClient, client: TestClient) -> None:
+    """A HEAD request, as previews make, gives no cookie and leaves the code good."""
+    url = client.post("/api/v1/login-links").json()["url"]
+
+    assert stranger.head(url).status_code == 401
+    assert stranger.get(url).status_code == 303
+
+
+def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: TestClient) -> None:
+    """A write with a cookie needs this server's Origin; reading needs none; a token needs none at all."""
+    log_in(stranger, client)
+    path = f"/api/v1/runs/{RUN}"
+    origins = [
+        None,
+        "null",
+        "http://evil.example",
+        "http://127.0.0.1:9999",
+        "http://127.0.0.1:8267",
+    ]
+    answers = [
+        stranger.delete(path, headers={"Origin": origin} if origin else {}).status_code
+        for origin in origins
+    ]
+
+    assert answers == [403, 403, 403, 403, 404]
+    assert client.delete(path).status_code == 404
+
+
+def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
+    """Cookies are good across restarts, until they expire; a changed one, or another server's, never is."""
+    keys = Keys.load(tmp_path / "one")
+    again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
+    cookie = keys.cookie(now=1000.0)
+    later = f"{int(cookie.partition('.')[0]) + 9}.{cookie.partition('.')[2]}"
+
+    assert again.is_cookie(cookie, now=1000.0 + COOKIE_SECONDS - 2)
+    assert not again.is_cookie(cookie, now=1000.0 + COOKIE_SECONDS + 2)
+    assert not again.is_cookie(later, now=1000.0)
+    assert not other.is_cookie(cookie, now=1000.0)
+    assert not any(again.is_cookie(junk) for junk in ("", ".", "x.y", "1", "9" * 5000))
+
+
+def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
+    """The token is 256 random bits in a file that its owner alone may read, and the same from then on."""
+    keys = Keys.load(tmp_path / "data")
+    path = tmp_path / "data" / "token"
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert len(keys.token) == 43
+    assert Keys.load(tmp_path / "data") == keys
+    assert keys.token not in repr(keys)
+    assert Keys.load(tmp_path / "other").token != keys.token
+
+
+@pytest.mark.parametrize("damaged", ["", "short", "é" * 50])
+def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
+    """A token file that is empty, short or not ASCII stops the server, with what to do."""
+    (tmp_path / "token").write_text(damaged)
+    with pytest.raises(KeyProblem, match="delete it"):
+        Keys.load(tmp_path)
+
+
+def test_codes_expire_unless_they_may_not() -> None:
+    """A code is good for ten minutes, the one printed at the start until it is used."""
+    now = [0.0]
+    logins = Logins(clock=lambda: now[0])
+    brief, brief_too, lasting = logins.new(), logins.new(), logins.new(expires=False)
+    now[0] = 599.0
+    assert logins.redeem(brief)
+    now[0] = 601.0
+    assert not logins.redeem(brief_too)
+    now[0] = 1e9
+
+    assert logins.redeem(lasting)
+    assert not logins.redeem(lasting)
+
+
+def test_a_host_may_be_allowed(tmp_path: Path) -> None:
+    """A configured name is answered."""
+    app = create_app(Settings(data_directory=tmp_path / "data", allowed_hosts=("gpu.example",)))
+    with TestClient(app, base_url="http://gpu.example") as stranger:
+        assert stranger.get("/").status_code == 401

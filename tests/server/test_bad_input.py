@@ -1,0 +1,298 @@
+"""Bad input: each kind gets a 4xx that names what was wrong, nothing of it is stored, and the server stays well."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from batches import Trainer, statistics
+
+
+def document(batch: wire.Batch) -> dict[str, Any]:
+    """A batch as plain data, to be spoilt."""
+    plain: dict[str, Any] = msgspec.msgpack.decode(wire.encode(batch))
+    return plain
+
+
+def whole() -> dict[str, Any]:
+    """A good batch: an update that skips, one with gradients, an event and scalars."""
+    trainer = Trainer()
+    records: list[wire.Record] = [
+        trainer.update(skipped=True),
+        trainer.update(gradients=statistics().to_wire()),
+        trainer.event("init"),
+        trainer.scalars({"loss": 1.0}),
+    ]
+    return document(trainer.batch(records))
+
+
+def spoil(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    spoilt = whole()
+    change(spoilt)
+    return spoilt
+
+
+def of_gradients(name: str, value: bytes) -> Callable[[dict[str, Any]], object]:
+    return lambda batch: batch["records"][1]["gradients"].update({name: value})
+
+
+def counts(number: int) -> bytes:
+    return number.to_bytes(8, "little", signed=True) * 2
+
+
+def in_record(place: int, **fields: object) -> Callable[[dict[str, Any]], object]:
+    return lambda batch: batch["records"][place].update(fields)
+
+
+def in_header(place: int, **fields: object) -> Callable[[dict[str, Any]], object]:
+    return lambda batch: batch["headers"][place].update(fields)
+
+
+SPOILT = {
+    "another schema": (lambda b: b.update(schema_version=99), 400, "schema_version"),
+    "no schema": (lambda b: b.pop("schema_version"), 422, "body"),
+    "a run id that is none": (lambda b: b.update(run_id="seven"), 422, "run_id"),
+    "a string for a number": (in_record(0, seq="first"), 422, "records[0].seq"),
+    "an unknown record": (in_record(0, type="surprise"), 422, "records[0].type"),
+    "an unknown event of the scale": (in_record(0, event="jump"), 422, "records[0].event"),
+    "a step below zero": (in_record(0, ordinal=-1), 422, "records[0].ordinal"),
+    "a step beyond counting": (in_record(0, ordinal=2**53), 422, "records[0].ordinal"),
+    "a time below zero": (in_record(0, time=-5), 422, "records[0].time"),
+    "an update of no scaler": (in_record(0, stream=""), 422, "records[0].stream"),
+    "an update without optimizers": (in_record(0, optimizers=[]), 422, "records[0].optimizers"),
+    "steps that go back": (in_record(1, ordinal=0), 422, "records[1].ordinal"),
+    "an endless duration": (in_record(0, duration=math.inf), 422, "records[0].duration"),
+    "a cost of NaN": (in_record(0, cost=math.nan), 422, "records[0].cost"),
+    "control characters in a name": (in_header(0, name="a\x1b[2Jb"), 422, "headers[0].name"),
+    "a null byte in a name": (in_header(0, project="a\0b"), 422, "headers[0].project"),
+    "text that runs backwards": (in_header(0, owner="a\u202eb"), 422, "headers[0].owner"),
+    "a name of a megabyte": (in_header(0, name="x" * 10**6), 422, "headers[0].name"),
+    "an empty name": (in_header(0, name=""), 422, "headers[0].name"),
+    "another run's header": (in_header(0, run_id=str(Trainer().run_id)), 422, "headers[0].run_id"),
+    "a rank below zero": (in_header(0, rank=-1), 422, "headers[0].rank"),
+    "a resume step beyond counting": (
+        in_header(0, resume_step=2**53 - 1),
+        422,
+        "records[1].ordinal",
+    ),
+    "a shape beyond counting": (
+        in_header(1, parameters=[["w", [2**40, 2**40], "float16"]]),
+        422,
+        "headers[1].parameters[0].shape",
+    ),
+    "a culprit that is not there": (
+        in_header(1, parameters=[["w", [2], "float16"]]),
+        422,
+        "records[0].optimizers[0].culprits[0]",
+    ),
+    "gradients of a wrong length": (
+        of_gradients("zeros", b"\0" * 9),
+        422,
+        "records[1].gradients.zeros",
+    ),
+    "gradients of other parameters": (
+        of_gradients("parameters", b"\0\0\0\0\7\0\0\0"),
+        422,
+        "records[1].gradients.parameters",
+    ),
+    "a negative count": (of_gradients("inf", counts(-1)), 422, "records[1].gradients.inf"),
+    "counts that do not add up": (
+        of_gradients("looked", counts(3)),
+        422,
+        "records[1].gradients.looked",
+    ),
+    "counts beyond counting": (
+        lambda b: (
+            of_gradients("looked", counts(2**62))(b),
+            of_gradients("nan", counts(2**62 - 80))(b),
+        ),
+        422,
+        "records[1].gradients.looked",
+    ),
+    "a null scalar without a kind": (in_record(3, values={"loss": None}), 422, "records[3].kinds"),
+    "a scalar of an unknown kind": (
+        in_record(3, values={"loss": None}, kinds={"loss": "big"}),
+        422,
+        "records[3].kinds[...]",
+    ),
+    "a record that is a list": (lambda b: b["records"].append([1]), 422, "records[4]"),
+}
+
+
+def post(client: TestClient, body: bytes, **headers: str) -> Any:
+    return client.post(
+        "/api/v1/ingest", content=body, headers={"Content-Type": "application/msgpack", **headers}
+    )
+
+
+def assert_refused(client: TestClient, answer: Any, status: int, field: str | None) -> None:
+    """The problem is named, nothing was stored, and the server takes the next batch."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem["detail"]
+    if field is not None:
+        assert problem["field"] == field
+    assert client.get("/api/v1/runs").json()["runs"] == []
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_spoilt_batch_is_refused(client: TestClient, name: str) -> None:
+    """One thing wrong anywhere in a batch: it is named, and nothing of the batch is stored."""
+    change, status, field = SPOILT[name]
+    answer = post(client, msgspec.msgpack.encode(spoil(change)))
+
+    assert_refused(client, answer, status, field)
+
+
+def test_the_batch_that_was_spoilt_is_good(client: TestClient) -> None:
+    """Unspoilt, the same batch is stored; so it was the spoiling that was refused."""
+    assert post(client, msgspec.msgpack.encode(whole())).status_code == 200
+    assert len(client.get("/api/v1/runs").json()["runs"]) == 1
+
+
+BODIES: dict[str, tuple[bytes, dict[str, str], int]] = {
+    "nothing": (b"", {}, 400),
+    "half a batch": (msgspec.msgpack.encode(whole())[:-20], {}, 400),
+    "bytes of something else": (bytes(range(256)), {}, 422),
+    "half a JSON batch": (b'{"schema_version": 1, "run', {"Content-Type": "application/json"}, 400),
+    "deep JSON": (
+        b'{"schema_version": 1, "x": ' + b"[" * 100_000,
+        {"Content-Type": "application/json"},
+        400,
+    ),
+    "deep msgpack": (b"\x82\xaeschema_version\x01\xa1x" + b"\x91" * 100_000, {}, 400),
+    "text that is no UTF-8": (
+        b'{"schema_version": 1, "run_id": "\xff"}',
+        {"Content-Type": "application/json"},
+        422,
+    ),
+    "an unknown type": (b"{}", {"Content-Type": "text/plain"}, 415),
+    "an unknown compression": (b"{}", {"Content-Encoding": "br"}, 415),
+    "gzip that is none": (b"{}", {"Content-Encoding": "gzip"}, 400),
+    "zstd that is none": (b"{}", {"Content-Encoding": "zstd"}, 400),
+    "half of a gzip": (
+        gzip.compress(msgspec.msgpack.encode(whole()))[:-30],
+        {"Content-Encoding": "gzip"},
+        400,
+    ),
+    "half of a zstd": (
+        zstandard.compress(msgspec.msgpack.encode(whole()))[:-30],
+        {"Content-Encoding": "zstd"},
+        400,
+    ),
+    "too large": (b"\0" * (2**20 + 1), {}, 413),
+    "a gzip bomb": (gzip.compress(b"\0" * 2**26), {"Content-Encoding": "gzip"}, 413),
+    "a zstd bomb": (zstandard.compress(b"\0" * 2**26), {"Content-Encoding": "zstd"}, 413),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_cannot_be_read_is_refused(client: TestClient, name: str) -> None:
+    """Truncated, oversized, mislabelled or explosive bodies are refused before anything is stored."""
+    body, headers, status = BODIES[name]
+
+    assert_refused(client, post(client, body, **headers), status, None)
+
+
+def test_a_body_without_a_length_is_cut_off(client: TestClient) -> None:
+    """A chunked body is stopped at the cap, whatever it says of itself."""
+    chunks = (b"\0" * 2**16 for _ in range(100))
+    answer = client.post(
+        "/api/v1/ingest", content=chunks, headers={"Content-Type": "application/msgpack"}
+    )
+
+    assert_refused(client, answer, 413, "body")
+
+
+def test_odd_but_legal_values_are_kept(client: TestClient) -> None:
+    """Free-form fields hold what JSON does not: it comes back as text or as null with its kind, never as an error."""
+    trainer = Trainer()
+    odd = {
+        "nan": math.nan,
+        "deep": {},
+        "huge": 2**63,
+        "bytes": b"\xff",
+        "nul": "a\0b",
+        "list": [math.inf],
+    }
+    node = odd
+    for _ in range(100):
+        node["deep"] = node = {"deep": {}}
+    assert (
+        post(client, wire.encode(trainer.batch([trainer.event("init", **odd)]))).status_code == 200
+    )
+    (event,) = client.get(f"/api/v1/runs/{trainer.run_id}/events").json()["events"]
+
+    assert (event["detail"]["nan"], event["detail"]["nan_kind"]) == (None, "nan")
+    assert event["detail"]["huge"] == str(2**63)
+    assert event["detail"]["nul"] == "a\0b"
+    assert event["detail"]["list"] == ["inf"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("runs?limit=0", "limit"),
+        ("runs?limit=99999", "limit"),
+        ("runs?status=great", "status"),
+        ("runs?cursor=nonsense", "cursor"),
+        ("runs?cursor=9999999999999999999999-1", "cursor"),
+        ("{run}/updates?start=-1", "start"),
+        ("{run}/updates?stop=9007199254740993", "stop"),
+        ("{run}/updates?cursor=1e3", "cursor"),
+        ("{run}/skips?cursor=1-2", "cursor"),
+        ("{run}/events?limit=ten", "limit"),
+        ("{run}/figures/scale?start=5&stop=5", "stop"),
+        ("{run}/figures/scale?x=colour", "x"),
+        ("{run}/figures/scale?width=0", "width"),
+        ("live?runs=a,b", "runs"),
+    ],
+)
+def test_a_bad_query_names_its_parameter(
+    client: TestClient, send: Callable[[wire.Batch], object], query: str, field: str
+) -> None:
+    """A question that cannot be answered gets a 422 that names the parameter."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(3)))
+    answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}")
+
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "runs/{other}",
+        "runs/not-a-uuid",
+        "runs/{other}/updates",
+        "runs/{other}/skips",
+        "runs/{other}/events",
+        "runs/{other}/parameters",
+        "runs/{other}/figures/scale",
+        "runs/{run}/figures/pie",
+        "runs/{run}/updates?stream=7",
+        "runs/{run}/parameters?step=2",
+        "nowhere",
+    ],
+)
+def test_what_is_not_there_is_not_found(
+    client: TestClient, send: Callable[[wire.Batch], object], path: str
+) -> None:
+    """Runs, streams, figures and samples that do not exist get a 404 in words."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(3)))
+    answer = client.get(f"/api/v1/{path.format(run=trainer.run_id, other=Trainer().run_id)}")
+
+    assert answer.status_code == 404
+    assert answer.headers["Content-Type"] == "application/problem+json"

@@ -1,0 +1,322 @@
+"""What the store makes of batches: everything once, nothing of a bad one, losses known, resumed runs laid over."""
+
+from __future__ import annotations
+
+import math
+import time
+from uuid import uuid4
+
+import msgspec
+import numpy as np
+import pytest
+
+from ampmon import wire
+from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Store
+from ampmon_server.store.state import SILENT_AFTER_US
+from batches import PARAMETERS, START, Trainer, statistics
+
+
+def test_a_resent_batch_changes_nothing(store: Store) -> None:
+    """The second time a batch comes, it is acknowledged alike and neither counts nor version move."""
+    trainer = Trainer()
+    batch = trainer.batch(
+        [*trainer.updates(10, skipped=[3], sampled=[0, 5]), trainer.event("init")]
+    )
+    first, again = store.ingest(batch), store.ingest(batch)
+    summary, _ = store.run(trainer.run_id)
+
+    assert first.ack == again.ack == wire.Ack(acked={"scaler": 9, "": 0}, version=1)
+    assert (first.changed, again.changed) == (True, False)
+    assert (summary.updates, summary.skipped, summary.sampled_updates) == (10, 1, 2)
+    assert (summary.records, summary.lost_records) == (11, 0)
+
+
+def test_an_overlapping_batch_adds_its_rest(store: Store) -> None:
+    """Of a batch that is half known, the unknown half is stored."""
+    trainer = Trainer()
+    updates = trainer.updates(10)
+    store.ingest(trainer.batch(updates[:6]))
+    store.ingest(trainer.batch(updates[4:]))
+
+    assert store.run(trainer.run_id)[0].updates == 10
+
+
+def test_a_gap_is_counted_until_it_is_filled(store: Store) -> None:
+    """Records that are missing before the last one held are lost records; when they come they are no more."""
+    trainer = Trainer()
+    updates = trainer.updates(10)
+    store.ingest(trainer.batch([*updates[:3], *updates[7:]]))
+    before = store.run(trainer.run_id)[0]
+    ack = store.ingest(trainer.batch(updates[3:7])).ack
+    after = store.run(trainer.run_id)[0]
+
+    assert (before.records, before.lost_records) == (6, 4)
+    assert (after.records, after.lost_records) == (10, 0)
+    assert ack.acked == {"scaler": 9}
+
+
+def test_the_same_seq_twice_in_a_batch_is_one_record(store: Store) -> None:
+    """Of two records with one seq the first is stored."""
+    trainer = Trainer()
+    first = trainer.update()
+    twin = msgspec.structs.replace(first, ordinal=7)
+    store.ingest(trainer.batch([first, twin]))
+
+    assert store.run(trainer.run_id)[0].last_step == 0
+
+
+def test_an_ordinal_given_twice_counts_once(store: Store) -> None:
+    """A second record of an update that is stored already is held, and changes no total."""
+    trainer = Trainer()
+    first = trainer.update()
+    twin = msgspec.structs.replace(trainer.update(skipped=True), ordinal=0)
+    store.ingest(trainer.batch([first]))
+    store.ingest(trainer.batch([twin]))
+    summary = store.run(trainer.run_id)[0]
+
+    assert (summary.records, summary.updates, summary.skipped) == (2, 1, 0)
+
+
+def test_records_without_their_headers_are_asked_for(store: Store) -> None:
+    """An attempt, and then a stream, that was never introduced is named, and nothing is stored."""
+    trainer = Trainer()
+    updates = trainer.updates(2)
+    with pytest.raises(HeaderMissing) as attempt:
+        store.ingest(trainer.batch(updates, headers=()))
+    with pytest.raises(HeaderMissing) as stream:
+        store.ingest(trainer.batch(updates, headers=(trainer.attempt,)))
+
+    assert (attempt.value.header, stream.value.header) == ("attempt", "scaler")
+    with pytest.raises(NotFound):
+        store.run(trainer.run_id)
+
+
+def test_headers_are_remembered(store: Store) -> None:
+    """Once introduced, a stream's records need no headers."""
+    trainer = Trainer()
+    store.ingest(trainer.batch())
+    store.ingest(trainer.batch(trainer.updates(2), headers=()))
+
+    assert store.run(trainer.run_id)[0].updates == 2
+
+
+def test_a_resumed_run_goes_on_after_its_last_step(store: Store) -> None:
+    """Without a resume step the second attempt of every rank begins after the last step of any, and that is marked."""
+    first = [Trainer(rank=0, world_size=2)]
+    first.append(Trainer(first[0].run_id, rank=1, world_size=2))
+    run_id = first[0].run_id
+    store.ingest(first[0].batch(first[0].updates(5)))
+    store.ingest(first[1].batch(first[1].updates(7)))
+    again = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
+    store.ingest(again[0].batch(again[0].updates(2)))
+    store.ingest(first[1].batch(first[1].updates(3)))  # the tail of the first attempt comes late
+    store.ingest(again[1].batch(again[1].updates(2)))
+    summary, identity = store.run(run_id)
+
+    starts = [
+        (each["attempt"], each["origin"], each["origin_assumed"]) for each in identity.attempts
+    ]
+    assert starts == [(0, 0, False), (1, 7, True)] * 2
+    assert summary.updates == 10  # steps 0 to 9: the tail's were done again
+    assert (summary.attempts, summary.ranks) == (2, 2)
+
+
+def test_a_later_attempt_lies_over_an_earlier_one(store: Store) -> None:
+    """Where a step was done twice, series, skips and totals are the later attempt's; the rest stays."""
+    first = Trainer()
+    store.ingest(first.batch(first.updates(10, skipped=[2, 6], sampled=[0, 6, 9])))
+    second = Trainer(first.run_id, resume_step=5)
+    store.ingest(second.batch(second.updates(3, skipped=[0], sampled=[0])))
+    series = store.series(first.run_id)
+    skips = store.skips(first.run_id).rows
+
+    assert series.updates.step.tolist() == list(range(10))
+    assert series.updates.skipped.nonzero()[0].tolist() == [2, 5]
+    assert series.gradients.step.tolist() == [0, 5, 9]
+    assert [(skip.step, skip.attempt) for skip in skips] == [(5, 1), (2, 0)]
+    assert store.run(first.run_id)[0].skipped == 2
+
+
+def test_ranks_do_not_multiply_updates(store: Store) -> None:
+    """With four ranks a step counts once, and is skipped if any of them skipped."""
+    run_id = uuid4()
+    for rank in range(4):
+        trainer = Trainer(run_id, rank, world_size=4)
+        store.ingest(trainer.batch(trainer.updates(20, skipped=[rank])))
+    summary = store.run(run_id)[0]
+    series = store.series(run_id).updates
+
+    assert (summary.updates, summary.skipped, summary.ranks) == (20, 4, 4)
+    assert series.skipped.nonzero()[0].tolist() == [0, 1, 2, 3]
+    assert len(store.skips(run_id).rows) == 4
+
+
+def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
+    """Updates that the lowest rank lost are drawn from the next one, so that the chart counts what the summary does."""
+    run_id = uuid4()
+    leader, other = Trainer(run_id, 0), Trainer(run_id, 1)
+    kept, lost = leader.updates(10), {4, 5, 9}
+    store.ingest(leader.batch([update for update in kept if update.seq not in lost]))
+    store.ingest(other.batch(other.updates(10)))
+
+    assert store.series(run_id).updates.step.tolist() == list(range(10))
+    assert store.run(run_id)[0].updates == 10
+
+
+def test_shards_add_up_and_replicas_do_not(store: Store) -> None:
+    """Sharded gradients are summed over ranks, replicated ones are the lowest rank's."""
+    sharded, replicated = uuid4(), uuid4()
+    for run_id, layout in ((sharded, "sharded"), (replicated, "replicated")):
+        for rank in (0, 1):
+            trainer = Trainer(run_id, rank, layout=layout, world_size=2)  # type: ignore[arg-type]
+            store.ingest(trainer.batch(trainer.updates(3, sampled=[1])))
+
+    assert store.series(sharded).gradients.on_grid.looked.tolist() == [2 * 2 * 80]
+    assert store.series(replicated).gradients.on_grid.looked.tolist() == [2 * 80]
+    assert store.parameters(sharded).ranks == [0, 1]
+    assert [row.looked for row in store.parameters(sharded).parameters] == [160, 160]
+    assert store.run(sharded)[0].zero_fraction == pytest.approx(0.1)
+
+
+def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> None:
+    """A scale of NaN or infinity, and an infinite amax, survive the database."""
+    trainer = Trainer()
+    odd = [math.nan, math.inf, -math.inf, 5e-324]
+    updates = [trainer.update(scale=scale) for scale in odd]
+    wild = statistics(seed=1)
+    wild.amax[0], wild.sum_squares[1] = math.inf, math.nan
+    sampled = trainer.update(gradients=wild.to_wire())
+    store.ingest(trainer.batch([*updates, sampled]))
+    series = store.series(trainer.run_id)
+    columns, _ = store.updates(trainer.run_id, stream=None, start=0, stop=10, limit=10)
+    first, second = store.parameters(trainer.run_id).parameters
+
+    np.testing.assert_array_equal(series.updates.scale[:4], odd)
+    assert columns["scale_kind"] == ["nan", "inf", "-inf", None, None]
+    assert columns["scale"] == [None, None, None, 5e-324, 1024.0]
+    assert (first.amax, first.amax_kind, first.headroom_bits_kind) == (None, "inf", "-inf")
+    assert (second.norm, second.norm_kind) == (None, "nan")
+    assert columns["headroom_bits"] == [None] * 5
+    assert columns["headroom_bits_kind"] == [None] * 4 + ["-inf"]
+
+
+def test_samples_come_back_bit_for_bit(store: Store) -> None:
+    """What a sample's parameters had is what was sent, and its fractions follow from it."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(70, sampled=range(0, 70, 2))))
+    sampled = store.parameters(trainer.run_id, step=41)
+    sent = statistics(seed=40)
+    columns, _ = store.updates(trainer.run_id, stream=None, start=40, stop=42, limit=10)
+
+    assert sampled.step == 40
+    assert [row.histogram for row in sampled.parameters] == sent.histogram.tolist()
+    assert [row.amax for row in sampled.parameters] == sent.amax.tolist()
+    assert [row.name for row in sampled.parameters] == [each.name for each in PARAMETERS]
+    assert columns["zero_fraction"] == [pytest.approx(0.1), None]
+    assert columns["subnormal_fraction"] == [pytest.approx(0.9), None]
+
+
+def test_a_header_may_grow_at_its_end_only(store: Store) -> None:
+    """Parameters may join; a shorter list is a resend; another list is refused."""
+    trainer = Trainer()
+    longer = (*PARAMETERS, wire.Parameter("bias", (10,), "float16"))
+    grown = msgspec.structs.replace(trainer.stream, parameters=longer)
+    other = msgspec.structs.replace(trainer.stream, parameters=longer[::-1])
+    store.ingest(trainer.batch())
+    store.ingest(trainer.batch(headers=(grown,)))
+    store.ingest(trainer.batch())
+    update = trainer.update(gradients=statistics(3).to_wire())
+    store.ingest(trainer.batch([update], headers=()))
+    with pytest.raises(BadBatch, match=r"headers\[0\].parameters"):
+        store.ingest(trainer.batch(headers=(other,)))
+
+    assert store.run(trainer.run_id)[0].parameters == 3
+    assert len(store.parameters(trainer.run_id).parameters) == 3
+
+
+def test_what_went_wrong_in_the_monitor_is_summed_up(store: Store) -> None:
+    """Errors count as often as they say, drops as many as they say, once each however often they are sent."""
+    trainer = Trainer()
+    records = [
+        trainer.event("error", where="probe", repeat=100),
+        trainer.event("error", where="probe"),
+        trainer.event("dropped", count=7),
+        trainer.event("dropped", count="many"),
+    ]
+    for _ in range(2):
+        store.ingest(trainer.batch(records))
+    summary = store.run(trainer.run_id)[0]
+
+    assert (summary.errors, summary.dropped) == (101, 8)
+
+
+def test_a_run_is_finished_when_all_ranks_are(store: Store) -> None:
+    """Running until the newest attempt of every rank has finished; crashed as soon as one has."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
+    statuses = []
+    for trainer in ranks:
+        store.ingest(trainer.batch([trainer.event("init")]))
+    for trainer in ranks:
+        store.ingest(trainer.batch([trainer.event("finish")]))
+        statuses.append(store.run(run_id)[0].status)
+    again = Trainer(run_id, 1, world_size=2)
+    for batch in (again.batch([again.event("init")]), again.batch(ended="crashed")):
+        store.ingest(batch)
+        statuses.append(store.run(run_id)[0].status)
+
+    assert statuses == ["running", "finished", "running", "crashed"]
+
+
+def test_a_run_that_falls_quiet_is_silent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a minute without a record, or ten times a long update, a run is silent; a list can ask for those."""
+    quick, slow = Trainer(), Trainer()
+    store.ingest(quick.batch(quick.updates(3)))
+    store.ingest(slow.batch([slow.update(duration=2 * SILENT_AFTER_US)]))
+    times = [0, SILENT_AFTER_US + 1_000_000, 20 * SILENT_AFTER_US + 1_000_000]
+    now = time.time_ns()
+    seen = []
+    for passed in times:
+        monkeypatch.setattr("time.time_ns", lambda passed=passed: now + passed * 1000)
+        seen.append([store.run(each.run_id)[0].status for each in (quick, slow)])
+
+    assert seen == [["running", "running"], ["silent", "running"], ["silent", "silent"]]
+    assert len(store.runs(status="silent").rows) == 2
+
+
+def test_scalars_may_be_anything_a_float_is(store: Store) -> None:
+    """NaN and infinities are stored with their kind; a null without one is refused."""
+    trainer = Trainer()
+    trainer.update()
+    store.ingest(trainer.batch([trainer.scalars({"loss": math.nan, "lr": 0.1})]))
+    store.ingest(trainer.batch([trainer.scalars({"loss": None}, kinds={"loss": "-inf"})]))
+    with pytest.raises(BadBatch, match="null without a kind"):
+        store.ingest(trainer.batch([trainer.scalars({"loss": None})]))
+
+    assert store.run(trainer.run_id)[0].records == 2
+
+
+def test_what_is_deleted_stays_deleted(store: Store) -> None:
+    """Records of a deleted run that come late are acknowledged, so that they stop coming, and not stored."""
+    trainer = Trainer()
+    updates = trainer.updates(5, sampled=[0])
+    store.ingest(trainer.batch(updates[:3]))
+    store.delete(trainer.run_id)
+    late = store.ingest(trainer.batch(updates))
+
+    assert late.ack.acked == {"scaler": 4}
+    assert not late.changed
+    assert store.runs().rows == []
+    with pytest.raises(NotFound):
+        store.series(trainer.run_id)
+
+
+def test_the_times_of_a_run_are_the_trainers(store: Store) -> None:
+    """Started and last time come from the records, and the monitor's own cost is a share of the time."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(11)))
+    summary = store.run(trainer.run_id)[0]
+
+    assert (summary.started, summary.last_time) == (START, START + 500_000)
+    assert summary.elapsed == pytest.approx(0.5)
+    assert summary.overhead == pytest.approx(20 / 50_000)

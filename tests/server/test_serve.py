@@ -1,0 +1,191 @@
+"""`ampmon serve` and `ampmon token` as processes: they start, refuse in one line, survive a kill, and stop cleanly."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from ampmon import wire
+from batches import Trainer
+from serving import Server, free_port
+
+
+def ampmon(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """The command line, run to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "ampmon_server.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], says: str) -> None:
+    """One line on stderr, exit code 2, nothing else."""
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.fullmatch(r"ampmon \w+: [^\n]+\n", result.stderr), result.stderr
+    assert says in result.stderr
+
+
+def test_one_line_is_printed_and_its_link_works(server: Server) -> None:
+    """What is printed is one line with a link that lets one browser in; no code is in the log afterwards."""
+    (line,) = server.printed.splitlines()
+    link = re.search(r"http://\S+", line)
+    assert link is not None
+    http = urllib3.PoolManager(retries=False)
+    first = http.request("GET", link[0], redirect=False)
+    second = http.request("GET", link[0], redirect=False)
+    cookie = first.headers["Set-Cookie"].partition(";")[0]
+    page = http.request("GET", server.url + "/", headers={"Cookie": cookie})
+
+    assert (first.status, second.status, page.status) == (303, 401, 200)
+    assert server.printed.splitlines() == [line]
+
+
+def test_a_new_link_can_be_had(server: Server) -> None:
+    """`ampmon token link` finds the running server by its data directory and prints a link that works once."""
+    result = ampmon("token", "link", "--data-dir", str(server.directory))
+    http = urllib3.PoolManager(retries=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(server.url)
+    answers = [http.request("GET", result.stdout.strip(), redirect=False).status for _ in range(2)]
+    assert answers == [303, 401]
+
+
+def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
+    """With no token, or nobody who listens, one line says to start the server."""
+    assert_refused(ampmon("token", "link", "--data-dir", str(tmp_path)), "ampmon serve")
+    (tmp_path / "token").write_text("x" * 43)
+    url = f"http://127.0.0.1:{free_port()}"
+    assert_refused(ampmon("token", "link", "--data-dir", str(tmp_path), "--url", url), url)
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """A port that something else uses is refused with what to do, and nothing is made."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        result = ampmon("serve", "--port", port, "--data-dir", str(tmp_path / "new"))
+
+    assert_refused(result, f"port {port}")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
+    """Another server on the same database is refused with what to do."""
+    result = ampmon("serve", "--port", "0", "--data-dir", str(server.directory))
+
+    assert_refused(result, "--data-dir")
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A data directory that cannot be made is refused with what to do."""
+    (tmp_path / "file").write_text("")
+    result = ampmon("serve", "--port", "0", "--data-dir", str(tmp_path / "file" / "data"))
+
+    assert_refused(result, "--data-dir")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_other_machines_are_not_served(tmp_path: Path, host: str) -> None:
+    """An address that others could reach is refused: there is no TLS yet."""
+    result = ampmon("serve", "--host", host, "--port", "0", "--data-dir", str(tmp_path))
+
+    assert_refused(result, "TLS")
+
+
+def test_without_the_extra_the_way_to_it_is_named(tmp_path: Path) -> None:
+    """Where the server's packages are missing, one line says what to install."""
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('No uvicorn', name='uvicorn')")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from ampmon_server.cli import main; raise SystemExit(main(['serve']))",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tmp_path), "AMPMON_DIR": str(tmp_path / "data")},
+    )
+
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "pip install 'ampmon[server]'" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(
+    new_server: Callable[..., Server], number: signal.Signals
+) -> None:
+    """Stopped by a signal it exits with 0, takes its address away, and leaves one tidy file."""
+    server = new_server()
+    process = server.process
+    assert process is not None
+    process.send_signal(number)
+
+    assert process.wait(10) == 0
+    assert not (server.directory / "server" / "address").exists()
+    assert not (server.directory / "server" / "ampmon.db-wal").exists()
+
+
+def test_a_kill_during_ingest_loses_nothing_acknowledged(new_server: Callable[..., Server]) -> None:
+    """Killed while batches pour in, and started again, the server has each update once, and a sound database."""
+    server = new_server()
+    trainer = Trainer()
+    batches = [trainer.batch(trainer.updates(50, sampled=[0])) for _ in range(60)]
+    for round_ in range(3):
+        acknowledged = pour(server, batches, kill_after=8 * (round_ + 1))
+        server.start()
+        held = server.get(f"/runs/{trainer.run_id}/updates?limit=100000")["step"]
+        assert set(acknowledged) <= set(held)
+    assert pour(server, batches, kill_after=None)[-1] == 2999
+    columns = server.get(f"/runs/{trainer.run_id}/updates?limit=100000")
+    summary = server.get(f"/runs/{trainer.run_id}")
+    server.stop()
+
+    assert columns["step"] == list(range(3000))
+    assert (summary["updates"], summary["records"], summary["lost_records"]) == (3000, 3000, 0)
+    assert summary["sampled_updates"] == 60
+    with sqlite3.connect(server.directory / "server" / "ampmon.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def pour(server: Server, batches: list[wire.Batch], kill_after: int | None) -> list[int]:
+    """Send batches in order; kill the server soon after so many. The steps that were acknowledged."""
+    acknowledged: list[int] = []
+    killer = threading.Timer(0.004, server.kill)
+    for place, batch in enumerate(batches):
+        if place == kill_after:
+            killer.start()
+        try:
+            answer = server.request(
+                "POST",
+                "/api/v1/ingest",
+                body=wire.encode(batch),
+                headers={"Content-Type": "application/msgpack"},
+            )
+        except urllib3.exceptions.HTTPError:
+            break
+        assert answer.status == 200, answer.data
+        assert json.loads(answer.data)["acked"]["scaler"] >= batch.records[-1].seq
+        acknowledged += [
+            update.ordinal for update in batch.records if isinstance(update, wire.Update)
+        ]
+    if kill_after is not None:
+        killer.join()
+    return acknowledged

@@ -1,0 +1,108 @@
+"""The totals that ingest keeps, against a recount of all that was ever sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ampmon import wire
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from batches import Trainer
+
+
+class Start(NamedTuple):
+    """A process start on a rank: where it resumes, and what became of each of its updates."""
+
+    rank: int
+    scaler: str
+    resume_step: int
+    skipped: list[bool]
+
+
+STARTS = st.lists(
+    st.builds(
+        Start,
+        st.integers(0, 2),
+        st.sampled_from(["scaler", "discriminator"]),
+        st.integers(0, 12),
+        st.lists(st.booleans(), min_size=1, max_size=12),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+class Sent(NamedTuple):
+    trainer: Trainer
+    updates: list[wire.Update]
+
+
+def play(run_id: UUID, starts: Sequence[Start]) -> list[Sent]:
+    """The processes of a run, in order of their starts, and all that each records."""
+    played = []
+    for start in starts:
+        trainer = Trainer(run_id, start.rank, start.scaler, start.resume_step)
+        played.append(Sent(trainer, [trainer.update(skipped=flag) for flag in start.skipped]))
+    return played
+
+
+def recount(played: Sequence[Sent]) -> tuple[int, int]:
+    """Updates and skips by their definition: distinct steps of each scaler, the newest attempt of each rank counting."""
+    newest: dict[tuple[str, int, int], bool] = {}
+    for trainer, updates in played:
+        for update in updates:
+            step = (trainer.resume_step or 0) + update.ordinal
+            newest[trainer.scaler, trainer.rank, step] = update.optimizers[0].skipped
+    steps = {(scaler, step) for scaler, _, step in newest}
+    skipped = {(scaler, step) for (scaler, _, step), flag in newest.items() if flag}
+    return len(steps), len(skipped)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(starts=STARTS, seed=st.integers(0, 2**16), cut=st.integers(1, 5))
+def test_totals_equal_a_recount(starts: list[Start], seed: int, cut: int) -> None:
+    """Whatever ranks, attempts and scalers overlay, in whatever order batches come, and however often."""
+    played = play(uuid4(), starts)
+    batches = [
+        trainer.batch(updates[first : first + cut])
+        for trainer, updates in played
+        for first in range(0, len(updates), cut)
+    ]
+    order = random.Random(seed)
+    resent = order.sample(batches, len(batches) // 2)
+    shuffled = order.sample([*batches, *resent], len(batches) + len(resent))
+    with TemporaryDirectory() as directory:
+        store = Store.open(Settings(data_directory=Path(directory)))
+        # Attempts are numbered in the order in which the server first hears of them.
+        for trainer, _ in played:
+            store.ingest(trainer.batch())
+        for batch in shuffled:
+            store.ingest(batch)
+        (summary,) = store.runs().rows
+        series = [
+            store.series(played[0].trainer.run_id, stream=number).updates
+            for number in {int(each["stream"]): each["scaler"] for each in summary.streams}
+        ]
+        scalers = {each["scaler"]: int(each["stream"]) for each in summary.streams}
+        drawn = [
+            store.series(played[0].trainer.run_id, stream=each).updates for each in scalers.values()
+        ]
+        store.close()
+
+    assert (summary.updates, summary.skipped) == recount(played)
+    assert summary.records == sum(len(updates) for _, updates in played)
+    assert summary.lost_records == 0
+    # What is drawn is what is counted, on every stream of a scaler alike.
+    assert sum(len(each) for each in drawn) == summary.updates
+    assert sum(int(each.skipped.sum()) for each in drawn) == summary.skipped
+    assert all((each.step[1:] > each.step[:-1]).all() for each in series)
