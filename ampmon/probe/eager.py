@@ -7,8 +7,8 @@ tensor that is copied to the host without waiting for it. Nothing here keeps a g
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,32 +38,88 @@ def measure(
 
     ``sample`` is the number of elements to look at in each, or "all". Costs some passes over what is looked at.
     """
-    table = np.zeros((len(gradients), _WIDTH))
+    values = np.zeros((len(gradients), _WIDTH))
     counts = np.zeros((len(gradients), _WIDTH), np.int64)
-    for row, gradient in enumerate(gradients):
-        looked = flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
-        for block in looked.split(_BLOCK):
-            _measure_block(block, counts[row], table[row])
-    return _statistics(counts, table, indices)
+    looked = (
+        (row, flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator))
+        for row, gradient in enumerate(gradients)
+    )
+    for rows, blocks in _gathered(looked):
+        _measure_together(rows, blocks, counts, values)
+    return _statistics(counts, values, indices)
 
 
-def _measure_block(
-    block: torch.Tensor, counts: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
+def _gathered(
+    tensors: Iterable[tuple[int, torch.Tensor]],
+) -> Iterator[tuple[list[int], list[torch.Tensor]]]:
+    """Tensors cut and put together into blocks, so that many small ones cost no more than a large one of their size.
+
+    No block holds two parts of one tensor, nor values that need fp64 beside others.
+    """
+    rows: list[int] = []
+    blocks: list[torch.Tensor] = []
+    for row, tensor in tensors:
+        for block in tensor.split(_BLOCK):
+            wide = block.dtype == torch.float64
+            if blocks and (
+                sum(map(len, blocks)) + len(block) > _BLOCK
+                or wide != (blocks[0].dtype == torch.float64)
+            ):
+                yield rows, blocks
+                rows, blocks = [], []
+            rows.append(row)
+            blocks.append(block)
+    if blocks:
+        yield rows, blocks
+
+
+def _measure_together(
+    rows: list[int],
+    blocks: list[torch.Tensor],
+    counts: npt.NDArray[np.int64],
+    values: npt.NDArray[np.float64],
 ) -> None:
-    block = _with_exponent(block)
-    fields = torch.bincount(_exponent_field(block), minlength=_field_count(block)).numpy()
-    looked = block.numel()
+    """Add the statistics of each block to its row."""
+    joined = torch.cat([_with_exponent(block) for block in blocks])
+    lengths = np.array([len(block) for block in blocks])
+    starts = np.cumsum(lengths) - lengths
+    elements = joined.numpy()
+    fields = _count_fields(elements, lengths)
     # Both special exponents are rare and cost a pass each to tell apart, so look only where there is something to see.
-    zeros = looked - int(torch.count_nonzero(block)) if fields[0] else 0
-    nan = int(torch.isnan(block).sum()) if fields[-1] else 0
-    counts[:_COUNTS] += (looked, zeros, _on_grid(block), int(fields[-1]) - nan, nan)
-    counts[-BINS:] += _fold(fields)
-    counts[-BINS] += int(fields[0]) - zeros
-    low, high = torch.aminmax(block)
+    zeros = _count(elements == 0, starts) if fields[:, 0].any() else fields[:, 0]
+    nan = _count(np.isnan(elements), starts) if fields[:, -1].any() else fields[:, -1]
+    on_grid = _count(elements == joined.half().to(joined.dtype).numpy(), starts)
+    counts[rows, :_COUNTS] += np.stack([lengths, zeros, on_grid, fields[:, -1] - nan, nan], axis=1)
+    counts[rows, -BINS:] += _fold(fields)
+    counts[rows, -BINS] += fields[:, 0] - zeros
     # np.maximum keeps a NaN, as torch's own maximum does; Python's max would lose one by chance.
-    values[_AMAX] = np.maximum(values[_AMAX], max(abs(float(low)), abs(float(high))))
-    wide = block.double()
-    values[_SUM_SQUARES] += float(torch.dot(wide, wide))
+    largest = np.maximum(
+        np.maximum.reduceat(elements, starts), -np.minimum.reduceat(elements, starts)
+    )
+    values[rows, _AMAX] = np.maximum(values[rows, _AMAX], largest)
+    wide = elements.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values[rows, _SUM_SQUARES] += np.add.reduceat(wide * wide, starts)
+
+
+def _count(mask: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many of each block, given by where it starts, are set."""
+    return np.add.reduceat(mask.view(np.int8), starts, dtype=np.int64)
+
+
+def _count_fields(
+    elements: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Counts of each block's elements [blocks, 256 or 2048] by biased exponent.
+
+    The first is of zeros and fp32- or fp64-subnormals, the last of inf and NaN.
+    """
+    if elements.dtype == np.float64:
+        size, fields = 2048, (elements.view(np.int64) >> 52) & 0x7FF
+    else:
+        size, fields = 256, (elements.view(np.int32) >> 23).astype(np.uint8)  # which drops the sign
+    offsets = np.repeat(np.arange(len(lengths)) * size, lengths)
+    return np.bincount(offsets + fields, minlength=len(lengths) * size).reshape(-1, size)
 
 
 def _with_exponent(block: torch.Tensor) -> torch.Tensor:
@@ -71,28 +127,14 @@ def _with_exponent(block: torch.Tensor) -> torch.Tensor:
     return block if block.dtype in (torch.float32, torch.float64) else block.float()
 
 
-def _exponent_field(block: torch.Tensor) -> torch.Tensor:
-    """The biased exponent of each element: 0 for zero and fp32-subnormals, the largest for inf and NaN."""
-    if block.dtype == torch.float64:
-        return (block.view(torch.int64) >> 52) & 0x7FF
-    return (block.view(torch.int32) >> 23) & 0xFF
-
-
-def _field_count(block: torch.Tensor) -> int:
-    return 2048 if block.dtype == torch.float64 else 256
-
-
 def _fold(fields: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Counts by biased exponent, without the two special ones, as the histogram's 64 bins with clamped ends."""
-    bias = len(fields) // 2 - 1
-    bins = np.clip(np.arange(1, len(fields) - 1) - bias - EXPONENT_MIN, 0, BINS - 1)
-    folded = np.zeros(BINS, np.int64)
-    np.add.at(folded, bins, fields[1:-1])
+    """Counts by biased exponent [n, 256 or 2048], without the two special ones, as histograms with clamped ends."""
+    bias = fields.shape[1] // 2 - 1
+    first, last = EXPONENT_MIN + bias, EXPONENT_MIN + BINS - 1 + bias
+    folded = fields[:, first : last + 1].copy()
+    folded[:, 0] += fields[:, 1:first].sum(1)
+    folded[:, -1] += fields[:, last + 1 : -1].sum(1)
     return folded
-
-
-def _on_grid(block: torch.Tensor) -> int:
-    return int((block == block.half().to(block.dtype)).sum())
 
 
 def _statistics(
@@ -138,7 +180,8 @@ def _launch_block(block: torch.Tensor) -> torch.Tensor:
     zero, nan = magnitude == 0, torch.isnan(block)
     inf = torch.isinf(block)
     bias, top = (1023, 0x7FF) if block.dtype == torch.float64 else (127, 0xFF)
-    field = _exponent_field(block).long()
+    shift, bits = (52, torch.int64) if block.dtype == torch.float64 else (23, torch.int32)
+    field = ((block.view(bits) >> shift) & top).long()
     bins = (field - bias - EXPONENT_MIN).clamp_(0, BINS - 1)
     counted = (~zero) & (field != top)
     histogram = torch.zeros(BINS, dtype=torch.int64, device=block.device).scatter_add_(
