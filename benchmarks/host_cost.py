@@ -6,6 +6,7 @@ both see the same machine. A scaler of an empty subclass takes turns with them: 
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -61,8 +62,10 @@ def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
     iterations = {name: iteration(make, tensors) for name, make in SCALERS.items()}
     sweep = np.zeros(SWEEP_BYTES // 8)
     times: dict[str, list[float]] = {name: [] for name in iterations}
+    turns = list(iterations.items())
     for turn in range(WARM_UP + pairs):
-        for name, iterate in iterations.items():
+        random.shuffle(turns)  # or one of them would always find the caches as the same other left them
+        for name, iterate in turns:
             if swept:
                 sweep += 1.0
             started = time.perf_counter_ns()
