@@ -64,7 +64,8 @@ def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in iterations}
     turns = list(iterations.items())
     for turn in range(WARM_UP + pairs):
-        random.shuffle(turns)  # or one of them would always find the caches as the same other left them
+        # In a fixed order each would always find the caches as the same other left them.
+        random.shuffle(turns)
         for name, iterate in turns:
             if swept:
                 sweep += 1.0
