@@ -15,7 +15,7 @@ from sqlalchemy import Connection, create_engine, inspect, text
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable, packing
-from ampmon_server.store.packing import Sample
+from ampmon_server.store.packing import Sample, Stack
 from ampmon_server.tables import metadata
 from batches import statistics
 
@@ -33,7 +33,7 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
     ]
     samples[0].statistics.amax[:1] = wild
     samples[0].statistics.looked[:1] += 2**40
-    back = packing.block_from_bytes(packing.block_to_bytes(samples))
+    back = packing.block_from_bytes(packing.block_to_bytes(Stack.of(samples)))
 
     for before, after in zip(samples, back, strict=True):
         assert (before.step, before.time, before.scale) == (after.step, after.time, after.scale)
@@ -47,7 +47,12 @@ def test_totals_part_parameters_by_the_grid() -> None:
     """Parameters on fp16's grid and others are summed apart, and NaN does not look small."""
     on, off = statistics(3, seed=1), statistics(2, seed=2, on_grid=False)
     off.amax[0] = np.nan
-    rows = packing.total([Sample(0, 0, 1.0, on), Sample(1, 1, 1.0, off)])
+    rows = np.concatenate(
+        [
+            packing.total(Stack.of([Sample(step, step, 1.0, each)]))
+            for step, each in enumerate((on, off))
+        ]
+    )
     series = packing.series(
         packing.samples_from_bytes([packing.samples_to_bytes(rows)]), exact=True
     )
@@ -72,7 +77,7 @@ def test_a_sample_is_small() -> None:
         sample.statistics.looked[:] = numel
         sample.statistics.amax[:] = sample.statistics.amax.astype(np.float32)
 
-    assert len(packing.block_to_bytes(samples)) / len(samples) < 6_000
+    assert len(packing.block_to_bytes(Stack.of(samples))) / len(samples) < 6_000
 
 
 def _migrated(path: Path) -> Connection:

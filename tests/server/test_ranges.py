@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ def test_ranges_hold_what_was_added(first: list[int], second: list[int]) -> None
     merged = ranges.merge([*ranges.from_numbers(first), *ranges.from_numbers(second)])
 
     assert held(merged) == {*first, *second}
-    assert all(one[1] + 1 < other[0] for one, other in zip(merged, merged[1:], strict=False))
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(merged))
     assert ranges.size(merged) == len({*first, *second})
 
 

@@ -55,7 +55,7 @@ def play(run_id: UUID, starts: Sequence[Start]) -> list[Sent]:
 
 
 def recount(played: Sequence[Sent]) -> tuple[int, int]:
-    """Updates and skips by their definition: distinct steps of each scaler, the newest attempt of each rank counting."""
+    """Updates and skips by definition: distinct steps of a scaler, of each rank the newest attempt's."""
     newest: dict[tuple[str, int, int], bool] = {}
     for trainer, updates in played:
         for update in updates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from sqlalchemy import Connection, select, update
 
 from ampmon_server.series import combine_shards
@@ -30,41 +31,26 @@ def write(
     samples: Sequence[Sample],
 ) -> None:
     """Store samples in order of step, and keep the newest with its stream."""
-    totals = packing.total(samples)
     key = (state.run_id, stream.number)
-    insert_rows(
-        connection,
-        gradient_totals,
-        [
-            (
-                *key,
-                samples[0].step,
-                attempt.number,
-                samples[-1].step,
-                packing.samples_to_bytes(totals),
-            )
-        ],
-    )
-    insert_rows(
-        connection,
-        gradient_blocks,
-        [
-            (
-                *key,
-                block[0].step,
-                attempt.number,
-                block[-1].step,
-                packing.block_to_bytes(block),
-            )
-            for stretch in packing.runs_of_alike(samples)
-            for block in _cut(stretch)
-        ],
-    )
+    stacks = [
+        packing.Stack.of(block)
+        for stretch in packing.runs_of_alike(samples)
+        for block in _cut(stretch)
+    ]
+    totals = np.concatenate([packing.total(stack) for stack in stacks])
+    ends = (samples[0].step, attempt.number, samples[-1].step)
+    insert_rows(connection, gradient_totals, [(*key, *ends, packing.samples_to_bytes(totals))])
+    insert_rows(connection, gradient_blocks, [(*key, *_block(stack, attempt)) for stack in stacks])
     connection.execute(
         update(streams)
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
         .values(newest_sample=totals[-1:].tobytes())
     )
+
+
+def _block(stack: packing.Stack, attempt: Attempt) -> tuple[int, int, int, bytes]:
+    first, last = int(stack.steps[0]), int(stack.steps[-1])
+    return first, attempt.number, last, packing.block_to_bytes(stack)
 
 
 def _cut(stretch: Sequence[Sample]) -> list[Sequence[Sample]]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from ampmon.histogram import BINS, Statistics
+from ampmon.histogram import BINS, ON_GRID_SHARE, Statistics
 from ampmon_server.series import GradientSeries, Totals
 
 
@@ -82,26 +82,53 @@ def decompress(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data)
 
 
-def total(samples: Sequence[Sample]) -> Samples:
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """m samples of the same n parameters: arrays [m], and of statistics [m, n], of histograms [m, n, 64]."""
+
+    steps: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    scales: npt.NDArray[np.float64]
+    parameters: npt.NDArray[np.int32]
+    statistics: dict[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Stack:
+        return cls(
+            np.array([sample.step for sample in samples], np.int64),
+            np.array([sample.time for sample in samples], np.int64),
+            np.array([sample.scale for sample in samples], np.float64),
+            samples[0].statistics.parameters,
+            {
+                name: np.stack([getattr(sample.statistics, name) for sample in samples])
+                for name in (*_COUNTS, *_FLOATS)
+            },
+        )
+
+
+def total(stack: Stack) -> Samples:
     """Sums over the parameters of each sample, those on fp16's grid and the others apart."""
-    rows = np.zeros(len(samples), _SAMPLE)
+    rows = np.zeros(len(stack.steps), _SAMPLE)
+    rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
+    on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * stack.statistics["looked"]
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
-        for row, sample in zip(rows, samples, strict=True):
-            row["step"], row["time"], row["scale"] = sample.step, sample.time, sample.scale
-            mask = sample.statistics.grid_mask
-            for name, chosen in (("on_grid", mask), ("off_grid", ~mask)):
-                _fill(row[name], sample.statistics, chosen)
+        for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
+            _fill(rows[name], stack.statistics, chosen)
     return rows
 
 
-def _fill(cell: Any, statistics: Statistics, mask: npt.NDArray[np.bool_]) -> None:
-    cell["parameters"] = np.count_nonzero(mask)
-    for name in ("looked", "zeros", "inf", "nan"):
-        cell[name] = getattr(statistics, name)[mask].sum()
-    # NaN wins in both: what is not known must not look small.
-    cell["amax"] = statistics.amax[mask].max(initial=0.0)
-    cell["sum_squares"] = statistics.sum_squares[mask].sum()
-    cell["histogram"] = statistics.histogram[mask].sum(0)
+def _fill(cells: Samples, statistics: dict[str, Any], chosen: npt.NDArray[np.bool_]) -> None:
+    cells["parameters"] = np.count_nonzero(chosen, axis=1)
+    if not chosen.any():
+        return
+    for name in ("looked", "zeros", "inf", "nan", "sum_squares"):
+        cells[name] = np.where(chosen, statistics[name], 0).sum(1)
+    # NaN is the largest: what is not known must not look small.
+    cells["amax"] = np.where(chosen, statistics["amax"], 0.0).max(1, initial=0.0)
+    histogram = statistics["histogram"]
+    if not chosen.all():
+        histogram = np.where(chosen[:, :, None], histogram, 0)
+    cells["histogram"] = histogram.sum(1)
 
 
 def samples_to_bytes(samples: Samples) -> bytes:
@@ -150,21 +177,19 @@ def _alike(one: Sample, other: Sample) -> bool:
     return np.array_equal(one.statistics.parameters, other.statistics.parameters)
 
 
-def block_to_bytes(samples: Sequence[Sample]) -> bytes:
+def block_to_bytes(stack: Stack) -> bytes:
     """Samples that are alike, as one block."""
     columns = {}
-    for name in (*_COUNTS, *_FLOATS):
-        stacked = np.stack([getattr(sample.statistics, name) for sample in samples], axis=-1)
+    for name, values in stack.statistics.items():
+        narrow = values
         if name in _COUNTS:
-            stacked = stacked.astype(np.min_scalar_type(stacked.max(initial=0)))
-        # Bins first: [64, n, m], or [n, m].
-        ordered = np.ascontiguousarray(np.moveaxis(stacked, 1, 0) if stacked.ndim == 3 else stacked)
-        columns[name] = _Column(ordered.dtype.str, _to_planes(ordered))
+            narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
+        columns[name] = _Column(narrow.dtype.str, _to_planes(np.ascontiguousarray(narrow.T)))
     block = _Block(
-        steps=np.array([sample.step for sample in samples], "<i8").tobytes(),
-        times=np.array([sample.time for sample in samples], "<i8").tobytes(),
-        scales=np.array([sample.scale for sample in samples], "<f8").tobytes(),
-        parameters=samples[0].statistics.parameters.astype("<i4").tobytes(),
+        steps=stack.steps.astype("<i8").tobytes(),
+        times=stack.times.astype("<i8").tobytes(),
+        scales=stack.scales.astype("<f8").tobytes(),
+        parameters=stack.parameters.astype("<i4").tobytes(),
         columns=columns,
     )
     return compress(msgspec.msgpack.encode(block))
@@ -197,7 +222,7 @@ def block_from_bytes(data: bytes) -> list[Sample]:
             float(scales[index]),
             Statistics(
                 parameters=parameters,
-                **{name: column[..., index] for name, column in columns.items()},
+                **{name: column[index] for name, column in columns.items()},
             ),
         )
         for index in range(len(steps))
@@ -206,6 +231,5 @@ def block_from_bytes(data: bytes) -> list[Sample]:
 
 def _unpack(name: str, column: _Column, parameters: int, samples: int) -> npt.NDArray[Any]:
     array = _from_planes(column).astype(np.float64 if name in _FLOATS else np.int64)
-    if name != "histogram":
-        return array.reshape(parameters, samples)
-    return np.moveaxis(array.reshape(BINS, parameters, samples), 0, 1)
+    shape = (BINS, parameters, samples) if name == "histogram" else (parameters, samples)
+    return array.reshape(shape).T

@@ -103,7 +103,10 @@ def create(connection: Connection, state: RunState) -> None:
 
 
 def save(connection: Connection, state: RunState) -> None:
-    connection.execute(update(runs).where(runs.c.run_id == state.run_id).values(_values(state)))
+    values = _values(state)
+    # Naming the key, even unchanged, would have every table that refers to it searched.
+    del values["run_id"]
+    connection.execute(update(runs).where(runs.c.run_id == state.run_id).values(values))
 
 
 def _values(state: RunState) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Column, Connection, select
+import numpy.typing as npt
+from sqlalchemy import ColumnElement, Connection, func, select
 
-from ampmon_server.series import UpdateSeries, empty_updates
+from ampmon_server.series import Floats, UpdateSeries, empty_updates
 from ampmon_server.store import ranges
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -21,13 +22,24 @@ Row = tuple[Any, ...]
 GAPS_MAX = 64
 """With more holes than this in the lowest rank's rows, the others' are read as a whole."""
 
+_SERIES = np.dtype(
+    [
+        ("step", np.int64),
+        ("time", np.int64),
+        ("scale", np.float64),
+        ("scale_after", np.float64),
+        ("kinds", np.uint8),
+        ("event", np.uint8),
+        ("skipped", np.bool_),
+    ]
+)
 _KIND_VALUES = np.array([np.nan, np.nan, np.inf, -np.inf])
 
 
 def read_rows(
     connection: Connection,
     scaler: Scaler,
-    columns: Sequence[Column[Any]],
+    columns: Sequence[ColumnElement[Any]],
     *,
     start: int = 0,
     stop: int = INTEGER_MAX + 1,
@@ -51,7 +63,7 @@ def _of_source(
     connection: Connection,
     scaler: Scaler,
     source: Source,
-    columns: Sequence[Column[Any]],
+    columns: Sequence[ColumnElement[Any]],
     within: ranges.Range,
     limit: int | None = None,
 ) -> list[Row]:
@@ -77,7 +89,7 @@ def _filled(
     connection: Connection,
     scaler: Scaler,
     others: Sequence[Source],
-    columns: Sequence[Column[Any]],
+    columns: Sequence[ColumnElement[Any]],
     rows: list[Row],
     within: ranges.Range,
 ) -> list[Row]:
@@ -127,8 +139,8 @@ def read_series(
     columns = (
         table.step,
         table.time,
-        table.scale,
-        table.scale_after,
+        func.coalesce(table.scale, 0.0),  # what it is instead is in the kinds
+        func.coalesce(table.scale_after, 0.0),
         table.kinds,
         table.event,
         table.skipped,
@@ -136,19 +148,19 @@ def read_series(
     rows = read_rows(connection, scaler, columns, start=start, stop=stop)
     if not rows:
         return empty_updates()
-    step, time, scale, after, kinds, event, skipped = zip(*rows, strict=True)
-    steps, kind = np.array(step, np.int64), np.array(kinds, np.uint8)
+    # Straight into one structured array: a Python list per column would take three times as long.
+    read = np.fromiter(rows, _SERIES, len(rows))
+    steps, kinds = read["step"].copy(), read["kinds"]
     elsewhere = skipped_elsewhere(connection, scaler, int(steps[0]), int(steps[-1]))
     return UpdateSeries(
         step=steps,
-        time=np.array(time, np.int64),
-        scale=_floats(scale, kind & 3),
-        scale_after=_floats(after, kind >> 2),
-        event=np.array(event, np.uint8),
-        skipped=np.array(skipped, bool) | np.isin(steps, elsewhere),
+        time=read["time"].copy(),
+        scale=_floats(read["scale"], kinds & 3),
+        scale_after=_floats(read["scale_after"], kinds >> 2),
+        event=read["event"].copy(),
+        skipped=read["skipped"] | np.isin(steps, elsewhere),
     )
 
 
-def _floats(values: Sequence[float | None], kinds: Any) -> Any:
-    array = np.array(values, np.float64)  # None becomes NaN
-    return np.where(kinds == 0, array, _KIND_VALUES[kinds]) if kinds.any() else array
+def _floats(values: Floats, kinds: npt.NDArray[np.uint8]) -> Floats:
+    return np.where(kinds == 0, values, _KIND_VALUES[kinds])
