@@ -20,7 +20,11 @@ class PostedRun:
     """One process with one scaler, whose updates happen when the test says so."""
 
     def __init__(
-        self, server: Server, name: str = "made up", parameters: tuple[str, ...] = PARAMETERS, **header: object
+        self,
+        server: Server,
+        name: str = "made up",
+        parameters: tuple[str, ...] = PARAMETERS,
+        **header: object,
     ) -> None:
         self.server = server
         self.run_id: UUID = uuid4()

@@ -33,7 +33,8 @@ export class Live {
    */
   follow(runs) {
     this.#query = runs.length ? `?runs=${runs.map(encodeURIComponent).join(",")}` : "";
-    this.#open();
+    if (document.hidden) this.pause();
+    else this.#open();
   }
 
   /** A call failed: if the server does not come back by itself, say so. */
@@ -42,9 +43,20 @@ export class Live {
     this.#open();
   }
 
-  #open() {
+  /** Hangs up while nobody looks: a browser has six connections to a server, for all its tabs together. */
+  pause() {
     clearTimeout(this.#timer);
     this.#source?.close();
+    this.#source = null;
+  }
+
+  /** Listens again after `pause`. */
+  resume() {
+    if (this.#source === null) this.#open();
+  }
+
+  #open() {
+    this.pause();
     const source = new EventSource(`/api/v1/live${this.#query}`);
     this.#source = source;
     source.addEventListener("open", () => this.#set("live", ""));
@@ -55,23 +67,30 @@ export class Live {
   }
 
   #lost() {
-    this.#source?.close();
+    const source = this.#source;
+    source?.close();
     // The stream does not say why it ended; an ordinary call does.
     get("/runs?limit=1").then(
-      () => this.#retry(),
-      (error) => (error instanceof Refused ? this.#refused(error) : this.#retry()),
+      () => this.#retry(source),
+      (error) => (error instanceof Refused ? this.#refused(error, source) : this.#retry(source)),
     );
   }
 
-  #retry() {
+  /** @param {EventSource | null} source the stream that ended, if nothing has taken its place since */
+  #retry(source) {
+    if (source !== this.#source) return;
     this.#set("lost", "");
     const wait = RETRY_MS[Math.min(this.#failures, RETRY_MS.length - 1)];
     this.#failures += 1;
     this.#timer = setTimeout(() => this.#open(), wait);
   }
 
-  /** @param {Refused} error */
-  #refused(error) {
+  /**
+   * @param {Refused} error
+   * @param {EventSource | null} source
+   */
+  #refused(error, source) {
+    if (source !== this.#source) return;
     this.#set("refused", error.status === 401 ? "sign-in" : error.message);
     this.#timer = setTimeout(() => this.#open(), 5000);
   }

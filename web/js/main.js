@@ -93,6 +93,12 @@ function connectionWords({ state, since, why }) {
   return `Lost the server ${seconds < 2 ? "just now" : ago(seconds)}; retrying`;
 }
 
+function look() {
+  if (document.hidden) return live.pause();
+  live.resume();
+  refresh();
+}
+
 function everySecond() {
   if (live.connection.state !== "live") say(connection, connectionWords(live.connection));
   if (!document.hidden) page?.tick();
@@ -114,7 +120,9 @@ async function start() {
   byId("theme").addEventListener("click", theme.toggle);
   await theme.load();
   window.addEventListener("hashchange", route);
-  document.addEventListener("visibilitychange", refresh);
+  document.addEventListener("visibilitychange", look);
+  window.addEventListener("pagehide", () => live.pause());
+  window.addEventListener("pageshow", look);
   setInterval(everySecond, 1000);
   setInterval(refresh, POLL_MS);
   route();
