@@ -5,18 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import host_cost, machine, sample_cost
+from benchmarks import host_cost, ingest, machine, sample_cost
+
+
+class Benchmark(NamedTuple):
+    """What is measured, and how: a folder to work in goes in, rows come out."""
+
+    title: str
+    measure: Callable[[Path], list[dict[str, Any]]]
 
 
 RESULTS = Path(__file__).parent / "results"
-TITLES = {
-    "host_cost": "Time added on the host to an update that is not sampled, spool write included, sender off",
-    "sample_cost": "One sample of 124 million fp32 gradients in 148 tensors, in multiples of the stock unscale_",
+BENCHMARKS = {
+    "host_cost": Benchmark(
+        "Time added on the host to an update that is not sampled, spool write included, sender off",
+        host_cost.measure,
+    ),
+    "sample_cost": Benchmark(
+        "One sample of 124 million fp32 gradients in 148 tensors, in multiples of the stock unscale_",
+        sample_cost.measure,
+    ),
+    "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest.measure),
 }
 
 
@@ -24,35 +39,33 @@ def run(names: list[str]) -> dict[str, Any]:
     """The figures of the benchmarks named. Takes some minutes for all; one torch thread."""
     torch.set_num_threads(1)
     figures: dict[str, Any] = {"machine": machine.describe()}
-    if "host_cost" in names:
+    for name in names:
         with tempfile.TemporaryDirectory() as directory:
-            figures["host_cost"] = host_cost.measure(Path(directory))
-    if "sample_cost" in names:
-        figures["sample_cost"] = sample_cost.measure()
+            figures[name] = BENCHMARKS[name].measure(Path(directory))
     return figures
 
 
 def as_markdown(figures: dict[str, Any]) -> str:
     about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
     parts = ["# What monitoring costs", f"Measured by `make bench` on: {about}."]
-    for name, title in TITLES.items():
+    for name, benchmark in BENCHMARKS.items():
         if rows := figures.get(name):
             table = [f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"]
             table += [f"| {' | '.join(map(str, row.values()))} |" for row in rows]
-            parts += [f"## {title}", "\n".join(table)]
+            parts += [f"## {benchmark.title}", "\n".join(table)]
     return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(TITLES)}; default all"
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all"
     )
-    names = parser.parse_args().names or list(TITLES)
-    unknown = set(names) - set(TITLES)
+    names = parser.parse_args().names or list(BENCHMARKS)
+    unknown = set(names) - set(BENCHMARKS)
     if unknown:
         parser.error(
-            f"no benchmark is named {', '.join(sorted(unknown))}: there are {', '.join(TITLES)}"
+            f"no benchmark is named {', '.join(sorted(unknown))}: there are {', '.join(BENCHMARKS)}"
         )
     report = run(names)
     text = as_markdown(report)

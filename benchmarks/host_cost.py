@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,10 +92,10 @@ def summarise(times: dict[str, list[float]]) -> dict[str, float]:
     return {key: round(value, 2) for key, value in row.items()}
 
 
-def measure(directory: Path) -> list[dict[str, object]]:
+def measure(directory: Path) -> list[dict[str, Any]]:
     """A row for each number of tensors, caches hot and swept; records go to a spool in ``directory``."""
     ampmon.init(dir=directory, mode="offline")
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):
         for tensors in TENSORS:
             times = compare(tensors, pairs, swept=caches == "swept")

@@ -10,6 +10,8 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,7 +41,7 @@ def gradients() -> list[torch.Tensor]:
     return [gradient.half().float() for gradient in made]
 
 
-def measure() -> list[dict[str, object]]:
+def measure(_: Path) -> list[dict[str, Any]]:
     """A row for each way: median milliseconds, and the median of the ratios within a round."""
     grads = gradients()
     indices = list(range(len(grads)))
