@@ -162,5 +162,5 @@ def read_series(
     )
 
 
-def _floats(values: Floats, kinds: npt.NDArray[np.uint8]) -> Floats:
+def _floats(values: Floats, kinds: npt.NDArray[Any]) -> Floats:
     return np.where(kinds == 0, values, _KIND_VALUES[kinds])
