@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ import zstandard
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.app import create_app
+from ampmon_server.settings import Settings
 from batches import Trainer, statistics
 
 
@@ -127,6 +129,20 @@ SPOILT = {
 }
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """One server for all that is refused: what one bad batch left behind, the next would show."""
+    settings = Settings(
+        data_directory=tmp_path_factory.mktemp("refusing"),
+        body_bytes_max=2**20,
+        decoded_bytes_max=2 * 2**20,
+    )
+    app = create_app(settings)
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        yield client
+
+
 def post(client: TestClient, body: bytes, **headers: str) -> Any:
     return client.post(
         "/api/v1/ingest", content=body, headers={"Content-Type": "application/msgpack", **headers}
@@ -147,12 +163,12 @@ def assert_refused(client: TestClient, answer: Any, status: int, field: str | No
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_a_spoilt_batch_is_refused(client: TestClient, name: str) -> None:
+def test_a_spoilt_batch_is_refused(refusing: TestClient, name: str) -> None:
     """One thing wrong anywhere in a batch: it is named, and nothing of the batch is stored."""
     change, status, field = SPOILT[name]
-    answer = post(client, msgspec.msgpack.encode(spoil(change)))
+    answer = post(refusing, msgspec.msgpack.encode(spoil(change)))
 
-    assert_refused(client, answer, status, field)
+    assert_refused(refusing, answer, status, field)
 
 
 def test_the_batch_that_was_spoilt_is_good(client: TestClient) -> None:
@@ -198,21 +214,21 @@ BODIES: dict[str, tuple[bytes, dict[str, str], int]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_cannot_be_read_is_refused(client: TestClient, name: str) -> None:
+def test_a_body_that_cannot_be_read_is_refused(refusing: TestClient, name: str) -> None:
     """Truncated, oversized, mislabelled or explosive bodies are refused before anything is stored."""
     body, headers, status = BODIES[name]
 
-    assert_refused(client, post(client, body, **headers), status, None)
+    assert_refused(refusing, post(refusing, body, **headers), status, None)
 
 
-def test_a_body_without_a_length_is_cut_off(client: TestClient) -> None:
+def test_a_body_without_a_length_is_cut_off(refusing: TestClient) -> None:
     """A chunked body is stopped at the cap, whatever it says of itself."""
     chunks = (b"\0" * 2**16 for _ in range(100))
-    answer = client.post(
+    answer = refusing.post(
         "/api/v1/ingest", content=chunks, headers={"Content-Type": "application/msgpack"}
     )
 
-    assert_refused(client, answer, 413, "body")
+    assert_refused(refusing, answer, 413, "body")
 
 
 def test_odd_but_legal_values_are_kept(client: TestClient) -> None:

@@ -152,7 +152,7 @@ def test_two_servers_do_not_share_a_file(used: Settings) -> None:
     Store.open(used).close()
 
 
-@pytest.mark.parametrize("url", ["postgresql://db/ampmon", "nonsense"])
+@pytest.mark.parametrize("url", ["postgresql://db/ampmon", "nonsense", "sqlite://"])
 def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
     """A database that this version cannot use is refused in words."""
     with pytest.raises(Unusable, match="--database-url"):

@@ -37,6 +37,8 @@ def open_engine(url: str) -> Engine:
         ) from None
     if parsed.get_backend_name() != "sqlite":
         raise Unusable(f"--database-url: {parsed.get_backend_name()} is not supported; use sqlite")
+    if parsed.database in {None, "", ":memory:"}:
+        raise Unusable("--database-url: name a file; a database in memory has one connection only")
     engine = create_engine(parsed, pool_size=8, max_overflow=32)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

@@ -51,7 +51,7 @@ class Store:
     Every call may raise Busy.
     """
 
-    def __init__(self, database: Engine, exclusive: IO[bytes] | None = None) -> None:
+    def __init__(self, database: Engine, exclusive: IO[bytes]) -> None:
         self._engine = database
         self._exclusive = exclusive
 
@@ -59,10 +59,8 @@ class Store:
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
         database = engine.open_engine(settings.url)
-        file = make_url(settings.url).database
-        exclusive = None
-        if file and file != ":memory:":
-            exclusive = _exclusively(Path(file))
+        file = Path(make_url(settings.url).database or "")
+        exclusive = _exclusively(file)
         try:
             with engine.writing(database) as connection:
                 migrations.upgrade(connection)
@@ -78,8 +76,7 @@ class Store:
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
-        if self._exclusive is not None:
-            self._exclusive.close()
+        self._exclusive.close()
 
     def check(self) -> None:
         """Raise Busy unless the database answers."""
