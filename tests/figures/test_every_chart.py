@@ -13,6 +13,7 @@ from hypothesis import given
 
 import made_series as made
 from ampmon_server.figures import FIGURES, Source, View, resolve
+from ampmon_server.figures.layout import MARGIN_LEFT, MARGIN_RIGHT
 
 
 ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
@@ -90,7 +91,7 @@ def test_the_same_step_stands_at_the_same_place_in_every_chart(name: str) -> Non
     of = made.source(made.updates([1.0] * 50), at)
     layout = FIGURES[name](of, View())["layout"]
     assert layout["xaxis"]["range"] == [-0.5, 49.5]
-    assert (layout["margin"]["l"], layout["margin"]["r"]) == (56, 120)
+    assert (layout["margin"]["l"], layout["margin"]["r"]) == (MARGIN_LEFT, MARGIN_RIGHT)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -42,7 +42,7 @@ def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
     lines = {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, yaxis="y2")}
     floor = figure["layout"]["yaxis2"]["range"][0]
     assert np.isclose(lines["subnormal"][0], np.log10(25 / 95))
-    assert lines["zero"] == [floor]
+    assert set(lines["zero"]) == {floor}
     axis = figure["layout"]["yaxis2"]
     assert axis["ticktext"][axis["tickvals"].index(floor)] == "0 %"
 
@@ -124,4 +124,4 @@ def test_shares_add_up_and_extremes_are_kept(source: Source, view: View) -> None
                 heights = np.maximum(np.log10(share), floor)
             drawn = made.read(line["y"])
             assert (drawn.min(), drawn.max()) == (heights.min(), heights.max())
-            assert len(drawn) <= view.columns
+            assert len(drawn) <= view.columns + 1

@@ -21,8 +21,8 @@ Figure: TypeAlias = dict[str, Any]
 Trace: TypeAlias = dict[str, Any]
 
 # The same on every chart, so that a step stands at the same place in all of them.
-MARGIN_LEFT = 56
-MARGIN_RIGHT = 120
+MARGIN_LEFT = 64
+MARGIN_RIGHT = 128
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 

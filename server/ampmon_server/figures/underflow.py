@@ -81,7 +81,10 @@ def underflow(source: Source, view: View) -> Figure:
     drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
     floor, top = _decades([_share(classes, fate) for fate in drawn[1:]])
     stack = _stack(drawn, classes, judged, columns, window, view)
-    lines = [_line(fate, _share(classes, fate), judged, columns, floor, view) for fate in drawn[1:]]
+    lines = [
+        _line(fate, _share(classes, fate), judged, columns, floor, window.high, view)
+        for fate in drawn[1:]
+    ]
     return figure(
         [*stack, *lines],
         window,
@@ -143,9 +146,19 @@ def _stack(
 
 
 def _line(
-    fate: Fate, share: Floats, judged: Judged, columns: Columns, floor: float, view: View
+    fate: Fate,
+    share: Floats,
+    judged: Judged,
+    columns: Columns,
+    floor: float,
+    held_to: int,
+    view: View,
 ) -> Trace:
+    """Each column's extremes; the newest sample is held to the end of the window, as in the stack."""
     rows = columns.outline(share)
+    rows = np.append(rows, rows[-1])
+    x = judged.x[rows]
+    x[-1] = held_to
     return {
         "type": "scatter",
         "name": fate.word,
@@ -153,7 +166,7 @@ def _line(
         "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
         "marker": {"size": 4},
         "showlegend": False,
-        "x": plot_x(judged.x[rows], view),
+        "x": plot_x(x, view),
         "y": typed(_height(share[rows], floor)),
         "yaxis": "y2",
         "text": [percent(part) for part in share[rows].tolist()],
