@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import ampmon
 from serving import Server
+from training import DEADLINE_S, Trainer, stored, wait_for
 
 
 UPDATES = 600
-DEADLINE_S = 60.0
-
-
-def wait_for(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """What ``condition`` returns once it is true."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return value
 
 
 def train(scaler: torch.amp.GradScaler, updates: int) -> tuple[list[float], list[tuple[int, str]]]:
@@ -88,42 +76,6 @@ def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
     assert (summary["lost_records"], summary["errors"]) == (0, 0)
 
 
-TRAINER = """
-import sys, time, torch, ampmon
-ampmon.init("tests", "trainer")
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.named_parameters(), lr=1e-3)
-scaler = ampmon.GradScaler("cpu", init_scale=2.0, growth_interval=40, monitor=ampmon.Config(every=10))
-print(scaler.monitor.run_id, flush=True)
-for update in range(int(sys.argv[1])):
-    scaler.scale(model(torch.ones(4, 8)).sum()).backward()
-    if update % 100 == 99:
-        model.bias.grad[0] = float("inf")
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    ampmon.log({"loss": float("nan") if update == 3 else 1.0 / (update + 1)})
-    time.sleep(float(sys.argv[2]))
-"""
-
-
-class Trainer:
-    """A training process, killed at the end if it has not ended by itself; ``run_id`` is the run that it began."""
-
-    def __init__(self, updates: int, pause_s: float) -> None:
-        command = [sys.executable, "-c", TRAINER, str(updates), str(pause_s)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.run_id = self.process.stdout.readline().strip()
-
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server, end: str) -> None:
     """The server is ended in the middle of training and started again: nothing is lost, nothing stored twice."""
@@ -173,9 +125,3 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     started = new_server(data_directory, port=later.port)
     wait_for(lambda: stored(started, trainer.run_id) == 150)
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
-
-
-def stored(server: Server, run_id: str) -> int:
-    """How many updates of the run the server has."""
-    answer = server.request("GET", f"/api/v1/runs/{run_id}")
-    return int(answer.json()["updates"]) if answer.status == 200 else 0
