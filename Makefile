@@ -39,7 +39,7 @@ ifeq ($(NPM),)
 	@echo "web/js is neither type-checked nor unit-tested: that needs Node.js, and there is no npm here."
 else
 	@test web/node_modules/.installed -nt web/package.json || \
-	  { $(NPM) install --prefix web --no-package-lock --no-audit --no-fund --silent && touch web/node_modules/.installed; }
+	  { $(NPM) install --prefix web --no-package-lock --no-audit --no-fund --fetch-timeout 60000 --fetch-retries 1 --silent && touch web/node_modules/.installed; }
 	@$(NPM) run --prefix web --silent check
 	@$(NPM) run --prefix web --silent test
 endif
