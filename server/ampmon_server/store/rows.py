@@ -15,6 +15,7 @@ from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, json_text, split, split_pair
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.streams import Stream
+from ampmon_server.tables import updates
 
 
 Row: TypeAlias = tuple[Any, ...]
@@ -22,6 +23,11 @@ Row: TypeAlias = tuple[Any, ...]
 EVENT_CODES = {event: code for code, event in enumerate(EVENTS)}
 PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
 """Bits of `updates.paths`. Append only."""
+
+STEP, ATTEMPT, SKIPPED, SAMPLED = (
+    list(updates.c.keys()).index(name) for name in ("step", "attempt", "skipped", "sampled")
+)
+"""Places in a row of `tables.updates`."""
 
 
 @dataclass(frozen=True, slots=True)

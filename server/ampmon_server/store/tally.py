@@ -12,15 +12,10 @@ from ampmon import wire
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.counts import Counts, Mark, change
 from ampmon_server.store.numbers import split
-from ampmon_server.store.rows import Row
+from ampmon_server.store.rows import ATTEMPT, SAMPLED, SKIPPED, STEP, Row
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.tables import updates
-
-
-_STEP, _ATTEMPT, _SKIPPED, _SAMPLED = (
-    list(updates.c.keys()).index(name) for name in ("step", "attempt", "skipped", "sampled")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +28,20 @@ class Tally:
 
     def count(self, stream: Stream, rows: Sequence[Row]) -> None:
         """Count rows of `tables.updates`, in order of step, that are about to be inserted."""
-        first, last = rows[0][_STEP], rows[-1][_STEP]
+        first, last = rows[0][STEP], rows[-1][STEP]
         siblings = self.roster.siblings(stream.scaler)
         done = max((each.last_step for each in siblings if each.last_step is not None), default=-1)
         stored = self._stored(siblings, first, last) if first <= done else []
         if stored:
             marks = [
-                Mark(stream.number, row[_STEP], row[_ATTEMPT], row[_SKIPPED], row[_SAMPLED])
+                Mark(stream.number, row[STEP], row[ATTEMPT], row[SKIPPED], row[SAMPLED])
                 for row in rows
             ]
             total = change(stored, marks)
             own = change([mark for mark in stored if mark.stream == stream.number], marks)
         else:  # nobody has done these steps: no step can be counted twice
             own = total = Counts(
-                len(rows), sum(row[_SKIPPED] for row in rows), sum(row[_SAMPLED] for row in rows)
+                len(rows), sum(row[SKIPPED] for row in rows), sum(row[SAMPLED] for row in rows)
             )
         self.state.count(total)
         stream.count(own, first, last)

@@ -13,7 +13,7 @@ from ampmon_server.store import gradients
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.rows import Rows
+from ampmon_server.store.rows import SKIPPED, Rows
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
@@ -53,7 +53,12 @@ class Writer:
         tally = Tally(self.connection, self.state, self.roster)
         tally.count(rows.stream, new)
         insert_rows(self.connection, updates, new)
-        skipped = [row for place, update in placed for row in rows.skips(update, place)]
+        skipped = [
+            row
+            for (place, update), stored in zip(placed, new, strict=True)
+            if stored[SKIPPED]
+            for row in rows.skips(update, place)
+        ]
         insert_rows(self.connection, skips, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
         samples = [
