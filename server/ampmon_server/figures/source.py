@@ -11,8 +11,6 @@ from ampmon_server.series import (
     GradientSeries,
     Ints,
     UpdateSeries,
-    empty_gradients,
-    empty_updates,
     take,
     take_samples,
 )
@@ -88,11 +86,6 @@ def cut(source: Source, view: View) -> Window:
         view.stop - 1 if view.stop is not None else max((int(end[1]) for end in ends), default=low)
     )
     return Window(low, max(low, high), updates, gradients)
-
-
-def nothing() -> Source:
-    """A run that has sent nothing yet."""
-    return Source(empty_updates(), empty_gradients())
 
 
 def _cut_updates(series: UpdateSeries, view: View) -> UpdateSeries:
