@@ -32,6 +32,7 @@ class Attempt:
     announced: bool = True
     segment_bytes: int = 2**23
     id: UUID = field(default_factory=identity.uuid7)
+    run: UUID = field(default_factory=identity.uuid7)
     seq: int = 0
 
     def __post_init__(self) -> None:
@@ -48,7 +49,7 @@ class Attempt:
             self.announce()
 
     def announce(self) -> None:
-        header = identity.new_attempt(self.options, run_id=identity.uuid7(), attempt_id=self.id)
+        header = identity.new_attempt(self.options, run_id=self.run, attempt_id=self.id)
         assert self.spool.header("attempt", wire.encode(header))
 
     def event(self, kind: str = "init", stream: str = "", **detail: object) -> None:

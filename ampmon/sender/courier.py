@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from uuid import UUID
 
 from ampmon.errors import Refused, Unreachable
 from ampmon.sender.backoff import LOCAL_MAX_S, MAX_S, Backoff
@@ -56,11 +57,16 @@ class Courier:
     def work(self) -> bool:
         """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""
         moved = False
-        for name, (delivery, backoff) in list(self._deliveries.items()):
+        unfinished: set[tuple[UUID, int] | None] = set()
+        # By name is by age: an attempt begins where the one before it ended, so the server must have all of that first.
+        for name, (delivery, backoff) in sorted(self._deliveries.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
-            if backoff.remaining_s() == 0:
+            if backoff.remaining_s() == 0 and delivery.series() not in unfinished:
                 moved |= self._turn(name, delivery, backoff)
+                if name in self._deliveries and not delivery.live():
+                    unfinished.add(delivery.series())
+            unfinished.discard(None)
         return moved
 
     def _turn(self, name: str, delivery: Delivery, backoff: Backoff) -> bool:

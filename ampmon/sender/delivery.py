@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -63,6 +65,14 @@ class Delivery:
         if self._is_over():
             return False
         return self._fate == "alive" or last_written(self.path) > time.time() - STRANGER_S
+
+    def series(self) -> tuple[UUID, int] | None:
+        """The run and rank that this is an attempt of, once that is known. Does not raise."""
+        with contextlib.suppress(OSError, SpoolError):
+            if self._attempt is not None or self._find_attempt():
+                assert self._attempt is not None
+                return self._attempt.run_id, self._attempt.rank
+        return None
 
     def sendable(self) -> bool:
         """Whether it is known yet which run the records belong to."""

@@ -12,6 +12,7 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.sender import DrainReport, drain
 from ampmon.sender.backoff import Backoff
+from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport
@@ -301,6 +302,33 @@ def test_ranks_of_one_host_share_a_directory(tmp_path: Path, server: MemoryTrans
     assert send(tmp_path, server).sent == 3 * 2001
     assert sorted(a.hex for a in server.headers) == sorted(ids.get() for _ in ranks)
     assert all(seqs(server.records(a)) == list(range(2001)) for a in server.headers)
+
+
+def test_a_resumed_run_waits_for_the_attempt_before_it(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """Of two attempts of a rank the ended one arrives whole before the other begins; other runs wait for neither."""
+    clock = ManualClock()
+    ended = Attempt(tmp_path, process=DEAD)
+    ended.events(12_000)
+    resumed, other = Attempt(tmp_path, run=ended.run), Attempt(tmp_path)
+    resumed.events(3)
+    other.events(3)
+    destination = Destination.of(resumed.options)
+    courier = Courier(destination, server, clock)
+    for path in spools(tmp_path):
+        described = Destination.read(path)
+        assert described is not None
+        courier.add(Delivery(path, described, server, clock))
+    assert courier.work()
+    assert [batch.attempt_id for batch in server.batches] == [ended.id, other.id]
+    while courier.work():
+        clock.advance(1.0)
+    order = [batch.attempt_id for batch in server.batches]
+    assert order.index(resumed.id) > max(place for place, id in enumerate(order) if id == ended.id)
+    assert seqs(server.records(resumed.id)) == [0, 1, 2]
+    resumed.spool.close()
+    other.spool.close()
 
 
 def test_back_off_grows_to_its_limit_and_is_jittered() -> None:
