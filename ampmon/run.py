@@ -33,7 +33,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
     Without it the first scaler begins a run named after the script. ``config`` is what the run was started with;
     values that are not plain data are kept as text. ``run_id`` (``AMPMON_RUN_ID``) continues a run, whose next update
     is ``resume_step``, or by default the one after the last that was recorded. ``mode`` is ``online``, ``offline``
-    (records stay on disk until `ampmon sync`) or ``disabled``.
+    (records stay on disk) or ``disabled``.
 
     Raises ConfigurationError or SpoolError, which say what to change. Writes to disk; may wait up to five seconds for
     the delivery of the run before. Syncs no device.

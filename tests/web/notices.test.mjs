@@ -13,7 +13,7 @@ test("a sound run needs no notice", () => {
 
 test("each thing that is missing is said with its number and what to do", () => {
   const [lost] = noticesOf({ ...sound, lost_records: 2 });
-  assert.match(lost, /^2 records of 1\u202f002 missing.*ampmon sync/);
+  assert.match(lost, /^2 records of 1\u202f002 missing.*when ampmon next runs there/);
   const [dropped] = noticesOf({ ...sound, dropped: 7 });
   assert.match(dropped, /^7 records dropped.*AMPMON_DIR/);
   const [errors] = noticesOf({ ...sound, errors: 1 });

@@ -14,7 +14,8 @@ export function noticesOf(run) {
   if (run.lost_records > 0) {
     notices.push(
       `${plural(run.lost_records, "record")} of ${count(run.records + run.lost_records)} missing: numbered by the ` +
-        "training process, never received. Charts and counts leave them out. If the process is gone, run: ampmon sync",
+        "training process, never received. Charts and counts leave them out. What its machine still has on disk is sent " +
+        "when ampmon next runs there.",
     );
   }
   if (run.dropped > 0) {

@@ -19,8 +19,8 @@ BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA journal_mode = WAL",
-    # With WAL a power cut may lose the last commits, never the file. The sender still has what it was not told of.
-    "PRAGMA synchronous = NORMAL",
+    # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
+    "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
