@@ -34,13 +34,14 @@ lint: $(VENV)/.dev web ## check style, types and the walls between modules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-web: ## check the types of web/js and run its tests (skipped without Node.js)
+web: ## check the types of web/js and run its tests (skipped where Node.js or its registry is not there)
 ifeq ($(NPM),)
 	@echo "web/js is neither type-checked nor unit-tested: that needs Node.js, and there is no npm here."
 else
 	@test web/node_modules/.installed -nt web/package.json || \
-	  { $(NPM) install --prefix web --no-package-lock --no-audit --no-fund --fetch-timeout 60000 --fetch-retries 1 --silent && touch web/node_modules/.installed; }
-	@$(NPM) run --prefix web --silent check
+	  { $(NPM) install --prefix web --no-package-lock --no-audit --no-fund --fetch-timeout 60000 --fetch-retries 1 --silent && touch web/node_modules/.installed; } || \
+	  echo "web/js is not type-checked: npm could not install TypeScript here."
+	@test ! -e web/node_modules/.installed || $(NPM) run --prefix web --silent check
 	@$(NPM) run --prefix web --silent test
 endif
 
