@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,6 +17,8 @@ from ampmon.errors import ConfigurationError
 DEFAULT_URL = "http://127.0.0.1:8267"
 EVERY_MAX = 200
 """However dear a sample is, one is taken at least this often (updates)."""
+
+TAGS_MAX = 64
 
 Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
@@ -57,9 +59,9 @@ class Config:
             raise ConfigurationError(
                 f"sample={self.sample!r}: a whole number of elements of at least 16, or 'all'"
             )
-        if self.activations is not None and not _is_count(self.activations, 1):
+        if self.activations is not None:
             raise ConfigurationError(
-                f"activations={self.activations!r}: None, or a whole number of updates"
+                f"activations={self.activations!r}: None; they are not measured yet"
             )
         if self.ranks is not None and not all(_is_count(rank, 0) for rank in self.ranks):
             raise ConfigurationError(f"ranks={self.ranks!r}: None, or ranks of at least 0")
@@ -89,12 +91,18 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Where token, spools and the server's database live: ``AMPMON_DIR``, else the user's data directory."""
     if given := environment.get("AMPMON_DIR"):
         return Path(given).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise ConfigurationError(
+            "there is no home directory: set AMPMON_DIR to a directory of yours"
+        ) from None
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
+        base = home / "Library" / "Application Support"
     elif sys.platform == "win32":
-        base = Path(environment.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
     else:
-        base = Path(environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        base = Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share")
     return base / "ampmon"
 
 
@@ -108,7 +116,7 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
     run_id: str | UUID | None = None,
     resume_step: int | None = None,
     mode: str | None = None,
-    tags: tuple[str, ...] | list[str] = (),
+    tags: Sequence[str] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> RunOptions:
     """Options from arguments, then the environment, then defaults. Raises ConfigurationError, naming which."""
@@ -116,12 +124,12 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
         url=_url(url or environment.get("AMPMON_URL") or DEFAULT_URL),
         dir=Path(dir).expanduser().absolute() if dir is not None else data_directory(environment),
         mode=_mode(mode or environment.get("AMPMON_MODE") or "online"),
-        project=_clean(project or environment.get("AMPMON_PROJECT") or "default"),
-        name=_clean(name or environment.get("AMPMON_NAME") or _script_name()),
+        project=clean_name(project or environment.get("AMPMON_PROJECT") or "default"),
+        name=clean_name(name or environment.get("AMPMON_NAME") or _script_name()),
         run_id=_run_id(run_id or environment.get("AMPMON_RUN_ID")),
         resume_step=_resume_step(resume_step),
         token=environment.get("AMPMON_TOKEN") or None,
-        tags=tuple(_clean(tag) for tag in tags),
+        tags=_tags(tags),
         config=dict(config or {}),
     )
 
@@ -155,7 +163,13 @@ def _resume_step(value: int | None) -> int | None:
     return value
 
 
-def _clean(name: str) -> str:
+def _tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str) or len(tags) > TAGS_MAX:
+        raise ConfigurationError(f"tags={tags!r}: a list of at most {TAGS_MAX} names")
+    return tuple(clean_name(tag) for tag in tags)
+
+
+def clean_name(name: object) -> str:
     """A name as the server takes it: printable, at most 256 characters."""
     printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()
     return printable[:256] or "unnamed"

@@ -181,13 +181,13 @@ class PendingMove:
         self.stream.event(
             "manual_set" if self.manual else "update_without_step",
             ordinal=self.ordinal,
-            scale=_plain(self.before.result().scale),
-            scale_after=_plain(self.after.result().scale),
+            scale=plain(self.before.result().scale),
+            scale_after=plain(self.after.result().scale),
         )
 
 
-def _plain(value: float) -> float | str:
-    """A number as JSON can hold it."""
+def plain(value: float) -> float | str:
+    """A number as JSON can hold it, else its name."""
     return value if math.isfinite(value) else str(value)
 
 

@@ -25,6 +25,7 @@ from ampmon.iteration import (
     PendingUpdate,
     Step,
     memory_peak,
+    plain,
 )
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.budget import Budget
@@ -79,6 +80,9 @@ class Monitor:
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._last_update_ns: int | None = None
+        self._turns: dict[str, int] = {}
+        self._begun: int | None = None
+        """The optimizer, by id, whose `step()` is being called for the first time in the iteration."""
         self._raised: int | None = None
         """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
         self._stream: Stream | None = None
@@ -137,11 +141,12 @@ class Monitor:
         """`_unscale_grads_` is about to read and unscale the gradients of an optimizer."""
         if self._stream is None:
             return
+        self._raised = None
         iteration = self._iteration
         if self._registry.meet(optimizer):
             self._learn(scaler)
         if iteration.sampling is None:
-            iteration.sampling = self._samples_here() and self._budget.due(self._stream.ordinal)
+            iteration.sampling = self._samples_here() and self._budget.due(self._turn(optimizer))
         if iteration.sampling:
             # Parameters that were frozen when their optimizer was met may have gradients by now.
             if self._registry.meet(optimizer, again=True):
@@ -170,8 +175,11 @@ class Monitor:
     def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """`step()` is being called."""
         self._raised = None
-        path = outcome.step_path(scaler, optimizer)
-        self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
+        self._begun = None
+        if id(optimizer) not in self._iteration.steps:
+            self._begun = id(optimizer)
+            path = outcome.step_path(scaler, optimizer)
+            self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
 
     @guarded
     def before_update(self, scaler: Any) -> None:
@@ -232,7 +240,9 @@ class Monitor:
             "message": str(error)[:500],
         }
         if optimizer is not None:
-            self._iteration.steps.pop(id(optimizer), None)
+            if self._begun == id(optimizer):  # and not a step that was taken before
+                del self._iteration.steps[id(optimizer)]
+                self._begun = None
             self._registry.meet(optimizer)
             detail["optimizer"] = self._optimizers.name(optimizer)
             if fp16 := self._fp16_parameters(optimizer):
@@ -243,7 +253,7 @@ class Monitor:
     def state_loaded(self, state: dict[str, Any]) -> None:
         """`load_state_dict()` was called: a run goes on with its scaler's state."""
         if self._stream is not None:
-            detail = {key: value for key, value in state.items() if isinstance(value, (int, float))}
+            detail = {str(key): plain(float(value)) for key, value in state.items()}
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)
 
     # -- measuring ----------------------------------------------------------------------------------
@@ -254,6 +264,13 @@ class Monitor:
         if self.config.ranks is not None:
             return rank in self.config.ranks
         return rank == 0 or self._layout == "sharded"
+
+    def _turn(self, optimizer: torch.optim.Optimizer) -> int:
+        """How often this optimizer's gradients began an iteration: where two take turns, each is sampled at its own."""
+        name = self._optimizers.name(optimizer)
+        turn = self._turns.get(name, 0)
+        self._turns[name] = turn + 1
+        return turn
 
     def _sample(self, optimizer: torch.optim.Optimizer) -> None:
         started = time.perf_counter_ns()
@@ -319,6 +336,8 @@ class Monitor:
         run = self._recorder = process.current()
         self._stream = run.stream(self._name) if run is not None else None
         self._iteration = Iteration()
+        self._last_update_ns, self._spent_ns = None, 0
+        self._turns.clear()
         if run is not None:
             self._describe(scaler)
 

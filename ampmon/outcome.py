@@ -69,7 +69,8 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     scale, tracker = state.get("_scale"), state.get("_growth_tracker")
     if scale is None or tracker is None:
         return Reading(float(scaler.get_scale()), 0, [False for _ in optimizers])
-    found = [_found(state["_per_optimizer_states"], optimizer) for optimizer in optimizers]
+    states = state.get("_per_optimizer_states", {})
+    found = [_found(states, optimizer) for optimizer in optimizers]
     if scale.is_cpu and all(flag.is_cpu for flags in found for flag in flags):
         return Reading(
             scale.item(), tracker.item(), [any(flag.item() for flag in flags) for flags in found]
@@ -116,8 +117,8 @@ def keeps_found(scaler: Any) -> bool:
 
 
 def is_invertible(inv_scale: float) -> bool:
-    """Whether unscaling by this factor leaves finite gradients finite and others as they are."""
-    return 0.0 < inv_scale < math.inf
+    """Whether unscaling by this factor leaves what fp16 can hold finite, and what is not finite as it is."""
+    return 0.0 < inv_scale < 2.0**100
 
 
 def is_sharded_scaler(scaler: Any) -> bool:
@@ -143,10 +144,15 @@ def describe(
         init_scale=_finite(getattr(scaler, "_init_scale", 65536.0)),
         growth_factor=_finite(getattr(scaler, "_growth_factor", 2.0)),
         backoff_factor=_finite(getattr(scaler, "_backoff_factor", 0.5)),
-        growth_interval=max(int(getattr(scaler, "_growth_interval", 2000)), 0),
+        growth_interval=_count(getattr(scaler, "_growth_interval", 2000)),
         sample=sample,
         parameters=parameters,
     )
+
+
+def _count(value: Any) -> int:
+    """A count as the wire has it: sys.maxsize and infinity are ways to say never."""
+    return int(min(max(value, 0), wire.COUNT_MAX))
 
 
 def _finite(value: Any) -> float:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ampmon import wire
+from ampmon.config import clean_name
 from ampmon.probe.gradients import local_elements
 
 
@@ -18,6 +19,10 @@ Models: TypeAlias = (
 
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 """What DataParallel and DDP, torch.compile, FSDP and activation checkpointing put into a parameter's name."""
+
+
+PARAMETERS_MAX = 100_000
+"""Parameters that a stream can name; those beyond are not measured."""
 
 
 def strip_wrappers(name: str) -> str:
@@ -40,6 +45,8 @@ class ParameterRegistry:
         self._named = _names(models)
         self._entries: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._groups: dict[int, tuple[weakref.ref[torch.optim.Optimizer], tuple[int, ...]]] = {}
+        self._free: dict[tuple[str | None, tuple[int, ...], str], list[int]] = {}
+        """Places whose parameter is gone, by name, shape and dtype."""
         self._taken: set[str] = set()
         self.parameters: list[wire.Parameter] = []
 
@@ -74,27 +81,47 @@ class ParameterRegistry:
     def _add(self, parameter: torch.Tensor, name: str | None) -> None:
         if self.index(parameter) is not None:
             return
-        index = len(self.parameters)
-        measured = parameter.grad if parameter.grad is not None else parameter
-        shape = tuple(local_elements(measured).shape)
         known = self._named.get(id(parameter))
         if known is not None and known[0]() is parameter:
             name = known[1]
-        self._entries[id(parameter)] = (weakref.ref(parameter), index)
-        self.parameters.append(
-            wire.Parameter(
-                self._unique(name, index, shape), shape, str(measured.dtype).removeprefix("torch.")
-            )
-        )
+        gradient = parameter.grad
+        # The gradient is what is measured, but a sparse one has as many rows as the batch had.
+        measured = parameter if gradient is None or gradient.is_sparse else gradient
+        shape = tuple(local_elements(measured).shape)
+        dtype = str(measured.dtype).removeprefix("torch.")
+        free = self._free.setdefault((name, shape, dtype), [])
+        if not free and len(self.parameters) >= PARAMETERS_MAX:
+            return
+        index = free.pop() if free else self._append(name, shape, dtype)
+        # Who makes parameters anew at every step, as in the search for a latent, goes on where the last one was.
+        self._entries[id(parameter)] = (weakref.ref(parameter, _Freed(free, index)), index)
+
+    def _append(self, name: str | None, shape: tuple[int, ...], dtype: str) -> int:
+        index = len(self.parameters)
+        self.parameters.append(wire.Parameter(self._unique(name, index, shape), shape, dtype))
+        return index
 
     def _unique(self, name: str | None, index: int, shape: tuple[int, ...]) -> str:
         if name is None:
             name = f"parameter {index} [{' × '.join(map(str, shape)) or 'scalar'}]"
-        name = strip_wrappers(name)[:240] or f"parameter {index}"
+        name = clean_name(strip_wrappers(name))[:240]
         if name in self._taken:
             name = f"{name} #{index}"
         self._taken.add(name)
         return name
+
+
+class _Freed:
+    """Called when a parameter is gone: its place may be taken by one like it."""
+
+    __slots__ = ("_free", "_index")
+
+    def __init__(self, free: list[int], index: int) -> None:
+        self._free = free
+        self._index = index
+
+    def __call__(self, _: weakref.ref[torch.Tensor]) -> None:
+        self._free.append(self._index)
 
 
 def _names(models: Models) -> dict[int, tuple[weakref.ref[torch.Tensor], str]]:

@@ -6,17 +6,20 @@ import atexit
 import itertools
 import os
 import sys
-import warnings
+from multiprocessing.util import Finalize
 
 from ampmon import config
 from ampmon.config import RunOptions
-from ampmon.errors import AmpmonError
-from ampmon.recorder import AmpmonWarning, Recorder
+from ampmon.recorder import Recorder, warn
 
 
 FINISH_DEADLINE_S = 5.0
 
 _current: Recorder | None = None
+_disabled = False
+"""Whether the last `ampmon.init` said to record nothing."""
+_finished = False
+"""Whether a run was ended and none begun since: then only a new scaler, or `init`, begins one."""
 _generations = itertools.count()
 """Numbers the runs of this process, so that its ranks agree on each anew."""
 
@@ -28,21 +31,27 @@ def current() -> Recorder | None:
 
 def start(options: RunOptions) -> Recorder | None:
     """End the current run, if there is one, and begin another. None where monitoring is disabled."""
-    global _current
+    global _current, _disabled, _finished
     finish()
-    if options.mode != "disabled":
+    _disabled = options.mode == "disabled"
+    if not _disabled:
         _current = Recorder(options, next(_generations))
+        _finished = False
     return _current
 
 
-def ensure() -> Recorder | None:
-    """The current run, begun now with defaults if there is none. None where monitoring is disabled or cannot begin."""
-    if _current is not None:
+def ensure(*, anew: bool = True) -> Recorder | None:
+    """The current run, begun now with defaults if there is none. None where monitoring is disabled or cannot begin.
+
+    Without ``anew`` a run that was ended is not followed by another. Never raises.
+    """
+    if _current is not None or _disabled or (_finished and not anew):
         return _current
     try:
-        return start(config.resolve())
-    except AmpmonError as error:
-        warnings.warn(f"ampmon: not recording: {error}", AmpmonWarning, stacklevel=3)
+        options = config.resolve()
+        return start(options) if options.mode != "disabled" else None
+    except Exception as error:
+        warn(f"ampmon: not recording: {error}")
         return None
 
 
@@ -55,23 +64,26 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
 
 def _finish(deadline_s: float, outcome: str) -> None:
-    global _current
+    global _current, _finished
     recorder = _current
     if recorder is None:
         return
-    _current = None
+    _current, _finished = None, True
     recorder.finish(deadline_s, outcome)
 
 
 def _at_exit() -> None:
     # The interpreter leaves the exception that ended it here, before the exit handlers run.
-    fatal = getattr(sys, "last_value", None)
+    # In an interactive session it is that of some earlier line, which ended nothing.
+    fatal = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     _finish(FINISH_DEADLINE_S, type(fatal).__name__ if fatal is not None else "finished")
 
 
 def _after_fork_in_child() -> None:
     if _current is not None:
         _current.after_fork_in_child()
+        # A child of multiprocessing leaves without running the exit handlers of atexit, but runs its own.
+        Finalize(None, _at_exit, exitpriority=0)
 
 
 atexit.register(_at_exit)

@@ -12,23 +12,42 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from ampmon import agreement, identity, sender, wire
-from ampmon.config import RunOptions
+from ampmon.config import RunOptions, clean_name
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.stream import Stream
 
 
 HOUSEKEEPING_S = 1.0
+_ATTEMPT = "attempt"
 ERRORS_IN_FULL = 100
 """Errors of the monitor beyond these are reported in hundreds."""
 
 
 class AmpmonWarning(UserWarning):
     """Something is wrong with the monitoring. Training goes on untouched."""
+
+
+def warn(message: str) -> None:
+    """Warn the user. Never raises: not where a filter makes errors of warnings, nor where nobody listens."""
+    try:
+        warnings.warn(message, AmpmonWarning, stacklevel=2)
+    except Exception:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(message + "\n")
+
+
+def _checked(header: wire.Header) -> bytes:
+    """A header's bytes. Raises msgspec.ValidationError for one that a server would refuse, and all records with it."""
+    payload = wire.encode(header)
+    wire.decode(payload)
+    return payload
 
 
 class Recorder:
@@ -41,11 +60,13 @@ class Recorder:
     def __init__(self, options: RunOptions, generation: int = 0) -> None:
         self.options = options
         self._generation = generation
-        self.run_id: UUID | None = options.run_id or identity.shared_run_id()
+        self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
         """None while the ranks have not agreed on one."""
         self.errors = 0
         self.dropped = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._busy = False
         self._streams: dict[str, Stream] = {}
         self._headers: dict[str, bytes] = {}
         self._warned: set[str] = set()
@@ -68,7 +89,7 @@ class Recorder:
         if self.run_id is not None:
             self._announce(self.run_id)
         for key, payload in self._headers.items():
-            self._spool.header(key, payload)
+            self._put_header(key, payload)
         self._process.event("init", mode=self.options.mode)
         self._housekeeper = self._spawn(self._keep_house)
         self._agreement = self._spawn(self._agree) if self.run_id is None else None
@@ -79,7 +100,6 @@ class Recorder:
         return thread
 
     def _announce(self, run_id: UUID) -> None:
-        self.run_id = run_id
         header = identity.new_attempt(
             self.options,
             run_id=run_id,
@@ -87,11 +107,15 @@ class Recorder:
             rank=self.rank,
             world_size=self.world_size,
         )
-        self._spool.header("attempt", wire.encode(header))
+        payload = _checked(header)
+        self._exclusively(lambda: self._put_header(_ATTEMPT, payload))
+        self.run_id = run_id
 
     def after_fork_in_child(self) -> None:
         """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._queue.clear()
+        self._busy = False
         self._finishing = threading.Event()
         self._spool.abandon()
         for stream in (self._process, *self._streams.values()):
@@ -102,7 +126,7 @@ class Recorder:
 
     def stream(self, name: str | None) -> Stream:
         """A new stream, with ``name`` or else "scaler", numbered where that is taken."""
-        base = name or "scaler"
+        base = clean_name(name)[:100] if name is not None else "scaler"
         taken, number = base, 2
         while taken in self._streams:
             taken, number = f"{base}-{number}", number + 1
@@ -112,27 +136,48 @@ class Recorder:
 
     def header(self, header: wire.StreamHeader) -> None:
         """Write what describes a stream, anew when it has changed."""
-        payload = wire.encode(header)
-        self._headers[header.stream] = payload
-        with self._lock:
-            self._spool.header(header.stream, payload)
+        payload = _checked(header)
+        key = f"stream {header.stream}"
+        self._headers[key] = payload
+        self._exclusively(lambda: self._put_header(key, payload))
 
     def write(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
     ) -> None:
+        """Number a record of the stream and write it; one that cannot be kept is counted."""
         if self._pid != os.getpid():
             self._open()
+        self._exclusively(partial(self._put_record, stream, record, fields))
+
+    def _exclusively(self, work: Callable[[], None]) -> None:
+        """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
+        then comes right after that, for waiting would be for ever, and going ahead would tear the record.
+        """
         with self._lock:
-            seq = stream.seq
-            stream.seq = seq + 1
+            self._queue.append(work)
+            if self._busy:
+                return
+            self._busy = True
             try:
-                message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
-                kept = self._spool.append(wire.encode(message))
-            except Exception:
-                self.dropped += 1
-                raise
-            if not kept:
-                self.dropped += 1
+                while self._queue:
+                    self._queue.popleft()()
+            finally:
+                self._busy = False
+
+    def _put_header(self, key: str, payload: bytes) -> None:
+        self._spool.header(key, payload)
+
+    def _put_record(
+        self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
+    ) -> None:
+        seq = stream.seq
+        stream.seq = seq + 1
+        kept = False
+        try:
+            message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
+            kept = self._spool.append(wire.encode(message))
+        finally:
+            self.dropped += not kept
 
     def disabled(self, scaler: str) -> None:
         """A scaler was made that does nothing: say so on the page, and once here."""
@@ -148,12 +193,13 @@ class Recorder:
     def failed(self, where: str, error: BaseException) -> None:
         """Count an error of the monitor's own, warn once for each place, and report it. Never raises."""
         self.errors += 1
-        self.warn(
-            where,
-            f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted and "
-            "shown on the run's page.",
-        )
         full = self.errors <= ERRORS_IN_FULL
+        with contextlib.suppress(Exception):
+            self.warn(
+                where,
+                f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted "
+                "and shown on the run's page.",
+            )
         if not full and self.errors % ERRORS_IN_FULL:
             return
         with contextlib.suppress(Exception):
@@ -166,15 +212,10 @@ class Recorder:
             )
 
     def warn(self, key: str, message: str) -> None:
-        """Warn once for each key. A warnings filter that raises does not reach the training step."""
-        if key in self._warned:
-            return
-        self._warned.add(key)
-        try:
-            warnings.warn(message, AmpmonWarning, stacklevel=2)
-        except AmpmonWarning:
-            with contextlib.suppress(Exception):
-                sys.stderr.write(message + "\n")
+        """Warn once for each key. Never raises."""
+        if key not in self._warned:
+            self._warned.add(key)
+            warn(message)
 
     # -- the thread -------------------------------------------------------------------------------------------------
 
@@ -195,8 +236,7 @@ class Recorder:
         if run_id is None:
             run_id = identity.uuid7()
             self._process.event("run_id_assumed", rank=self.rank)
-        with self._lock:
-            self._announce(run_id)
+        self._announce(run_id)
 
     def _look_after_delivery(self) -> None:
         self._spool.sync()
@@ -226,7 +266,7 @@ class Recorder:
         deadline = time.monotonic() + deadline_s
         if self._agreement is not None:
             self._agreement.join(deadline_s)
-        self._conclude(outcome)
+        self._conclude(outcome, deadline)
         self._finishing.set()
         for thread in filter(None, (self._agreement, self._housekeeper)):
             thread.join(max(deadline - time.monotonic(), 0.1))
@@ -237,11 +277,10 @@ class Recorder:
                 left_s = max(deadline - time.monotonic(), 0.0)
                 sender.wait_until_sent(self.options.dir, self.attempt_id, left_s)
 
-    def _conclude(self, outcome: str) -> None:
-        """Write what still waits for a device, and then how it ended."""
+    def _conclude(self, outcome: str, deadline: float) -> None:
+        """Write what still waits for a device that answers by then, and then how it ended."""
         for stream in (self._process, *self._streams.values()):
-            with contextlib.suppress(Exception):
-                stream.drain(wait=True)
+            self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):
             if self.dropped:
                 self._process.event("dropped", count=self.dropped)

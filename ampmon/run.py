@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from uuid import UUID
 
 from ampmon import config as configuration
 from ampmon import process, wire
+from ampmon.config import clean_name
 from ampmon.stream import Stream
 
 
@@ -60,15 +62,24 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
     is not a number is counted as an error of the monitor and warned of once.
     """
-    run = process.ensure()
+    run = process.ensure(anew=False)
     if run is None:
         return
     try:
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
-        stream.submit(_PendingScalars(stream, ordinal, step, *_collect(values)))
+        stream.submit(_PendingScalars(stream, ordinal, _user_step(step), *_collect(values)))
     except Exception as error:
         run.failed("ampmon.log", error)
+
+
+def _user_step(step: Any) -> int | None:
+    if step is None:
+        return None
+    number = operator.index(step)
+    if not 0 <= number <= wire.COUNT_MAX:
+        raise ValueError(f"step={number}: at least 0, at most 2^53 - 1")
+    return number
 
 
 def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
@@ -82,9 +93,9 @@ def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
         if device is not None and getattr(device, "type", "cpu") != "cpu":
             from ampmon.probe.ring import Readback
 
-            copies[str(name)] = Readback(value.detach().reshape(()))
+            copies[clean_name(name)] = Readback(value.detach().reshape(()))
         else:
-            numbers[str(name)] = float(value.detach() if hasattr(value, "detach") else value)
+            numbers[clean_name(name)] = float(value.detach() if hasattr(value, "detach") else value)
     return numbers, copies
 
 

@@ -15,6 +15,7 @@ from ampmon import process
 from ampmon.config import Config
 from ampmon.monitor import Monitor
 from ampmon.parameters import Models
+from ampmon.recorder import warn
 
 
 _MONITOR = "_ampmon_monitor"
@@ -40,7 +41,7 @@ class Monitored(_Base):
 
     def scale(self, outputs: Any) -> Any:
         if _MONITOR not in self.__dict__:  # a copy, or unpickled
-            _attach(self, **self.__dict__.get(_OPTIONS, {}))
+            _attach_copy(self)
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.scaling(self)
         return super().scale(outputs)
@@ -112,6 +113,14 @@ def _attach(
         state[_MONITOR] = Monitor(scaler, model=model, name=name, config=monitor or Config())
     else:
         run.disabled(type(scaler).__name__)
+
+
+def _attach_copy(scaler: Any) -> None:
+    """Give a copy its monitor, in the middle of training: what goes wrong is warned of, and it goes on without one."""
+    try:
+        _attach(scaler, **scaler.__dict__.get(_OPTIONS, {}))
+    except Exception as error:
+        warn(f"ampmon: not recording: {error}")
 
 
 class GradScaler(Monitored, torch.amp.GradScaler):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ampmon import wire
+
+
+_POLL_S = 0.005
 
 
 class Sink(Protocol):
@@ -49,10 +53,33 @@ class Stream:
         else:
             record.write()
 
-    def drain(self, *, wait: bool = False) -> None:
-        """Write the waiting records that are ready, in order; with ``wait`` all of them."""
-        while self._waiting and (wait or self._waiting[0].ready()):
+    def drain(self) -> None:
+        """Write the waiting records that are ready, in order."""
+        while self._waiting and self._waiting[0].ready():
             self._waiting.popleft().write()
+
+    def close(self, deadline: float) -> int:
+        """Write the waiting records until ``deadline``, a time of time.monotonic(); how many could not be.
+
+        Polls, for a device that hangs is not to be waited for: the process could then never end. Does not raise.
+        """
+        lost = 0
+        while self._waiting:
+            record = self._waiting[0]
+            try:
+                if record.ready():
+                    record.write()
+                elif time.monotonic() < deadline:
+                    time.sleep(_POLL_S)
+                    continue
+                else:
+                    break
+            except Exception:
+                lost += 1
+            self._waiting.popleft()
+        lost += len(self._waiting)
+        self._waiting.clear()
+        return lost
 
     def put(self, record: Callable[..., wire.Record], **fields: Any) -> None:
         """Write a record with the next seq. A seq is spent even where the record cannot be kept: a hole is a loss."""

@@ -156,7 +156,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     scale_after: float
     growth_tracker: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
     event: UpdateEvent
-    optimizers: Annotated[tuple[OptimizerStep, ...], msgspec.Meta(min_length=1, max_length=256)]
+    optimizers: Annotated[tuple[OptimizerStep, ...], msgspec.Meta(min_length=1, max_length=4096)]
     duration: Annotated[float, msgspec.Meta(ge=0)] | None = None
     cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     memory_peak: Count | None = None  # bytes on the device
@@ -202,7 +202,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_version: int
     run_id: UUID
     attempt_id: UUID
-    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=1024)] = ()
+    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=65_536)] = ()
     records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=100_000)] = ()
     ended: Literal["crashed"] | None = None
 

@@ -61,18 +61,22 @@ def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     return [*names, ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")]
 
 
-def shared_run_id(environment: Mapping[str, str] = os.environ) -> UUID | None:
+def shared_run_id(
+    environment: Mapping[str, str] = os.environ, *, generation: int = 0
+) -> UUID | None:
     """A run id that every rank derives alike from its launcher (a UUIDv8 by hash), or None where the launcher has none.
 
-    It stays the same when a job is requeued or a launcher restarts its workers, so that the run goes on.
+    It stays the same when a job is requeued or a launcher restarts its workers, so that the run goes on. ``generation``
+    numbers the runs of a process, the same on all ranks.
     """
+    later = [str(generation)] if generation else []
     job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     # A step of one task may be an interactive shell, in which one training follows another.
     if job and step and (_count(environment.get("SLURM_STEP_NUM_TASKS")) or 1) > 1:
-        return _hashed("slurm", environment.get("SLURM_CLUSTER_NAME", ""), job, step)
+        return _hashed("slurm", environment.get("SLURM_CLUSTER_NAME", ""), job, step, *later)
     elastic = environment.get("TORCHELASTIC_RUN_ID")
     if elastic and elastic != "none":
-        return _hashed("torchelastic", elastic)
+        return _hashed("torchelastic", elastic, *later)
     return None
 
 

@@ -20,6 +20,7 @@ class BackwardOrderLearner:
 
     def __init__(self) -> None:
         self._handles: list[Any] = []
+        weakref.finalize(self, _remove, self._handles)
         self._seen: list[int] = []
         self._first: list[int] | None = None
         self._position: dict[int, int] | None = None
@@ -59,9 +60,12 @@ class BackwardOrderLearner:
 
     def close(self) -> None:
         """Remove the hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        _remove(self._handles)
+
+
+def _remove(handles: list[Any]) -> None:
+    while handles:
+        handles.pop().remove()
 
 
 class _Note:

@@ -200,3 +200,79 @@ def test_monitor_shows_what_it_saw(
     assert 0 < monitor.overhead < 1
     assert monitor.run_id in repr(monitor)
     assert "2 updates, 1 skips" in repr(monitor)
+
+
+def test_init_can_disable_monitoring(data_directory: Path) -> None:
+    """After `init(mode="disabled")` scalers and `log` record nothing, until another `init`."""
+    ampmon.init(mode="disabled")
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    ampmon.log({"loss": 1.0})
+    assert scaler.monitor is None
+    assert not data_directory.exists()
+    ampmon.init(name="again")
+    assert recording(data_directory).attempt.name == "again"
+
+
+def test_log_begins_no_run_after_the_last_was_finished(data_directory: Path) -> None:
+    """`log` after `finish` is dropped; a new scaler begins a new run."""
+    ampmon.init(name="first")
+    ampmon.finish()
+    ampmon.log({"loss": 1.0})
+    assert len(recordings(data_directory)) == 1
+    ampmon.GradScaler("cpu")
+    assert len(recordings(data_directory)) == 2
+
+
+def test_ranks_of_a_launcher_begin_another_run_with_another_init(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under torchrun two `init`s of a process are two runs, and the same two on every rank and after a restart."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    script = "import ampmon; print(ampmon.init(), ampmon.init())"
+    ids = [
+        subprocess.check_output([sys.executable, "-c", script], text=True).split() for _ in range(2)
+    ]
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+
+
+@pytest.mark.parametrize("step", [-1, 2**53, 1.5, "seven"])
+def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) -> None:
+    """`log(step=)` of what is no count is an error of the monitor's, here and not at the server."""
+    scaler = ampmon.GradScaler("cpu")
+    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.log"):
+        ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
+    assert scaler.monitor.errors == 1
+
+
+SIGNALLED = """
+import signal, torch, ampmon
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+ampmon.log({"before": 1.0})
+signal.signal(signal.SIGALRM, lambda *_: ampmon.log({"signal": 1.0}))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for _ in range(2000):
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+def test_a_signal_handler_may_log(data_directory: Path) -> None:
+    """A handler that interrupts a record being written neither hangs the process nor tears a record."""
+    subprocess.run([sys.executable, "-c", SIGNALLED], check=True, timeout=60)
+    recorded = recording(data_directory)
+    assert [update.ordinal for update in recorded.updates] == list(range(2000))
+    assert len(recorded.scalars) > 10
+    seqs = sorted(
+        record.seq
+        for record in recorded.messages
+        if getattr(record, "stream", None) == "scaler" and hasattr(record, "seq")
+    )
+    assert seqs == list(range(len(seqs)))
+    assert recorded.events("error") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,13 +60,35 @@ def test_a_record_waits_for_those_before_it() -> None:
     assert [record.kind for record in paper.records] == ["slow", "quick"]
 
 
-def test_the_end_waits_for_all() -> None:
-    """`drain(wait=True)` writes what is not ready too, since its `write` waits."""
+def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
+    """`close` writes what arrives by its deadline, goes on behind a record that fails, and counts what it gave up."""
+
+    class Late(Note):
+        """Arrives after it was asked for some time."""
+
+        asked = 0
+
+        def ready(self) -> bool:
+            self.asked += 1
+            return self.asked > 20
+
+    class Broken(Note):
+        """Cannot be written."""
+
+        def write(self) -> None:
+            raise RuntimeError("no")
+
     paper = Paper()
     stream = Stream(paper, "scaler")
-    stream.submit(Note(stream, "slow", arrived=False))
-    stream.drain(wait=True)
-    assert [record.kind for record in paper.records] == ["slow"]
+    for record in (
+        Late(stream, "late", arrived=False),
+        Broken(stream, "broken", arrived=True),
+        Note(stream, "quick", arrived=True),
+        Note(stream, "never", arrived=False),
+    ):
+        stream.submit(record)
+    assert stream.close(time.monotonic() + 0.3) == 2
+    assert [record.kind for record in paper.records] == ["late", "quick"]
 
 
 def on_device(*values: float) -> ReadingOnDevice:

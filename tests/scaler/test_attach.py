@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import sys
 import warnings
 import weakref
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torch.optim import SGD, AdamW
 
 import ampmon
-from ampmon import process
+from ampmon import process, wire
 from recording import recording, recordings
 from scaler.test_ledger import iterate
 
@@ -67,6 +68,17 @@ def test_parameters_are_named(data_directory: Path, models: str) -> None:
     assert names == (
         ["parameter 0 [3 × 4]", "parameter 1 [3]"] if models == "nothing" else ["weight", "bias"]
     )
+
+
+def test_the_model_knows_names_best(data_directory: Path) -> None:
+    """T10: where the optimizer has names too, those of the model given are shown."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+    optimizer = SGD([("w", model[0].weight), ("b", model[0].bias)], lr=0.1)
+    iterate(ampmon.GradScaler("cpu", init_scale=2.0, model=model), model, optimizer)
+    assert [parameter.name for parameter in recording(data_directory).header().parameters] == [
+        "0.weight",
+        "0.bias",
+    ]
 
 
 def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
@@ -240,10 +252,13 @@ def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
     for _ in range(3):
         scaler.scale(model(torch.ones(2, 64)).sum()).backward()
         gradient = weakref.ref(model.weight.grad)
+        memory = model.weight.grad.untyped_storage()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
         assert gradient() is None
+        # Not even through a detached view: this test's own handle is the last on the memory.
+        assert torch._C._storage_Use_Count(memory._cdata) == 1
     alive = [weakref.ref(model.weight), weakref.ref(optimizer)]
     del model, optimizer
     gc.collect()
@@ -307,3 +322,52 @@ def test_mode_disabled_records_nothing(
     ampmon.log({"loss": 1.0})
     assert scaler.monitor is None
     assert not data_directory.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"growth_interval": sys.maxsize},
+        {"growth_interval": 2**60},
+        {"name": "a\nb" * 200},
+        {"name": "attempt"},
+        {"name": 3},
+    ],
+)
+def test_odd_arguments_that_torch_takes_are_taken(
+    data_directory: Path, arguments: dict[str, Any]
+) -> None:
+    """An interval for never and names of any kind record as well as any: a server takes what is written."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, **arguments)
+    model = torch.nn.ModuleDict({"a\nb": torch.nn.Linear(4, 4)})
+    iterate(scaler, model["a\nb"], SGD(model.named_parameters(), lr=0.1))
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 1
+    assert recorded.events("error") == []
+    (header,) = [header for header in recorded.messages if isinstance(header, wire.StreamHeader)]
+    assert [parameter.name for parameter in header.parameters] == ["a b.weight", "a b.bias"]
+
+
+def test_parameters_made_anew_at_every_step_take_one_place(data_directory: Path) -> None:
+    """Who optimises a fresh tensor each time has one parameter in the header, not one for each step."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
+    for _ in range(50):
+        latent = torch.zeros(3, requires_grad=True)
+        optimizer = SGD([latent], lr=0.1)
+        scaler.scale((latent * 2).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    assert len(recorded.header().parameters) == 1
+    assert recorded.statistics(49).amax.tolist() == [4.0]
+
+
+def test_a_dropped_scaler_leaves_no_hook(data_directory: Path) -> None:
+    """A scaler that goes while it learns the order of the backward pass takes its hooks along."""
+    model = torch.nn.Linear(4, 4)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    iterate(scaler, model, SGD(model.parameters(), lr=0.1))
+    assert all(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    del scaler
+    gc.collect()
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())

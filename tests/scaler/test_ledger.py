@@ -65,6 +65,7 @@ def test_only_the_optimizer_that_overflowed_is_in_the_ledger(data_directory: Pat
 
 
 FUSED: list[Callable[[Any], Optimizer]] = [
+    lambda parameters: SGD(parameters, lr=0.1, fused=True),
     lambda parameters: Adam(parameters, lr=0.1, fused=True),
     lambda parameters: AdamW(parameters, lr=0.1, fused=True),
     lambda parameters: torch.optim.Adagrad(parameters, lr=0.1, fused=True),
@@ -233,7 +234,8 @@ def test_torchs_own_errors_pass_unchanged(data_directory: Path, where: str) -> N
 
     assert provoke(ampmon.GradScaler("cpu")) == provoke(torch.amp.GradScaler("cpu"))
     recorded = recording(data_directory)
-    assert [event.detail["where"] for event in recorded.events("step_raised")][-1] == where
+    expected = ["step", "update"] if where == "update" else ["step"]
+    assert [event.detail["where"] for event in recorded.events("step_raised")] == expected
     assert recorded.events("error") == []
 
 
@@ -377,3 +379,29 @@ def test_seq_has_no_holes(data_directory: Path) -> None:
         assert seqs == list(range(len(seqs)))
         assert seqs
     assert pickle.loads(pickle.dumps(scaler)).get_scale() == 4.0
+
+
+def test_optimizers_that_take_turns_are_both_sampled(data_directory: Path) -> None:
+    """With an update for each of two optimizers in turn, every second update of each is sampled, not one's only."""
+    first, second, one, two = gan()
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=2))
+    for _ in range(8):
+        iterate(scaler, first, one)
+        iterate(scaler, second, two)
+    sampled = [update.gradients is not None for update in recording(data_directory).updates]
+    assert sampled == [True, True, False, False] * 4
+
+
+def test_a_step_refused_the_second_time_was_still_taken(data_directory: Path) -> None:
+    """`step()` called twice raises as ever, and the update keeps the step that was taken."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.step(optimizer)
+    scaler.update()
+    recorded = recording(data_directory)
+    assert [step.optimizer for step in recorded.updates[0].optimizers] == ["SGD"]
+    assert len(recorded.events("step_raised")) == 1
