@@ -37,16 +37,23 @@ class Trainer:
 
     def __init__(self, updates: int, pause_s: float) -> None:
         command = [sys.executable, "-c", TRAINER, str(updates), str(pause_s)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         self.run_id = self.process.stdout.readline().strip()
+
+    def errors(self) -> str:
+        """What it wrote to stderr, once it has ended."""
+        return self.process.communicate()[1]
 
     def __enter__(self) -> Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.communicate()
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.process.communicate()
 
 
 def wait_for(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +14,7 @@ import pytest
 import torch
 
 import ampmon
+from ampmon.sender import status
 from serving import Server
 from training import DEADLINE_S, Trainer, stored, wait_for
 
@@ -94,6 +99,8 @@ def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server,
         lambda: (run := server.get(f"/runs/{run_id}"))["status"] == "finished" and run
     )
     assert (summary["updates"], summary["skipped"], summary["lost_records"]) == (400, 4, 0)
+    assert kept_losses(server)[3] == (None, "nan")
+    assert kept_losses(server)[4] == (0.2, None)
     assert [
         row["culprits"][0]["parameter"] for row in server.get(f"/runs/{run_id}/skips")["skips"]
     ] == ["bias"] * 4
@@ -113,6 +120,43 @@ def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
     assert (summary["updates"], summary["lost_records"]) == (len(steps), 0)
 
 
+def test_a_server_that_starts_adopts_what_dead_processes_left(
+    new_server: Callable[..., Server], data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainer and sender are killed before there is a server: `ampmon serve` has what they left delivered."""
+    later = Server(data_directory)
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    monkeypatch.setenv("AMPMON_URL", later.url)
+    with Trainer(100_000, 0.002) as trainer:
+        sender = wait_for(lambda: status(data_directory))
+        time.sleep(1.0)
+    os.kill(sender.pid, signal.SIGKILL)
+    started = new_server(data_directory, port=later.port)
+    wait_for(
+        lambda: (
+            stored(started, trainer.run_id)
+            and started.get(f"/runs/{trainer.run_id}")["status"] == "crashed"
+        )
+    )
+    steps = started.get(f"/runs/{trainer.run_id}/updates")["step"]
+    assert steps == list(range(len(steps)))
+    assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
+
+
+def test_a_server_whose_database_is_new_is_told_anew(
+    new_server: Callable[..., Server], server: Server
+) -> None:
+    """A server that lost its database answers 409 for records without their header; the sender sends both again."""
+    with Trainer(100_000, 0.01) as trainer:
+        wait_for(lambda: stored(server, trainer.run_id) > 10)
+        server.stop()
+        for file in (server.directory / "server").glob("ampmon.db*"):
+            file.unlink()
+        server.start()
+        wait_for(lambda: stored(server, trainer.run_id) > 10)
+        assert server.get(f"/runs/{trainer.run_id}")["name"] == "trainer"
+
+
 def test_records_wait_for_a_server_that_is_not_there_yet(
     new_server: Callable[..., Server], data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,8 +164,20 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
-    with Trainer(150, 0.01) as trainer:
+    with Trainer(400, 0.01) as trainer:
         assert trainer.process.wait(DEADLINE_S) == 0
+        warnings = trainer.errors()
+    assert warnings.count("cannot be reached") == 1
+    assert later.url in warnings
     started = new_server(data_directory, port=later.port)
-    wait_for(lambda: stored(started, trainer.run_id) == 150)
+    wait_for(lambda: stored(started, trainer.run_id) == 400)
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
+
+
+def kept_losses(server: Server) -> dict[int, tuple[float | None, str | None]]:
+    """The losses that are stored, by step, each with its kind where it is not finite: no call tells them yet."""
+    with contextlib.closing(sqlite3.connect(server.directory / "server" / "ampmon.db")) as database:
+        rows = database.execute(
+            "SELECT step, value, kind FROM scalars WHERE name = 'loss'"
+        ).fetchall()
+    return {step: (value, {0: None, 1: "nan"}[kind]) for step, value, kind in rows}

@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Store
@@ -294,6 +295,18 @@ def test_scalars_may_be_anything_a_float_is(store: Store) -> None:
         store.ingest(trainer.batch([trainer.scalars({"loss": None})]))
 
     assert store.run(trainer.run_id)[0].records == 2
+
+
+def test_a_header_that_is_missing_is_asked_for_by_name(client: TestClient) -> None:
+    """Over HTTP records of an attempt that the server does not know are answered 409, with the header that it lacks."""
+    trainer = Trainer()
+    batch = trainer.batch([trainer.update()])
+    bare = msgspec.structs.replace(batch, headers=())
+    answer = client.post(
+        "/api/v1/ingest", content=wire.encode(bare), headers={"Content-Type": "application/msgpack"}
+    )
+    assert answer.status_code == 409
+    assert answer.json()["header"] == "attempt"
 
 
 def test_what_is_deleted_stays_deleted(store: Store) -> None:

@@ -85,6 +85,12 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
+    """A number that is no port is refused, and not taken for another."""
+    assert_refused(ampmon("serve", f"--port={port}", "--data-dir", str(tmp_path)), "65535")
+
+
 def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
     """Another server on the same database is refused with what to do."""
     result = ampmon("serve", "--port", "0", "--data-dir", str(server.directory))

@@ -54,6 +54,10 @@ class _CannotListen(Exception):
 
 
 def _listen(settings: Settings) -> socket.socket:
+    if not 0 <= settings.port <= 65535:  # which getaddrinfo would take for another
+        raise _CannotListen(
+            f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
+        )
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
     except (OSError, OverflowError) as error:
