@@ -65,7 +65,7 @@ class Recorder:
         self.errors = 0
         self.dropped = 0
         self._lock = threading.RLock()
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], object]] = deque()
         self._busy = False
         self._streams: dict[str, Stream] = {}
         self._headers: dict[str, bytes] = {}
@@ -89,7 +89,7 @@ class Recorder:
         if self.run_id is not None:
             self._announce(self.run_id)
         for key, payload in self._headers.items():
-            self._put_header(key, payload)
+            self._spool.header(key, payload)
         self._process.event("init", mode=self.options.mode)
         self._housekeeper = self._spawn(self._keep_house)
         self._agreement = self._spawn(self._agree) if self.run_id is None else None
@@ -108,7 +108,7 @@ class Recorder:
             world_size=self.world_size,
         )
         payload = _checked(header)
-        self._exclusively(lambda: self._put_header(_ATTEMPT, payload))
+        self._exclusively(lambda: self._spool.header(_ATTEMPT, payload))
         self.run_id = run_id
 
     def after_fork_in_child(self) -> None:
@@ -139,7 +139,7 @@ class Recorder:
         payload = _checked(header)
         key = f"stream {header.stream}"
         self._headers[key] = payload
-        self._exclusively(lambda: self._put_header(key, payload))
+        self._exclusively(lambda: self._spool.header(key, payload))
 
     def write(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
@@ -149,7 +149,7 @@ class Recorder:
             self._open()
         self._exclusively(partial(self._put_record, stream, record, fields))
 
-    def _exclusively(self, work: Callable[[], None]) -> None:
+    def _exclusively(self, work: Callable[[], object]) -> None:
         """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
         then comes right after that, for waiting would be for ever, and going ahead would tear the record.
         """
@@ -163,9 +163,6 @@ class Recorder:
                     self._queue.popleft()()
             finally:
                 self._busy = False
-
-    def _put_header(self, key: str, payload: bytes) -> None:
-        self._spool.header(key, payload)
 
     def _put_record(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]

@@ -42,9 +42,6 @@ class Courier:
     def add(self, delivery: Delivery) -> None:
         self._deliveries[delivery.path.name] = (delivery, Backoff(self._clock, self._max_s))
 
-    def holds(self, name: str) -> bool:
-        return name in self._deliveries
-
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set."""
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, select, tuple_
+from sqlalchemy import Connection, select
 
 from ampmon_server.store import paging
 from ampmon_server.store.paging import Paged
@@ -39,14 +39,10 @@ def read(
         select(events, streams.c.rank, streams.c.scaler)
         .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
         .where(table.run_id == run_id.bytes)
-        .order_by(*(column.desc() for column in key))
-        .limit(limit + 1)
     )
     if stream is not None:
         statement = statement.where(table.stream == stream)
-    if cursor is not None:
-        statement = statement.where(tuple_(*key) < tuple_(*paging.decode(cursor, len(key))))
-    rows = connection.execute(statement).all()
+    rows, following = paging.newest(connection, statement, key, limit=limit, cursor=cursor)
     return Paged(
         [
             Happening(
@@ -60,9 +56,7 @@ def read(
                 row.step,
                 orjson.loads(row.detail),
             )
-            for row in rows[:limit]
+            for row in rows
         ],
-        paging.encode(*(rows[limit - 1]._mapping[column] for column in key))
-        if len(rows) > limit
-        else None,
+        following,
     )

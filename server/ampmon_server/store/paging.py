@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, tuple_
+from sqlalchemy import Row as Fetched
 
 from ampmon_server.store.errors import BadQuery
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -18,6 +22,27 @@ class Paged(Generic[Row]):
 
     rows: list[Row]
     next: str | None
+
+
+def newest(
+    connection: Connection,
+    statement: Select[Any],
+    key: Sequence[ColumnElement[Any]],
+    *,
+    limit: int,
+    cursor: str | None,
+) -> tuple[Sequence[Fetched[Any]], str | None]:
+    """The last ``limit`` rows by ``key``, which is whole numbers, and the cursor of those that follow.
+
+    Raises BadQuery for a foreign cursor.
+    """
+    statement = statement.order_by(*(column.desc() for column in key)).limit(limit + 1)
+    if cursor is not None:
+        statement = statement.where(tuple_(*key) < tuple_(*decode(cursor, len(key))))
+    rows = connection.execute(statement).all()
+    if len(rows) <= limit:
+        return rows, None
+    return rows[:limit], encode(*(rows[limit - 1]._mapping[column] for column in key))
 
 
 def encode(*key: int) -> str:

@@ -63,20 +63,14 @@ def read(
             table.run_id == run_id.bytes,
             not_superseded(table.run_id, table.stream, table.step, table.attempt),
         )
-        .order_by(*(column.desc() for column in key))
-        .limit(limit + 1)
     )
     if stream is not None:
         statement = statement.where(table.stream == stream)
-    if cursor is not None:
-        statement = statement.where(tuple_(*key) < tuple_(*paging.decode(cursor, len(key))))
-    rows = connection.execute(statement).all()
-    names = _parameter_names(connection, run_id, rows[:limit])
+    rows, following = paging.newest(connection, statement, key, limit=limit, cursor=cursor)
+    names = _parameter_names(connection, run_id, rows)
     return Paged(
-        [_skip(row, names[row.stream, row.attempt]) for row in rows[:limit]],
-        paging.encode(*(rows[limit - 1]._mapping[column] for column in key))
-        if len(rows) > limit
-        else None,
+        [_skip(row, names[row.stream, row.attempt]) for row in rows],
+        following,
     )
 
 
