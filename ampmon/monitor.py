@@ -30,6 +30,7 @@ from ampmon.iteration import (
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
+from ampmon.probe.graphs import capturing
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
 from ampmon.stream import Stream
@@ -41,12 +42,15 @@ P = ParamSpec("P")
 def guarded(
     hook: Callable[Concatenate[Monitor, P], None],
 ) -> Callable[Concatenate[Monitor, P], None]:
-    """A hook that cannot harm training: what it raises is counted, and goes no further."""
+    """A hook that cannot harm training: what it raises is counted, and it leaves a CUDA graph's capture alone."""
 
     @functools.wraps(hook)
     def guard(monitor: Monitor, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            hook(monitor, *args, **kwargs)
+            if capturing():
+                monitor.stand_aside(hook.__name__)
+            else:
+                hook(monitor, *args, **kwargs)
         except Exception as error:
             monitor.failed(hook.__name__, error)
 
@@ -57,16 +61,17 @@ class Monitor:
     """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
 
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
-    of the training time that the monitor took, 0 to 1; ``errors`` of its own; ``dropped`` records; ``last_skip``, the
-    names of the parameters that were not finite when a step was last skipped, the first to overflow first; ``run_id``
-    and ``url``. On CUDA the newest updates may still be on their way. Reading any of them neither syncs nor blocks.
+    of the training time that the monitor took, 0 to 1; ``captured``, updates that went into a CUDA graph, whose replays
+    it cannot see; ``errors`` of its own; ``dropped`` records; ``last_skip``, the names of the parameters that were not
+    finite when a step was last skipped, the first to overflow first; ``run_id`` and ``url``. On CUDA the newest updates
+    may still be on their way. Reading any of them neither syncs nor blocks.
     """
 
     def __init__(
         self, scaler: Any, *, model: Models = None, name: str | None = None, config: Config
     ) -> None:
         self.config = config
-        self.updates = self.skips = self.samples = 0
+        self.updates = self.skips = self.samples = self.captured = 0
         self.last_skip: tuple[str, ...] = ()
         self._spent_ns = 0
         self._busy_us = self._elapsed_us = 0.0
@@ -122,6 +127,15 @@ class Monitor:
         """Count an error of the monitor's own."""
         if self._recorder is not None:
             self._recorder.failed(where, error)
+
+    def stand_aside(self, hook: str) -> None:
+        """A hook is called while a CUDA graph is being captured: count the update, whose replays cannot be seen."""
+        self._iteration = Iteration()
+        if hook != Monitor.after_update.__name__:
+            return
+        self.captured += 1
+        if self.captured == 1 and self._stream is not None:
+            self._stream.event("captured", ordinal=self._stream.ordinal)
 
     # -- hooks, in the order an iteration calls them ------------------------------------------------
 

@@ -15,6 +15,7 @@ from ampmon import process
 from ampmon.config import Config
 from ampmon.monitor import Monitor
 from ampmon.parameters import Models
+from ampmon.probe.graphs import leave_untraced
 from ampmon.recorder import warn
 
 
@@ -110,6 +111,7 @@ def _attach(
     if run is None:
         return
     if scaler.is_enabled():
+        leave_untraced()
         state[_MONITOR] = Monitor(scaler, model=model, name=name, config=monitor or Config())
     else:
         run.disabled(type(scaler).__name__)

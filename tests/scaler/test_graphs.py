@@ -1,0 +1,119 @@
+"""What records a step leaves the monitor out of it: torch.compile and CUDA graphs (T19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD
+
+import ampmon
+from ampmon.probe import graphs
+from recording import recording
+from scaler.test_ledger import iterate
+
+
+STEPS = 5
+
+
+@pytest.fixture
+def compiler() -> Iterator[Any]:
+    """torch.compile's front end, with nothing compiled."""
+    dynamo = pytest.importorskip("torch._dynamo")
+    dynamo.reset()
+    yield dynamo
+    dynamo.reset()
+
+
+def train_compiled(scaler: torch.amp.GradScaler, dynamo: Any) -> tuple[list[Any], int, int]:
+    """The weights and the scaler's state after a compiled loop; how many graphs it was cut into, and how often."""
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(16, 8)
+
+    @torch.compile(backend="eager")
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = model(inputs).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    for _ in range(STEPS):
+        step()
+    counters = dynamo.utils.counters
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    graphs, breaks = counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
+    return [*weights, scaler.state_dict()], graphs, breaks
+
+
+@pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
+def test_a_compiled_step_is_cut_nowhere_else(data_directory: Path, compiler: Any) -> None:
+    """torch.compile of a whole step has as many graphs and breaks as the stock scaler's, its weights, and all records."""
+    stock = train_compiled(torch.amp.GradScaler("cpu", growth_interval=2), compiler)
+    monitored = train_compiled(ampmon.GradScaler("cpu", growth_interval=2), compiler)
+    assert monitored[1:] == stock[1:]
+    assert stock[1] > 0
+    *weights, state = monitored[0]
+    assert all(map(torch.equal, weights, stock[0]))
+    assert state == stock[0][-1]
+    assert len(recording(data_directory).updates) == STEPS
+
+
+def test_captured_updates_are_counted(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a stream is capturing, nothing is read or recorded but that it was so; afterwards all is again."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0)
+    iterate(scaler, model, optimizer)
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_initialized", lambda: True)
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        assert graphs.capturing()
+        iterate(scaler, model, optimizer)
+        iterate(scaler, model, optimizer)
+    iterate(scaler, model, optimizer)
+    assert scaler.monitor is not None
+    assert (scaler.monitor.captured, scaler.monitor.errors) == (2, 0)
+    recorded = recording(data_directory)
+    assert [update.ordinal for update in recorded.updates] == [0, 1]
+    assert [event.ordinal for event in recorded.events("captured")] == [1]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_a_capture_is_not_broken(data_directory: Path) -> None:
+    """A step with a fused optimizer is captured into a CUDA graph under the monitor, and trains when it is replayed."""
+    parameter = torch.ones(64, device="cuda", requires_grad=True)
+    optimizer = torch.optim.AdamW([parameter], lr=0.1, fused=True, capturable=True)
+    scaler = ampmon.GradScaler("cuda", init_scale=8.0)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        scaler.scale((parameter.half() * 0.5).float().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    before = parameter.detach().clone()
+    graph.replay()
+    assert not torch.equal(parameter, before)
+    assert scaler.monitor is not None
+    assert (scaler.monitor.captured, scaler.monitor.errors) == (1, 0)
+    assert len(recording(data_directory).updates) == 3
