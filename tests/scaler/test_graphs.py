@@ -56,7 +56,7 @@ def train_compiled(scaler: torch.amp.GradScaler, dynamo: Any) -> tuple[list[Any]
 
 @pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
 def test_a_compiled_step_is_cut_nowhere_else(data_directory: Path, compiler: Any) -> None:
-    """torch.compile of a whole step has as many graphs and breaks as the stock scaler's, its weights, and all records."""
+    """torch.compile of a whole step has the stock scaler's graphs, breaks and weights, and all records."""
     stock = train_compiled(torch.amp.GradScaler("cpu", growth_interval=2), compiler)
     monitored = train_compiled(ampmon.GradScaler("cpu", growth_interval=2), compiler)
     assert monitored[1:] == stock[1:]
