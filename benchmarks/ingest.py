@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +16,7 @@ import urllib3
 from ampmon import wire
 from ampmon.histogram import BINS, Statistics
 from ampmon.transport import HttpTransport
+from benchmarks.server import serving
 
 
 UPDATES = 100_000
@@ -34,7 +32,7 @@ def measure(directory: Path) -> list[dict[str, Any]]:
     plain, sampled = _Run(_plain), _Run(_sampled)
     batches = plain.batches(UPDATES, BATCH)
     sampled_batches = sampled.batches(SAMPLES, SAMPLED_BATCH)
-    with _serving(directory) as (url, token):
+    with serving(directory) as (url, token):
         rows = [
             _row("updates taken, batches of 1000", UPDATES / _send(url, token, batches), "per s"),
             _row("the same again: a resend", UPDATES / _send(url, token, batches), "per s"),
@@ -140,22 +138,6 @@ def _sampled(ordinal: int) -> wire.Update:
         histogram=histogram,
     )
     return msgspec.structs.replace(_plain(ordinal), gradients=statistics.to_wire())
-
-
-@contextmanager
-def _serving(directory: Path) -> Iterator[tuple[str, str]]:
-    command = [sys.executable, "-m", "ampmon_server.cli", "serve", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().split()[3].partition("/login")[0]
-        yield url, (directory / "token").read_text().strip()
-    finally:
-        process.terminate()
-        process.wait(10)
-        process.stdout.close()
 
 
 def _send(url: str, token: str, batches: Sequence[tuple[bytes, int]]) -> float:

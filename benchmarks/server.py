@@ -1,0 +1,26 @@
+"""A real server for a benchmark to send to. Knows nothing of what is sent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[tuple[str, str]]:
+    """Address and token of `ampmon serve` on the data directory given; ended, and waited for, on the way out."""
+    command = [sys.executable, "-m", "ampmon_server.cli", "serve", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().split()[3].partition("/login")[0]
+        yield url, (directory / "token").read_text().strip()
+    finally:
+        process.terminate()
+        process.wait(10)
+        process.stdout.close()
