@@ -31,23 +31,6 @@ class Step:
 
 
 @dataclass(slots=True)
-class Culprits:
-    """An optimizer's gradients that were not finite: counted on the host, or as magnitudes on their way there."""
-
-    counted: list[wire.Culprit] | None = None
-    flags: Readback | None = None
-    indices: list[int] = field(default_factory=list)
-
-    def ready(self) -> bool:
-        return self.flags is None or self.flags.ready()
-
-    def result(self) -> list[wire.Culprit]:
-        if self.flags is None:
-            return self.counted or []
-        return attribution.from_flags(self.flags.result(), self.indices)
-
-
-@dataclass(slots=True)
 class Sample:
     """Statistics of some of the iteration's gradients, on the host or, packed, on their way there."""
 
@@ -59,10 +42,39 @@ class Sample:
         return self.packed is None or self.packed.ready()
 
     def result(self) -> Statistics:
-        if self.packed is not None:
-            return eager.unpack(self.packed.result(), self.indices)
-        assert self.statistics is not None
+        if self.statistics is None:
+            assert self.packed is not None
+            self.statistics = eager.unpack(self.packed.result(), self.indices)
         return self.statistics
+
+
+@dataclass(slots=True)
+class Culprits:
+    """An optimizer's gradients on one device that were not finite, told by one of four things.
+
+    ``counted`` on the host; or, perhaps still on their way there, ``flags`` and ``counts`` of the gradients at
+    ``indices``; or a ``sample`` that looked at every element.
+    """
+
+    device: torch.device
+    counted: list[wire.Culprit] | None = None
+    flags: Readback | None = None
+    counts: Readback | None = None
+    sample: Sample | None = None
+    indices: list[int] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        awaited = self.flags or self.counts or self.sample
+        return awaited is None or awaited.ready()
+
+    def result(self) -> list[wire.Culprit]:
+        if self.sample is not None:
+            return attribution.from_statistics(self.sample.result())
+        if self.counts is not None:
+            return attribution.from_counts(self.counts.result(), self.indices)
+        if self.flags is not None:
+            return attribution.from_flags(self.flags.result(), self.indices)
+        return self.counted or []
 
 
 @dataclass(slots=True)
@@ -70,7 +82,7 @@ class Iteration:
     """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
 
     steps: dict[int, Step] = field(default_factory=dict)
-    culprits: dict[int, list[Culprits]] = field(default_factory=dict)
+    culprits: dict[tuple[int, torch.device], list[Culprits]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
     """Parameters that are in a sample already."""
@@ -85,7 +97,7 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: skips, culprits, and whether the scale changed.
+    ``done`` is told what the record came to say: skips, culprits, and the scale before and after.
     """
 
     stream: Stream
@@ -100,7 +112,7 @@ class PendingUpdate:
     duration: float | None
     cost: float
     memory_peak: int | None
-    done: Callable[[int, list[int], bool], None]
+    done: Callable[[int, list[int], float, float], None]
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -136,11 +148,16 @@ class PendingUpdate:
             gradients=_joined(self.iteration.samples),
         )
         culprits = [culprit.parameter for step in steps for culprit in step.culprits]
-        self.done(sum(skipped), culprits, before.scale != after.scale)
+        self.done(sum(skipped), culprits, before.scale, after.scale)
 
     def _skipped(self, optimizer: int, step: Step) -> wire.OptimizerStep:
-        found = self.iteration.culprits.get(optimizer, [])
-        by_parameter = {culprit.parameter: culprit for part in found for culprit in part.result()}
+        by_parameter = {
+            culprit.parameter: culprit
+            for (owner, _), parts in self.iteration.culprits.items()
+            if owner == optimizer
+            for part in parts
+            for culprit in part.result()
+        }
         order, how = self.order.sort(list(by_parameter))
         return wire.OptimizerStep(
             optimizer=step.optimizer,

@@ -1,65 +1,214 @@
-"""The probe, pointed at an optimizer: finds its gradients by their place in the header, and measures them."""
+"""Measures an optimizer's gradients into the iteration at hand: which of them, where they are, and by what means."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import groupby
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
 
-from ampmon.iteration import Culprits, Sample
+from ampmon.config import Config
+from ampmon.iteration import Culprits, Iteration, Sample
+from ampmon.outcome import is_invertible
 from ampmon.parameters import ParameterRegistry
 from ampmon.probe import attribution, eager
-from ampmon.probe.gradients import local_gradients
+from ampmon.probe.device import DeviceProbe
+from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.ring import Readback
 
 
-def known_gradients(
-    registry: ParameterRegistry, optimizer: torch.optim.Optimizer
-) -> list[tuple[int, torch.Tensor]]:
-    """The local gradients of an optimizer, each with its parameter's place in the header."""
-    return [
-        (index, gradient)
-        for parameter, gradient in local_gradients(optimizer)
-        if (index := registry.index(parameter)) is not None
-    ]
+FUSED = frozenset({torch.float16, torch.float32})
+"""The dtypes that a kernel unscales just as torch does; fp16 only where the scaler lets fused optimizers have it."""
+
+Gradient = tuple[int, torch.Tensor]
+"""The elements of a gradient on this rank, with its parameter's place in the header."""
 
 
-def sample(
-    gradients: list[tuple[int, torch.Tensor]],
-    elements: int | Literal["all"],
-    generator: random.Random,
-) -> list[Sample]:
-    """Statistics of gradients on any devices, one `Sample` a device. On a CPU at once, elsewhere only enqueued."""
-    samples = []
-    for device, indices, tensors in _by_device(gradients):
-        if device.type == "cpu":
-            samples.append(Sample(eager.measure(tensors, indices, elements, generator)))
-        else:
-            samples.append(Sample(packed=Readback(eager.launch(tensors)), indices=indices))
-    return samples
+class Measurer:
+    """Takes samples of gradients and finds those that are not finite. On a CPU at once, elsewhere only enqueued."""
+
+    def __init__(
+        self,
+        registry: ParameterRegistry,
+        config: Config,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._registry = registry
+        self._sample = config.sample
+        # A generator of its own: training's must not notice.
+        self._random = random.Random()
+        self._report = report
+        self._probe = DeviceProbe(report)
+        self._set_aside: list[Gradient] | None = None
+        """Gradients to be measured in the pass that unscales them."""
+
+    def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
+        """The gradients of an optimizer that records can name."""
+        return [
+            (index, gradient)
+            for parameter, gradient in local_gradients(optimizer)
+            if (index := self._registry.index(parameter)) is not None
+        ]
+
+    def before_unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        inv_scale: torch.Tensor,
+        *,
+        fused: Collection[torch.dtype],
+        dying: bool,
+    ) -> None:
+        """Measure what must be measured while gradients are still scaled.
+
+        ``fused`` are the dtypes whose unscaling by the scaler may be replaced by one that measures too, ``dying`` says
+        that the scale is so low that unscaling may make inf of what is finite.
+        """
+        self._set_aside = None
+        if iteration.sampling:
+            if self._fusable(optimizer, iteration, fused):
+                return
+            self._measure(optimizer, iteration)
+        elif self._probe.takes(inv_scale.device) and (
+            dying or not self._probe.fuses(inv_scale.device)
+        ):
+            self._flag(optimizer, iteration)
+        if inv_scale.is_cpu and not is_invertible(inv_scale.item()):
+            for indices, tensors in _grouped(self.gradients(optimizer)):
+                if tensors[0].is_cpu:
+                    self._blame(optimizer, iteration, self._count(indices, tensors))
+
+    def _fusable(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        dtypes: Collection[torch.dtype],
+    ) -> bool:
+        """Whether all gradients can be measured in the pass that unscales them; they are set aside for it then."""
+        gradients = []
+        for parameter, gradient in plain_gradients(optimizer, dtypes) or ():
+            index = self._registry.index(parameter)
+            if index is None or index in iteration.measured:
+                return False
+            gradients.append((index, gradient))
+        if gradients and all(self._probe.fuses(gradient.device) for _, gradient in gradients):
+            self._set_aside = gradients
+        return self._set_aside is not None
+
+    def _measure(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
+        known = self.gradients(optimizer)
+        # Two optimizers may share a parameter: it is measured once.
+        fresh = [entry for entry in known if entry[0] not in iteration.measured]
+        for indices, tensors in _grouped(fresh):
+            device = tensors[0].device
+            if self._probe.takes(device):
+                sample = Sample(packed=self._probe.statistics(tensors), indices=indices)
+                if len(fresh) == len(known):
+                    self._blame(optimizer, iteration, Culprits(device, sample=sample))
+            else:
+                statistics = eager.measure(tensors, indices, self._sample, self._random)
+                sample = Sample(statistics)
+            iteration.samples.append(sample)
+            iteration.measured.update(indices)
+
+    def _flag(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
+        for indices, tensors in _grouped(self.gradients(optimizer)):
+            flags = self._probe.flags(tensors)
+            culprits = Culprits(tensors[0].device, flags=flags, indices=indices)
+            self._blame(optimizer, iteration, culprits)
+
+    def unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+    ) -> dict[torch.device, torch.Tensor] | None:
+        """Unscale the gradients that were set aside, measuring them in the same pass; None if there are none.
+
+        Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same.
+        """
+        gradients, self._set_aside = self._set_aside, None
+        if gradients is None:
+            return None
+        found: dict[torch.device, torch.Tensor] = {}
+        inverse: dict[torch.device, torch.Tensor] = {}
+        measured = []
+        with torch.no_grad():
+            for indices, tensors in _grouped(gradients):
+                device = tensors[0].device
+                if device not in found:
+                    found[device] = found_inf.to(device, non_blocking=True, copy=True)
+                    inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
+                packed = self._probe.unscale(tensors, found[device], inverse[device])
+                if packed is not None:
+                    measured.append((indices, tensors, packed))
+                else:
+                    torch._amp_foreach_non_finite_check_and_unscale_(
+                        tensors, found[device], inverse[device]
+                    )
+        try:
+            self._keep(optimizer, iteration, measured)
+        except Exception as error:  # whatever it is, the gradients are unscaled
+            self._report("keeping a sample", error)
+        return found
+
+    def _keep(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        measured: list[tuple[list[int], list[torch.Tensor], torch.Tensor]],
+    ) -> None:
+        for indices, tensors, packed in measured:
+            # As autograd knows of what torch's own operators change in place.
+            torch.autograd.graph.increment_version(tensors)
+            sample = Sample(packed=Readback(packed), indices=indices)
+            iteration.samples.append(sample)
+            iteration.measured.update(indices)
+            self._blame(optimizer, iteration, Culprits(packed.device, sample=sample))
+
+    def after_unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor],
+    ) -> None:
+        """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides."""
+        suspect = {
+            device
+            for device, flag in found.items()
+            if (id(optimizer), device) not in iteration.culprits
+            and (self._probe.takes(device) or flag.item())
+        }
+        if not suspect:
+            return
+        for indices, tensors in _grouped(self.gradients(optimizer)):
+            device = tensors[0].device
+            if device not in suspect:
+                continue
+            if not self._probe.takes(device):
+                culprits = self._count(indices, tensors)
+            elif (counts := self._probe.culprits(tensors, found[device])) is not None:
+                culprits = Culprits(device, counts=counts, indices=indices)
+            else:
+                continue
+            self._blame(optimizer, iteration, culprits)
+
+    @staticmethod
+    def _count(indices: list[int], tensors: list[torch.Tensor]) -> Culprits:
+        """The gradients that are not finite, by reading them all: for a CPU."""
+        return Culprits(tensors[0].device, counted=attribution.count(tensors, indices))
+
+    @staticmethod
+    def _blame(optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: Culprits) -> None:
+        iteration.culprits.setdefault((id(optimizer), culprits.device), []).append(culprits)
 
 
-def count_culprits(gradients: list[tuple[int, torch.Tensor]]) -> Culprits:
-    """The gradients that are not finite, by reading them all: for a CPU."""
-    indices, tensors = [index for index, _ in gradients], [tensor for _, tensor in gradients]
-    return Culprits(attribution.count(tensors, indices))
-
-
-def flag_culprits(gradients: list[tuple[int, torch.Tensor]]) -> list[Culprits]:
-    """The gradients that are not finite, found on their devices: only enqueued, one `Culprits` a device."""
-    return [
-        Culprits(flags=Readback(attribution.flag(tensors)), indices=indices)
-        for _, indices, tensors in _by_device(gradients)
-    ]
-
-
-def _by_device(
-    gradients: list[tuple[int, torch.Tensor]],
-) -> Iterator[tuple[torch.device, list[int], list[torch.Tensor]]]:
-    ordered = sorted(gradients, key=lambda entry: str(entry[1].device))
-    for device, entries in groupby(ordered, key=lambda entry: entry[1].device):
-        indices, tensors = zip(*entries, strict=True)
-        yield device, list(indices), list(tensors)
+def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[torch.Tensor]]]:
+    """Gradients by device and dtype, in the order these are met."""
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[torch.Tensor]]] = {}
+    for index, gradient in gradients:
+        indices, tensors = groups.setdefault((gradient.device, gradient.dtype), ([], []))
+        indices.append(index)
+        tensors.append(gradient)
+    yield from groups.values()

@@ -8,18 +8,17 @@ training.
 from __future__ import annotations
 
 import functools
-import random
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
 import torch
 
-from ampmon import measurement, outcome, process, wire
+from ampmon import outcome, process, wire
 from ampmon.config import Config
 from ampmon.iteration import (
     CULPRITS_MAX,
-    Culprits,
     Iteration,
     PendingMove,
     PendingUpdate,
@@ -27,6 +26,7 @@ from ampmon.iteration import (
     memory_peak,
     plain,
 )
+from ampmon.measurement import FUSED, Measurer
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
@@ -37,6 +37,9 @@ from ampmon.stream import Stream
 
 
 P = ParamSpec("P")
+
+DYING_SCALE = 2.0**-64
+"""Below it gradients are looked at before they are unscaled: not far below, unscaling makes inf of what is finite."""
 
 
 def guarded(
@@ -80,8 +83,12 @@ class Monitor:
         self._optimizers = OptimizerNames()
         self._order = BackwardOrderLearner()
         self._budget = Budget(config.every, config.budget)
-        # A generator of its own: training's must not notice.
-        self._random = random.Random()
+        self._measurer = Measurer(self._registry, config, self.failed)
+        self._fused = {True: FUSED, False: FUSED - {torch.float16}}
+        if not outcome.unscales_as_torch(type(scaler)):
+            self._fused = {True: frozenset(), False: frozenset()}
+        self._scale = math.inf
+        """The scale after the newest update whose values are on the host."""
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._last_update_ns: int | None = None
@@ -150,9 +157,13 @@ class Monitor:
 
     @guarded
     def before_unscale(
-        self, scaler: Any, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor
+        self,
+        scaler: Any,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        allow_fp16: bool,
     ) -> None:
-        """`_unscale_grads_` is about to read and unscale the gradients of an optimizer."""
+        """`_unscale_grads_` is about to read and unscale the gradients of an optimizer, fp16 ones too if it may."""
         if self._stream is None:
             return
         self._raised = None
@@ -161,29 +172,44 @@ class Monitor:
             self._learn(scaler)
         if iteration.sampling is None:
             iteration.sampling = self._samples_here() and self._budget.due(self._turn(optimizer))
-        if iteration.sampling:
-            # Parameters that were frozen when their optimizer was met may have gradients by now.
-            if self._registry.meet(optimizer, again=True):
-                self._learn(scaler)
-            self._sample(optimizer)
-        if not inv_scale.is_cpu:
-            gradients = measurement.known_gradients(self._registry, optimizer)
-            iteration.culprits[id(optimizer)] = measurement.flag_culprits(gradients)
-        elif not outcome.is_invertible(inv_scale.item()):
-            # A dead scale makes inf and NaN of finite gradients: afterwards it would be too late to tell.
-            iteration.culprits[id(optimizer)] = self._count(optimizer)
+        # Parameters that were frozen when their optimizer was met may have gradients by now.
+        if iteration.sampling and self._registry.meet(optimizer, again=True):
+            self._learn(scaler)
+        started = time.perf_counter_ns()
+        self._measurer.before_unscale(
+            optimizer,
+            iteration,
+            inv_scale,
+            fused=self._fused[allow_fp16],
+            dying=self._scale < DYING_SCALE,
+        )
+        self._spend(started)
+
+    def unscale(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+    ) -> dict[torch.device, torch.Tensor] | None:
+        """Unscale and measure gradients in one pass, with the result of `_unscale_grads_`; None if that is to do it.
+
+        Raises what torch does where it unscales.
+        """
+        started = time.perf_counter_ns()
+        found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
+        if found is not None:
+            self._spend(started)
+        return found
 
     @guarded
     def after_unscale(
         self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
     ) -> None:
         """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
-        if self._stream is None or id(optimizer) in self._iteration.culprits:
-            return
-        for flag in found.values():
-            if flag.is_cpu and flag.item():
-                self._iteration.culprits[id(optimizer)] = self._count(optimizer)
-                return
+        if self._stream is not None:
+            started = time.perf_counter_ns()
+            self._measurer.after_unscale(optimizer, self._iteration, found)
+            self._spend(started)
 
     @guarded
     def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -286,32 +312,16 @@ class Monitor:
         self._turns[name] = turn + 1
         return turn
 
-    def _sample(self, optimizer: torch.optim.Optimizer) -> None:
-        started = time.perf_counter_ns()
-        iteration = self._iteration
-        # Two optimizers may share a parameter: it is measured once.
-        fresh = [
-            (index, gradient)
-            for index, gradient in measurement.known_gradients(self._registry, optimizer)
-            if index not in iteration.measured
-        ]
-        iteration.measured.update(index for index, _ in fresh)
-        iteration.samples += measurement.sample(fresh, self.config.sample, self._random)
+    def _spend(self, started: int) -> None:
+        """Count the time since ``started``, of time.perf_counter_ns(), as spent, in a sampled iteration on sampling."""
         spent = time.perf_counter_ns() - started
-        iteration.sampling_us += spent / 1000
         self._spent_ns += spent
-
-    def _count(self, optimizer: torch.optim.Optimizer) -> list[Culprits]:
-        started = time.perf_counter_ns()
-        culprits = measurement.count_culprits(
-            measurement.known_gradients(self._registry, optimizer)
-        )
-        self._spent_ns += time.perf_counter_ns() - started
-        return [culprits]
+        if self._iteration.sampling:
+            self._iteration.sampling_us += spent / 1000
 
     def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
         names = self._registry.parameters
-        gradients = measurement.known_gradients(self._registry, optimizer)
+        gradients = self._measurer.gradients(optimizer)
         fp16 = [
             names[index].name for index, gradient in gradients if gradient.dtype == torch.float16
         ]
@@ -319,12 +329,13 @@ class Monitor:
 
     # -- bookkeeping --------------------------------------------------------------------------------
 
-    def _written(self, skips: int, culprits: list[int], scale_changed: bool) -> None:
+    def _written(self, skips: int, culprits: list[int], scale: float, scale_after: float) -> None:
         self.updates += 1
         self.skips += skips
         if culprits:
             self.last_skip = tuple(self._registry.parameters[index].name for index in culprits)
-        if scale_changed:
+        self._scale = scale_after
+        if scale != scale_after:
             self._budget.scale_changed()
 
     def _lap(self, now: int) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 import torch
-from torch.amp.grad_scaler import OptState
+from torch.amp.grad_scaler import GradScaler, OptState
 
 from ampmon import wire
 from ampmon.probe.ring import Readback
@@ -87,6 +87,17 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
 def _found(states: Any, optimizer: int) -> Collection[torch.Tensor]:
     # The scaler's dict makes an entry for whoever asks: look without asking.
     return states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
+
+
+def unscales_as_torch(watched: type) -> bool:
+    """Whether a monitored scaler's class unscales by torch's own method, which no vendor's or user's stands in for."""
+    ways = [
+        vars(cls)["_unscale_grads_"] for cls in watched.__mro__ if "_unscale_grads_" in vars(cls)
+    ]
+    makers = [getattr(way, "__module__", "") for way in ways]
+    package = __name__.partition(".")[0]
+    below = next((place for place, name in enumerate(makers, 1) if name.startswith(package)), 0)
+    return makers[below : below + 1] == [GradScaler.__module__]
 
 
 def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:

@@ -48,14 +48,22 @@ class Monitored(_Base):
         return super().scale(outputs)
 
     def _unscale_grads_(
-        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, *args: Any, **kwargs: Any
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        *args: Any,
+        **kwargs: Any,
     ) -> dict[torch.device, torch.Tensor]:
         monitor = self._ampmon_monitor
         if monitor is None:
-            return super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
-        monitor.before_unscale(self, optimizer, inv_scale)
+            return super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
+        allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
+        monitor.before_unscale(self, optimizer, inv_scale, bool(allow_fp16))
         try:
-            found = super()._unscale_grads_(optimizer, inv_scale, *args, **kwargs)
+            found = monitor.unscale(optimizer, inv_scale, found_inf)
+            if found is None:
+                found = super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
         except Exception as error:
             monitor.raised("unscale_", error, optimizer)
             raise

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ampmon.histogram import Statistics
 from ampmon.wire import Culprit
 
 
@@ -39,3 +40,22 @@ def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit
         elif math.isinf(magnitude):
             culprits.append(Culprit(index, None, 0))
     return culprits
+
+
+def from_counts(counts: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
+    """The culprits among n gradients, from a kernel's counts of inf and of NaN: int64 [n, 2], on the host."""
+    return [
+        Culprit(index, inf, nan)
+        for index, (inf, nan) in zip(indices, counts.tolist(), strict=True)
+        if inf or nan
+    ]
+
+
+def from_statistics(statistics: Statistics) -> list[Culprit]:
+    """The culprits among gradients every element of which was looked at."""
+    columns = (statistics.parameters, statistics.inf, statistics.nan)
+    return [
+        Culprit(index, inf, nan)
+        for index, inf, nan in zip(*(column.tolist() for column in columns), strict=True)
+        if inf or nan
+    ]

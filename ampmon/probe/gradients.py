@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
+
+
+MEASURED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 
 
 def local_gradients(
@@ -13,7 +16,8 @@ def local_gradients(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Each parameter that has a gradient, with its elements on this rank. No copy, no sync, no collective.
 
-    A sparse gradient gives its values, uncoalesced: a row that occurs twice counts twice.
+    A sparse gradient gives its values, uncoalesced: a row that occurs twice counts twice. What has no floating-point
+    values to measure is left out: complex gradients, which torch refuses to unscale, and those of meta tensors.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -21,8 +25,30 @@ def local_gradients(
             if gradient is None:
                 continue
             elements = local_elements(gradient)
-            if elements.numel():
+            if elements.dtype in MEASURED and elements.numel() and not elements.is_meta:
                 yield parameter, elements
+
+
+def plain_gradients(
+    optimizer: torch.optim.Optimizer, dtypes: Collection[torch.dtype]
+) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+    """Every gradient with its parameter, where all are plain strided tensors of these dtypes, else None.
+
+    None too where two parameters share one gradient, which torch unscales twice.
+    """
+    gradients = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
+            if not plain or gradient.dtype not in dtypes:
+                return None
+            gradients.append((parameter, gradient))
+    if len({id(gradient) for _, gradient in gradients}) < len(gradients):
+        return None
+    return gradients
 
 
 def local_elements(gradient: torch.Tensor) -> torch.Tensor:

@@ -106,10 +106,18 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
     stream = Stream(paper, "scaler")
     iteration = Iteration(
         steps={7: Step("AdamW", "fused")},
-        culprits={7: [Culprits(flags=Readback(attribution.flag(gradients)), indices=[0, 1, 2])]},
+        culprits={
+            (7, torch.device("cpu")): [
+                Culprits(
+                    torch.device("cpu"),
+                    flags=Readback(attribution.flag(gradients)),
+                    indices=[0, 1, 2],
+                )
+            ]
+        },
         samples=[Sample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
     )
-    told: list[tuple[int, list[int], bool]] = []
+    told: list[tuple[int, list[int], float, float]] = []
     stream.submit(
         PendingUpdate(
             stream=stream,
@@ -134,7 +142,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         (2, None, None),
         (0, None, 0),
     ]
-    assert told == [(1, [2, 0], True)]
+    assert told == [(1, [2, 0], 4.0, 2.0)]
 
 
 def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
@@ -142,7 +150,10 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     counted = [wire.Culprit(index, 1, 0) for index in range(100)]
     paper = Paper()
     stream = Stream(paper, "scaler")
-    iteration = Iteration(steps={7: Step("SGD", "plain")}, culprits={7: [Culprits(counted)]})
+    iteration = Iteration(
+        steps={7: Step("SGD", "plain")},
+        culprits={(7, torch.device("cpu")): [Culprits(torch.device("cpu"), counted)]},
+    )
     before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
     stream.submit(
         PendingUpdate(

@@ -1,0 +1,81 @@
+"""Measures gradients on devices that work on their own time: by Triton kernels where they run, else in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ampmon.probe import attribution, eager
+from ampmon.probe.ring import Readback
+
+
+try:
+    from ampmon.probe import kernels
+except ImportError:
+    kernels = None
+
+
+class DeviceProbe:
+    """Enqueues measurements and their way to the host; waits for nothing. Keeps no gradient alive.
+
+    A kernel that cannot be compiled or launched is reported once; from then on plain torch does its work.
+    """
+
+    def __init__(self, report: Callable[[str, Exception], None]) -> None:
+        self._report = report
+        self._cache = kernels and kernels.Cache()
+        self._usable = kernels is not None
+
+    def takes(self, device: torch.device) -> bool:
+        """Whether gradients on this device are measured here: all that are not on a CPU."""
+        return device.type != "cpu" or self.fuses(device)
+
+    def fuses(self, device: torch.device) -> bool:
+        """Whether kernels run on this device, which measure gradients while they unscale them."""
+        return self._usable and kernels.supported(device)
+
+    def statistics(self, gradients: Sequence[torch.Tensor]) -> Readback:
+        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71]."""
+        if self.fuses(gradients[0].device):
+            try:
+                return Readback(self._cache.statistics(gradients))
+            except Exception as error:
+                self._fall_back(error)
+        return Readback(eager.launch(gradients))
+
+    def unscale(
+        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Unscale n fp32 or fp16 gradients of one device in place, just as torch does, and measure them as they were.
+
+        ``found_inf`` and ``inv_scale`` are fp32 with one element, on that device. The statistics stay on the device,
+        packed as int64 [n, 71]; None where it could not be done, and the gradients are untouched then.
+        """
+        try:
+            return self._cache.unscale(gradients, found_inf, inv_scale)
+        except Exception as error:
+            self._fall_back(error)
+            return None
+
+    def culprits(
+        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor
+    ) -> Readback | None:
+        """Inf and NaN elements of n gradients, int64 [n, 2]: counted only if ``found_inf`` there is not zero.
+
+        None where there is no kernel for it.
+        """
+        if self.fuses(gradients[0].device):
+            try:
+                return Readback(self._cache.culprits(gradients, found_inf))
+            except Exception as error:
+                self._fall_back(error)
+        return None
+
+    def flags(self, gradients: Sequence[torch.Tensor]) -> Readback:
+        """The largest magnitude of each of n gradients, float32 [n], NaN where one is: for `attribution.from_flags`."""
+        return Readback(attribution.flag(gradients))
+
+    def _fall_back(self, error: Exception) -> None:
+        self._usable = False
+        self._report("the Triton kernels", error)
