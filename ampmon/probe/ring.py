@@ -7,6 +7,7 @@ graph that is being captured. There are as many buffers as copies were ever on t
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import torch
 
@@ -14,18 +15,50 @@ import torch
 _SMALLEST = 64
 
 
-class _Slot:
+class Slot:
     """A pinned buffer, and the event behind the newest copy into it."""
 
-    __slots__ = ("buffer", "event")
+    __slots__ = ("_buffer", "_event")
 
     def __init__(self, size: int) -> None:
-        self.buffer = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        self.event = torch.cuda.Event()
+        self._buffer = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self._event = torch.cuda.Event()
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Enqueue a copy, and give the place it goes to: a view of the buffer."""
+        host = self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        host.copy_(tensor, non_blocking=True)
+        self._event.record(torch.cuda.current_stream(tensor.device))
+        return host
+
+    def filled(self) -> bool:
+        """Whether the newest copy has arrived. Does not wait."""
+        return self._event.query()
+
+    def wait(self) -> None:
+        """Wait until it has."""
+        self._event.synchronize()
 
 
-_free: defaultdict[tuple[torch.device, int], list[_Slot]] = defaultdict(list)
-"""Slots that no copy holds, by device and size; taken and put back by several threads, each in one operation."""
+class Ring:
+    """The slots that no copy holds; threads take them and put them back, each in one operation."""
+
+    def __init__(self, slot: Callable[[int], Slot] = Slot) -> None:
+        self._slot = slot
+        self._free: defaultdict[tuple[torch.device, int], list[Slot]] = defaultdict(list)
+
+    def take(self, key: tuple[torch.device, int]) -> Slot:
+        """A slot for copies from this device, of this many bytes."""
+        try:
+            return self._free[key].pop()
+        except IndexError:
+            return self._slot(key[1])
+
+    def put_back(self, key: tuple[torch.device, int], slot: Slot) -> None:
+        self._free[key].append(slot)
+
+
+_ring = Ring()
 
 
 class Readback:
@@ -35,38 +68,32 @@ class Readback:
     an event after it; asking `ready` never waits. Other devices have no such pair, and are read when asked for.
     """
 
-    __slots__ = ("_key", "_slot", "_tensor")
+    __slots__ = ("_key", "_ring", "_slot", "_tensor")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._slot: _Slot | None = None
+    def __init__(self, tensor: torch.Tensor, ring: Ring | None = None) -> None:
+        if ring is None and tensor.device.type == "cuda":
+            ring = _ring
+        self._ring = ring
         self._tensor = tensor
-        if tensor.device.type == "cuda":
+        self._slot: Slot | None = None
+        if ring is not None:
             self._key = (tensor.device, _size_class(tensor.nbytes))
-            self._slot = _take(*self._key)
-            self._tensor = self._slot.buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-            self._tensor.copy_(tensor, non_blocking=True)
-            self._slot.event.record(torch.cuda.current_stream(tensor.device))
+            self._slot = ring.take(self._key)
+            self._tensor = self._slot.copy(tensor)
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._slot is None or self._slot.event.query()
+        return self._slot is None or self._slot.filled()
 
     def result(self) -> torch.Tensor:
         """The tensor on the host, the caller's own. Waits for the device where `ready` is False."""
         slot, self._slot = self._slot, None
-        if slot is None:
+        if slot is None or self._ring is None:
             return self._tensor.cpu()
-        slot.event.synchronize()
+        slot.wait()
         self._tensor = self._tensor.clone()
-        _free[self._key].append(slot)
+        self._ring.put_back(self._key, slot)
         return self._tensor
-
-
-def _take(device: torch.device, size: int) -> _Slot:
-    try:
-        return _free[device, size].pop()
-    except IndexError:
-        return _Slot(size)
 
 
 def _size_class(size: int) -> int:

@@ -1,0 +1,94 @@
+"""Copies to the host wait for nobody, arrive whole, and use the same few buffers again and again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ampmon.probe.ring import Readback, Ring, Slot
+
+
+class Delayed(Slot):
+    """A slot in ordinary memory, whose copies arrive when the test says so."""
+
+    __slots__ = ("_pending", "arrived")
+
+    made: list[int] = []
+
+    def __init__(self, size: int) -> None:
+        self._buffer = torch.zeros(size, dtype=torch.uint8)
+        self.arrived = False
+        self.made.append(size)
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        host = self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        self._pending, self.arrived = (host, tensor.clone()), False
+        return host
+
+    def filled(self) -> bool:
+        return self.arrived
+
+    def arrive(self) -> None:
+        self.arrived = True
+        host, tensor = self._pending
+        host.copy_(tensor)
+
+    def wait(self) -> None:
+        if not self.arrived:
+            self.arrive()
+
+
+@pytest.fixture
+def ring() -> Ring:
+    Delayed.made = []
+    return Ring(Delayed)
+
+
+def test_a_buffer_is_used_again(ring: Ring) -> None:
+    """A hundred copies, each read before the next, take one buffer; the results are the readers' own."""
+    results = [Readback(torch.full((3,), float(n)), ring).result() for n in range(100)]
+    assert len(Delayed.made) == 1
+    assert [result.tolist() for result in results] == [[float(n)] * 3 for n in range(100)]
+
+
+def test_a_lag_takes_more_buffers_and_no_more(ring: Ring) -> None:
+    """With three copies on their way at any time there are three buffers, and no copy is written over another."""
+    under_way: list[Readback] = []
+    seen = []
+    for n in range(30):
+        under_way.append(Readback(torch.tensor([n, -n]), ring))
+        if len(under_way) == 3:
+            seen.append(under_way.pop(0).result().tolist())
+    assert seen == [[n, -n] for n in range(28)]
+    assert len(Delayed.made) == 3
+
+
+def test_sizes_have_buffers_of_their_own(ring: Ring) -> None:
+    """A buffer is a power of two, at least 64 bytes and at most twice the copy."""
+    for length in (0, 1, 8, 9, 71, 148 * 71):
+        assert Readback(torch.arange(length), ring).result().tolist() == list(range(length))
+    assert Delayed.made == [64, 128, 1024, 131072]
+
+
+def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
+    """`ready` is False until the copy has arrived, and True for what never left the host."""
+    slots: list[Delayed] = []
+    watching = Ring(lambda size: slots.append(Delayed(size)) or slots[-1])
+    readback = Readback(torch.ones(2), watching)
+    assert not readback.ready()
+    slots[0].arrive()
+    assert readback.ready()
+    assert readback.result().tolist() == [1.0, 1.0]
+    assert Readback(torch.ones(2)).ready()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory and events need a GPU")
+def test_a_gpus_copies_arrive() -> None:
+    """Values copied from a GPU behind a long computation are those that it made, in the order they were asked for."""
+    work = torch.ones(1 << 24, device="cuda")
+    readbacks = []
+    for n in range(20):
+        for _ in range(5):
+            work = work * 1.0
+        readbacks.append(Readback((work[:3] * n).long()))
+    assert [readback.result().tolist() for readback in readbacks] == [[n] * 3 for n in range(20)]
