@@ -1,0 +1,158 @@
+"""On a GPU the training thread waits for nothing that it did not wait for before, and trains bit for bit the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import AdamW, Optimizer
+
+import ampmon
+from recording import recording
+from scaler.test_parity import bits
+
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this needs a GPU")
+
+WARM_UP, STEPS = 5, 20
+
+
+def network() -> torch.nn.Module:
+    """A network with parameters of several sizes, the same each time."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(256, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 8)]
+    return torch.nn.Sequential(*layers).cuda()
+
+
+def iterate(scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: Optimizer) -> None:
+    """One training step in fp16."""
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(torch.ones(32, 256, device="cuda")).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """The debug mode is off again after the test."""
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_fused_route_has_no_sync(data_directory: Path, quiet: None, every: int) -> None:
+    """With a fused optimizer a whole step, sampled or not, never makes the host wait: torch would raise an error."""
+    model = network()
+    optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
+    scaler = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=every))
+    for _ in range(WARM_UP):
+        iterate(scaler, model, optimizer)
+    torch.cuda.set_sync_debug_mode("error")
+    for _ in range(STEPS):
+        iterate(scaler, model, optimizer)
+    torch.cuda.set_sync_debug_mode("default")
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == WARM_UP + STEPS
+    assert sum(update.gradients is not None for update in recorded.updates) >= STEPS // every
+
+
+def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
+    """How often the plain route waits in twenty steps: torch's warnings, and synchronisations that the profiler sees."""
+    model = network()
+    optimizer = AdamW(model.parameters(), lr=1e-3, foreach=True)
+    for _ in range(WARM_UP):
+        iterate(scaler, model, optimizer)
+    torch.cuda.set_sync_debug_mode("warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(STEPS):
+            iterate(scaler, model, optimizer)
+    torch.cuda.set_sync_debug_mode("default")
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(STEPS):
+            iterate(scaler, model, optimizer)
+    waits = [event for event in profile.events() if "Synchronize" in event.name]
+    told = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    return len(told), len(waits)
+
+
+def test_the_plain_route_syncs_as_ever(quiet: None) -> None:
+    """On the plain route torch warns of as many syncs, and its profiler sees as many, as with the stock scaler."""
+    stock = syncs(torch.amp.GradScaler("cuda"))
+    assert stock[0] > 0
+    assert syncs(ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))) == stock
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("every", [1, 3])
+def test_training_is_bit_identical(fused: bool, every: int) -> None:
+    """Weights, optimizer and scaler end equal to the stock scaler's, through overflows, sampled at any interval."""
+    ended: list[Any] = []
+    for make in (
+        lambda: torch.amp.GradScaler("cuda", init_scale=2.0**20, growth_interval=4),
+        lambda: ampmon.GradScaler(
+            "cuda", init_scale=2.0**20, growth_interval=4, monitor=ampmon.Config(every=every)
+        ),
+    ):
+        model = network()
+        optimizer = AdamW(model.parameters(), lr=1e-3, fused=fused)
+        scaler = make()
+        for _ in range(STEPS):
+            iterate(scaler, model, optimizer)
+        weights = [parameter.detach().cpu() for parameter in model.parameters()]
+        ended.append([weights, scaler.state_dict()])
+    assert bits(*ended)
+
+
+@pytest.mark.parametrize("every", [1, 10**6])
+def test_an_overflow_is_named(data_directory: Path, every: int) -> None:
+    """In an update that is sampled as in one that is not, the culprit is named with its counts of inf and NaN."""
+    model = network()
+    optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
+    scaler = ampmon.GradScaler("cuda", model=model, monitor=ampmon.Config(every=every))
+    for _ in range(3):
+        iterate(scaler, model, optimizer)
+    optimizer.zero_grad()
+    scaler.scale(model(torch.ones(32, 256, device="cuda")).square().mean()).backward()
+    model[2].weight.grad[0, :2] = float("inf")
+    model[2].weight.grad[1, 0] = float("nan")
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = recording(data_directory)
+    (taken,) = recorded.updates[-1].optimizers
+    assert taken.skipped
+    assert recorded.names(taken) == ["2.weight"]
+    assert [(culprit.inf, culprit.nan) for culprit in taken.culprits] == [(2, 1)]
+
+
+def test_memory_is_a_hundredth_of_the_gradients() -> None:
+    """Sampling every update takes at most 1 % of the gradients' size on the device, and no more as training goes on."""
+    parameters = [torch.nn.Parameter(torch.ones(1 << 22, device="cuda")) for _ in range(16)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    size = sum(parameter.grad.nbytes for parameter in parameters)
+    optimizer = torch.optim.SGD(parameters, lr=0.0, fused=True)
+
+    def peak(scaler: torch.amp.GradScaler, steps: int) -> int:
+        torch.cuda.reset_peak_memory_stats()
+        for _ in range(steps):
+            scaler.scale(torch.ones((), device="cuda"))
+            scaler.step(optimizer)
+            scaler.update()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated()
+
+    stock = peak(torch.amp.GradScaler("cuda"), 3)
+    monitored = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))
+    first, later = peak(monitored, 3), peak(monitored, 50)
+    assert first - stock <= size / 100
+    assert later <= first
