@@ -90,7 +90,8 @@ class Readback:
         slot, self._slot = self._slot, None
         if slot is None or self._ring is None:
             return self._tensor.cpu()
-        slot.wait()
+        if not slot.filled():
+            slot.wait()
         self._tensor = self._tensor.clone()
         self._ring.put_back(self._key, slot)
         return self._tensor

@@ -65,7 +65,7 @@ def test_the_fused_route_has_no_sync(data_directory: Path, quiet: None, every: i
 
 
 def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
-    """How often the plain route waits in twenty steps: torch's warnings, and synchronisations that the profiler sees."""
+    """How often the plain route waits in twenty steps: torch's warnings, and what the profiler sees."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, foreach=True)
     for _ in range(WARM_UP):
