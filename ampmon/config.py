@@ -38,7 +38,11 @@ class Config:
     sample: int | Literal["all"] = 16384
     """Elements looked at per tensor and sample on a CPU, or "all"."""
     activations: int | None = None
-    """Updates between samples of activations and their gradients; None for off."""
+    """Updates between samples of what modules put out and of the fp16 gradients that come back to it; None for off.
+
+    Needs the scaler's ``model=``. Modules are hooked for the updates that are sampled only, which cost what it costs to
+    read every output once, and `sample` elements of every gradient; no budget spaces them out.
+    """
     ranks: tuple[int, ...] | None = None
     """Ranks whose gradients are sampled; None for rank 0 where gradients are replicated, all where they are sharded."""
 
@@ -59,9 +63,9 @@ class Config:
             raise ConfigurationError(
                 f"sample={self.sample!r}: a whole number of elements of at least 16, or 'all'"
             )
-        if self.activations is not None:
+        if self.activations is not None and not _is_count(self.activations, 1):
             raise ConfigurationError(
-                f"activations={self.activations!r}: None; they are not measured yet"
+                f"activations={self.activations!r}: a whole number of updates of at least 1, or None"
             )
         if self.ranks is not None and not all(_is_count(rank, 0) for rank in self.ranks):
             raise ConfigurationError(f"ranks={self.ranks!r}: None, or ranks of at least 0")

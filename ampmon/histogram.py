@@ -7,6 +7,7 @@ ranges of bins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -84,6 +85,34 @@ class Statistics:
 
     def classes(self) -> Classes:
         return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)
+
+    @classmethod
+    def nothing(cls, parameters: Sequence[int]) -> Statistics:
+        """Statistics of no elements, a row for each of ``parameters``."""
+        n = len(parameters)
+        zeros = {name: np.zeros(n, np.int64) for name in _FIELDS}
+        return cls(
+            parameters=np.array(parameters, np.int32),
+            **zeros,
+            amax=np.zeros(n),
+            sum_squares=np.zeros(n),
+            histogram=np.zeros((n, BINS), np.int64),
+        )
+
+    @classmethod
+    def added(cls, parts: Sequence[Statistics]) -> Statistics:
+        """Statistics of all elements in at least one of ``parts``: a row for each parameter, as they are first met."""
+        joined = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__
+        }
+        found, first, row = np.unique(joined["parameters"], return_index=True, return_inverse=True)
+        place = np.argsort(np.argsort(first))[row]
+        added = cls.nothing(found[np.argsort(first)].tolist())
+        with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
+            for name in (*_FIELDS, "sum_squares", "histogram"):
+                np.add.at(getattr(added, name), place, joined[name])
+            np.maximum.at(added.amax, place, joined["amax"])
+        return added
 
     def to_wire(self) -> Gradients:
         return Gradients(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ampmon import outcome, wire
+from ampmon.activations import Gathered
 from ampmon.histogram import Statistics
 from ampmon.outcome import AnyReading
 from ampmon.probe import attribution, eager
@@ -89,6 +90,7 @@ class Iteration:
     sampling: bool | None = None
     """Whether this iteration is sampled, once that is decided."""
     sampling_us: float = 0.0
+    activations: Gathered | None = None
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
 
@@ -119,6 +121,9 @@ class PendingUpdate:
         if not (self.before.ready() and self.after.ready()):
             return False
         samples, culprits = self.iteration.samples, self.iteration.culprits.values()
+        activations = self.iteration.activations
+        if activations is not None and not activations.ready():
+            return False
         return all(sample.ready() for sample in samples) and all(
             part.ready() for parts in culprits for part in parts
         )
@@ -126,6 +131,7 @@ class PendingUpdate:
     def write(self) -> None:
         """Write the record, waiting for values that are not there yet."""
         before, after = self.before.result(), self.after.result()
+        activations = self.iteration.activations
         event = outcome.why(before, after, self.manual, self.growth_interval)
         skipped = [event == "backoff"] * len(before.found) if self.infers_skips else before.found
         steps = [
@@ -146,6 +152,7 @@ class PendingUpdate:
             cost=self.cost,
             memory_peak=self.memory_peak,
             gradients=_joined(self.iteration.samples),
+            activations=activations.result() if activations is not None else None,
         )
         culprits = [culprit.parameter for step in steps for culprit in step.culprits]
         self.done(sum(skipped), culprits, before.scale, after.scale)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec
 
 import torch
 
 from ampmon import outcome, process, wire
+from ampmon.activations import Activations
 from ampmon.config import Config
 from ampmon.iteration import (
     CULPRITS_MAX,
@@ -79,7 +80,9 @@ class Monitor:
         self._spent_ns = 0
         self._busy_us = self._elapsed_us = 0.0
         self._name = name
+        model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
+        self._activations = Activations(model, config, self.failed)
         self._optimizers = OptimizerNames()
         self._order = BackwardOrderLearner()
         self._budget = Budget(config.every, config.budget)
@@ -138,6 +141,7 @@ class Monitor:
     def stand_aside(self, hook: str) -> None:
         """A hook is called while a CUDA graph is being captured: count the update, whose replays cannot be seen."""
         self._iteration = Iteration()
+        self._activations.drop()
         if hook != Monitor.after_update.__name__:
             return
         self.captured += 1
@@ -147,8 +151,9 @@ class Monitor:
     # -- hooks, in the order an iteration calls them ------------------------------------------------
 
     @guarded
-    def scaling(self, scaler: Any) -> None:
-        """`scale()` is being called: an iteration has begun."""
+    def scaling(self, scaler: Any, outputs: Any) -> None:
+        """`scale()` is being called with the loss: an iteration has begun."""
+        self._activations.scaling(outputs)
         if self._recorder is not process.current():
             self._connect(scaler)
         if self._recorder is not None and self._stream is not None:
@@ -241,6 +246,7 @@ class Monitor:
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
         duration = self._lap(started)
+        iteration.activations = self._activations.end()
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
@@ -265,6 +271,8 @@ class Monitor:
         stream.updating = False
         stream.submit(pending)
         self._spent_ns += time.perf_counter_ns() - started
+        if self._activations.begin(stream.ordinal, self._samples_here()):
+            self._describe(scaler)
 
     @guarded
     def raised(
@@ -348,7 +356,7 @@ class Monitor:
 
         What the hooks take that only look and go is too little to be worth the clock.
         """
-        cost, self._spent_ns = self._spent_ns / 1000, 0
+        cost, self._spent_ns = (self._spent_ns + self._activations.spent()) / 1000, 0
         if duration is not None:
             self._busy_us += cost
             self._elapsed_us += duration
@@ -364,6 +372,7 @@ class Monitor:
         self._last_update_ns, self._spent_ns = None, 0
         self._turns.clear()
         if run is not None:
+            self._activations.begin(0, self._samples_here())
             self._describe(scaler)
 
     def _describe(self, scaler: Any) -> None:
@@ -375,6 +384,7 @@ class Monitor:
             layout=self._layout,
             sample=None if self.config.sample == "all" else self.config.sample,
             parameters=tuple(self._registry.parameters),
+            modules=self._activations.modules,
         )
         self._recorder.header(header)
 

@@ -144,6 +144,7 @@ def describe(
     layout: wire.Layout,
     sample: int | None,
     parameters: tuple[wire.Parameter, ...],
+    modules: tuple[wire.Module, ...],
 ) -> wire.StreamHeader:
     """The header of a scaler's stream. Reads no tensor."""
     return wire.StreamHeader(
@@ -158,6 +159,7 @@ def describe(
         growth_interval=_count(getattr(scaler, "_growth_interval", 2000)),
         sample=sample,
         parameters=parameters,
+        modules=modules,
     )
 
 

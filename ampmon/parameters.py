@@ -124,21 +124,22 @@ class _Freed:
         self._free.append(self._index)
 
 
-def _names(models: Models) -> dict[int, tuple[weakref.ref[torch.Tensor], str]]:
+def named_models(models: Models) -> list[tuple[str, torch.nn.Module]]:
+    """The models given, each with what stands before the names in it: nothing where there is one alone."""
     if models is None:
-        return {}
+        return []
     if isinstance(models, torch.nn.Module):
-        prefixed = [("", models)]
-    elif isinstance(models, Mapping):
-        prefixed = [(f"{key}.", model) for key, model in models.items()]
-    else:
-        listed = list(models)
-        prefixed = [
-            (f"{place}." if len(listed) > 1 else "", model) for place, model in enumerate(listed)
-        ]
+        return [("", models)]
+    if isinstance(models, Mapping):
+        return [(f"{key}.", model) for key, model in models.items()]
+    listed = list(models)
+    return [(f"{place}." if len(listed) > 1 else "", model) for place, model in enumerate(listed)]
+
+
+def _names(models: Models) -> dict[int, tuple[weakref.ref[torch.Tensor], str]]:
     return {
         id(parameter): (weakref.ref(parameter), prefix + strip_wrappers(name))
-        for prefix, model in prefixed
+        for prefix, model in named_models(models)
         for name, parameter in model.named_parameters()
     }
 

@@ -13,6 +13,7 @@ import torch
 
 from ampmon import process
 from ampmon.config import Config
+from ampmon.errors import ConfigurationError
 from ampmon.monitor import Monitor
 from ampmon.parameters import Models
 from ampmon.probe.graphs import leave_untraced
@@ -44,7 +45,7 @@ class Monitored(_Base):
         if _MONITOR not in self.__dict__:  # a copy, or unpickled
             _attach_copy(self)
         if self._ampmon_monitor is not None:
-            self._ampmon_monitor.scaling(self)
+            self._ampmon_monitor.scaling(self, outputs)
         return super().scale(outputs)
 
     def _unscale_grads_(
@@ -125,6 +126,14 @@ def _attach(
         run.disabled(type(scaler).__name__)
 
 
+def _check(model: Models, monitor: Config | None) -> None:
+    if monitor is not None and monitor.activations is not None and model is None:
+        raise ConfigurationError(
+            f"activations={monitor.activations} needs the modules: write "
+            f"model=model, monitor=ampmon.Config(activations={monitor.activations})"
+        )
+
+
 def _attach_copy(scaler: Any) -> None:
     """Give a copy its monitor, in the middle of training: what goes wrong is warned of, and it goes on without one."""
     try:
@@ -142,12 +151,13 @@ class GradScaler(Monitored, torch.amp.GradScaler):
     Further, by keyword only:
 
     - ``model``: the module, or several, whose parameter names are shown. Without it the optimizer's are used, where it
-      was built from ``named_parameters()``, and else an index and the shape.
+      was built from ``named_parameters()``, and else an index and the shape. ``Config(activations=...)`` needs it.
     - ``name``: what the scaler's series is called, where a process has several scalers.
     - ``monitor``: an `ampmon.Config`: what is measured, and how often.
 
-    Raises TypeError for a number in the place of ``device``, as in the old spelling ``GradScaler(65536.0)``. May write
-    to disk and start the sender process here; from here on nothing of ampmon's raises, syncs or waits.
+    Raises TypeError for a number in the place of ``device``, as in the old spelling ``GradScaler(65536.0)``, and
+    ConfigurationError for activations without a model. May write to disk and start the sender process here; from here
+    on nothing of ampmon's raises, syncs or waits.
     """
 
     def __init__(  # noqa: PLR0913 - the stock scaler's six, and three more by keyword
@@ -168,6 +178,7 @@ class GradScaler(Monitored, torch.amp.GradScaler):
                 f"ampmon.GradScaler({device!r}): the first argument is the device, as in torch.amp.GradScaler. "
                 f"Write GradScaler(init_scale={device!r})."
             )
+        _check(model, monitor)
         super().__init__(
             device,
             init_scale=init_scale,
@@ -186,12 +197,14 @@ def watch(
 
     For torch's scalers, FSDP's `ShardedGradScaler` and vendors' subclasses. The scaler pickles as its own class,
     without the monitor; a second `watch` gives it another monitor. Arguments as for `GradScaler`. Raises TypeError
-    for what is no GradScaler. May write to disk and start the sender process; syncs nothing.
+    for what is no GradScaler, and ConfigurationError for activations without a model. May write to disk and start the
+    sender process; syncs nothing.
     """
     if not callable(getattr(scaler, "update", None)) or not callable(
         getattr(scaler, "is_enabled", None)
     ):
         raise TypeError(f"ampmon.watch: {type(scaler).__name__} is not a GradScaler")
+    _check(model, monitor)
     if not isinstance(scaler, Monitored):
         scaler.__class__ = _watched_class(type(scaler))
     _attach(scaler, model=model, name=name, monitor=monitor)

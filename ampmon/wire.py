@@ -35,6 +35,7 @@ UpdateEvent: TypeAlias = Literal["steady", "grow", "grow_capped", "backoff", "ma
 StepPath: TypeAlias = Literal["plain", "unscaled", "fused"]
 Layout: TypeAlias = Literal["replicated", "sharded"]
 BackwardOrder: TypeAlias = Literal["learned", "assumed"]
+LeftOut: TypeAlias = Literal["compiled", "scripted"]
 
 
 class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
@@ -76,8 +77,19 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
         return product
 
 
+class Module(msgspec.Struct, frozen=True, array_like=True):
+    """One module of the stream's model: its index in the header is how records refer to it.
+
+    ``left_out`` says why it and what is in it are not measured, where they are not.
+    """
+
+    name: Name
+    kind: Name  # its class
+    left_out: LeftOut | None = None
+
+
 class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stream"):
-    """One scaler of the attempt. Sent again when parameters join; the list only ever grows at its end.
+    """One scaler of the attempt. Sent again when parameters or modules join; the lists only ever grow at their end.
 
     ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
     ``sample`` is the number of elements looked at per tensor, or None where every element is.
@@ -94,6 +106,7 @@ class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     growth_interval: Count = 2000
     sample: Count | None = None
     parameters: Annotated[tuple[Parameter, ...], msgspec.Meta(max_length=200_000)] = ()
+    modules: Annotated[tuple[Module, ...], msgspec.Meta(max_length=200_000)] = ()
 
 
 class Culprit(msgspec.Struct, frozen=True, array_like=True):
@@ -139,6 +152,21 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     histogram: bytes  # <i8 [n, 64]
 
 
+class Activations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went through n modules in one update: what they put out, and the fp16 gradients that came back to it.
+
+    ``gradients`` are statistics of those gradients, still scaled, all micro-batches together; its ``parameters`` are
+    indices into the header's modules, in the order in which the forward pass left them. ``elements`` is how many
+    elements the gradients had, none where no fp16 gradient came back. ``forward`` is the largest magnitude that was put
+    out, ``loss`` that of what `scale()` was given; both may be infinite or NaN.
+    """
+
+    gradients: Gradients
+    elements: bytes  # <i8 [n]
+    forward: bytes  # <f8 [n]
+    loss: float | None = None
+
+
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
     """One `scaler.update()` after at least one `scaler.step()`.
 
@@ -161,6 +189,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     memory_peak: Count | None = None  # bytes on the device
     gradients: Gradients | None = None
+    activations: Activations | None = None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="event"):

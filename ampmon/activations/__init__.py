@@ -1,0 +1,11 @@
+"""Activations, on request: hooks that see what modules put out, and the gradients that come back to it.
+
+Owns which modules are hooked, when, and what is gathered of one iteration. Knows no scaler and no optimizer.
+"""
+
+from ampmon.activations.gathering import Gathered, Gathering
+from ampmon.activations.hooks import Activations
+from ampmon.activations.modules import ModuleRegistry
+
+
+__all__ = ["Activations", "Gathered", "Gathering", "ModuleRegistry"]

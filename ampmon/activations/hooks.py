@@ -1,0 +1,164 @@
+"""Hooks the modules of a model for the iterations that are sampled, and for no other: those cost nothing.
+
+Called by the training's forward and backward passes. A hook changes no value, raises nothing, and waits for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ampmon import wire
+from ampmon.activations.gathering import Gathered, Gathering
+from ampmon.activations.modules import ModuleRegistry
+from ampmon.config import Config
+from ampmon.parameters import Models
+from ampmon.probe.graphs import capturing
+
+
+class Activations:
+    """Samples the activations of the iterations whose ordinal is a multiple of ``config.activations``.
+
+    Whether an iteration is sampled must be known before its forward pass, so it is decided when the one before ends.
+    ``failed`` is told of errors; nothing here raises.
+    """
+
+    def __init__(
+        self, models: Models, config: Config, failed: Callable[[str, BaseException], None]
+    ) -> None:
+        self._config = config
+        self._failed = failed
+        # A generator of its own: training's must not notice.
+        self._random = random.Random()
+        self._registry = ModuleRegistry(models if config.activations else None)
+        self._gathering: Gathering | None = None
+        self._handles: list[Any] = []
+        weakref.finalize(self, _remove, self._handles)
+        self._spent_ns = 0
+
+    @property
+    def modules(self) -> tuple[wire.Module, ...]:
+        """The modules that records refer to, by their place here."""
+        return tuple(self._registry.modules)
+
+    def begin(self, ordinal: int, here: bool) -> bool:
+        """Hook the modules if the iteration with this ordinal is to be sampled ``here``. Whether there are new ones."""
+        self.drop()
+        if self._config.activations is None or ordinal % self._config.activations or not here:
+            return False
+        before = len(self._registry.modules)
+        with self._watched():
+            gathering = Gathering(self._config.sample, self._random)
+            for place, module in self._registry.meet():
+                hook = _ForwardHook(self, gathering, place)
+                self._handles.append(module.register_forward_hook(hook))
+            self._gathering = gathering
+        return len(self._registry.modules) > before
+
+    def scaling(self, outputs: Any) -> None:
+        """`scale()` is being called with the loss, or several."""
+        gathering = self._gathering
+        if gathering is not None and isinstance(outputs, (torch.Tensor, list, tuple)):
+            with self._watched():
+                gathering.loss(outputs)
+
+    def end(self) -> Gathered | None:
+        """Unhook the modules; what was gathered, if the iteration was sampled."""
+        gathering = self._gathering
+        self.drop()
+        if gathering is not None:
+            with self._watched():
+                return gathering.gathered()
+        return None
+
+    def drop(self) -> None:
+        """Unhook the modules, and let go of what was gathered."""
+        self._gathering = None
+        _remove(self._handles)
+
+    def spent(self) -> int:
+        """Nanoseconds that all this took of the training since it was last asked for."""
+        spent, self._spent_ns = self._spent_ns, 0
+        return spent
+
+    def left(self, gathering: Gathering, place: int, output: Any) -> None:
+        """A module has put something out."""
+        # Without gradients it is an evaluation, or the first of two passes under checkpointing.
+        if gathering is self._gathering and torch.is_grad_enabled():
+            with self._watched():
+                for tensor in gathering.outputs(place, output) if not _recorded() else ():
+                    tensor.register_hook(_GradientHook(self, gathering, place))
+
+    def came_back(self, gathering: Gathering, place: int, gradient: torch.Tensor) -> None:
+        """A gradient has come back to what a module put out."""
+        # A graph that outlives the iteration still has its hooks.
+        if gathering is self._gathering:
+            with self._watched():
+                if not _recorded():
+                    gathering.gradient(place, gradient)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """What is done here is timed, is no part of the graph, and cannot harm training."""
+        started = time.perf_counter_ns()
+        try:
+            with torch.no_grad():
+                yield
+        except Exception as error:
+            self._failed("measuring activations", error)
+        finally:
+            self._spent_ns += time.perf_counter_ns() - started
+
+
+class _Hook:
+    """Holds neither what it reports to nor a module alive, and is left out of copies and pickles of the model."""
+
+    __slots__ = ("_activations", "_gathering", "_place")
+
+    def __init__(self, activations: Activations, gathering: Gathering, place: int) -> None:
+        self._activations = weakref.ref(activations)
+        self._gathering = weakref.ref(gathering)
+        self._place = place
+
+    def _owners(self) -> tuple[Activations, Gathering] | None:
+        activations, gathering = self._activations(), self._gathering()
+        return (activations, gathering) if activations and gathering else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Takes what a hook is given and does nothing, and needs no ampmon where the pickle is loaded.
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class _ForwardHook(_Hook):
+    __slots__ = ()
+
+    def __call__(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+        if owners := self._owners():
+            activations, gathering = owners
+            activations.left(gathering, self._place, output)
+
+
+class _GradientHook(_Hook):
+    __slots__ = ()
+
+    def __call__(self, gradient: torch.Tensor) -> None:
+        if owners := self._owners():
+            activations, gathering = owners
+            activations.came_back(gathering, self._place, gradient)
+
+
+def _recorded() -> bool:
+    """Whether what runs now becomes part of a graph to be run again: a CUDA graph, or a trace."""
+    traced: bool = torch._C._is_tracing()
+    return capturing() or traced or torch.compiler.is_compiling()
+
+
+def _remove(handles: list[Any]) -> None:
+    while handles:
+        handles.pop().remove()

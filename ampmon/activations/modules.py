@@ -1,0 +1,85 @@
+"""Names and numbers the modules of a model, and says which of them can be hooked. Holds them weakly."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+
+import torch
+
+from ampmon import wire
+from ampmon.config import clean_name
+from ampmon.parameters import Models, named_models, strip_wrappers
+
+
+MODULES_MAX = 50_000
+"""Modules that a stream can name; those beyond are not measured."""
+
+
+class ModuleRegistry:
+    """The modules of one stream, in the order of the model's definition; those that join later stand at the end.
+
+    A name is the one in `named_modules()`, without what wrappers add; a model itself goes by its class.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._roots = [(prefix, weakref.ref(model)) for prefix, model in named_models(models)]
+        self._places: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self._taken: set[str] = set()
+        self.modules: list[wire.Module] = []
+
+    def meet(self) -> list[tuple[int, torch.nn.Module]]:
+        """The modules to hook, each with its place in the header; new ones are taken in. Walks the whole model."""
+        return [
+            (place, module)
+            for name, module, left_out in self._walk()
+            if (place := self._place(name, module, left_out)) is not None and left_out is None
+        ]
+
+    def _place(
+        self, name: str, module: torch.nn.Module, left_out: wire.LeftOut | None
+    ) -> int | None:
+        place = self._places.get(module)
+        if place is None and len(self.modules) < MODULES_MAX:
+            kind = type(module).__name__
+            place = self._places[module] = len(self.modules)
+            name = self._unique(clean_name(strip_wrappers(f"{name}.").strip(".") or kind)[:240])
+            self.modules.append(wire.Module(name, clean_name(kind), left_out))
+        return place
+
+    def _unique(self, name: str) -> str:
+        if name in self._taken:
+            name = f"{name} #{len(self.modules)}"
+        self._taken.add(name)
+        return name
+
+    def _walk(self) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
+        met: set[int] = set()
+        for prefix, reference in self._roots:
+            model = reference()
+            if model is not None:
+                yield from _descend(prefix.rstrip("."), model, met)
+
+
+def _descend(
+    name: str, module: torch.nn.Module, met: set[int]
+) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
+    """A module and all below it, each once, and why one is not to be hooked.
+
+    What the compiler has been through is not looked into: a hook inside would have it compiled again, or never be
+    called. The wrapper that `torch.compile` returns is plain Python, so what the whole puts out can be seen.
+    """
+    if id(module) in met:
+        return
+    met.add(id(module))
+    left_out = _why_not(module)
+    yield name, module, left_out
+    if left_out is None and not hasattr(module, "_orig_mod"):
+        for child_name, child in module.named_children():
+            yield from _descend(f"{name}.{child_name}".lstrip("."), child, met)
+
+
+def _why_not(module: torch.nn.Module) -> wire.LeftOut | None:
+    if getattr(module, "_compiled_call_impl", None) is not None:
+        return "compiled"
+    return "scripted" if isinstance(module, torch.jit.ScriptModule) else None
