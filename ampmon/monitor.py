@@ -8,7 +8,6 @@ training.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec
@@ -90,8 +89,8 @@ class Monitor:
         self._fused = {True: FUSED, False: FUSED - {torch.float16}}
         if not outcome.unscales_as_torch(type(scaler)):
             self._fused = {True: frozenset(), False: frozenset()}
-        self._scale = math.inf
-        """The scale after the newest update whose values are on the host."""
+        self._scale = 0.0
+        """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._last_update_ns: int | None = None
@@ -242,6 +241,8 @@ class Monitor:
         if stream is None or before is None:
             return
         after = outcome.read(scaler, ())
+        if manual:
+            self._scale = 0.0
         if not iteration.steps:
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
@@ -300,6 +301,7 @@ class Monitor:
     @guarded
     def state_loaded(self, state: dict[str, Any]) -> None:
         """`load_state_dict()` was called: a run goes on with its scaler's state."""
+        self._scale = 0.0
         if self._stream is not None:
             detail = {str(key): plain(float(value)) for key, value in state.items()}
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)
