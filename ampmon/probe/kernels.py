@@ -1,0 +1,127 @@
+"""Triton kernels over lists of gradients: one launch for all of them. Knows tensors and tables, not parameters or scalers.
+
+Triton is imported when a kernel is first launched: it comes with torch for CUDA, and is not needed otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from ampmon.probe.table import Table, Tables, Unsupported, on
+
+
+MEASURED = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float64})
+UNSCALED = frozenset({torch.float32, torch.float16})
+_WIDTH = 71
+"""Columns that `eager.launch` packs."""
+
+
+class KernelError(Exception):
+    """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is Triton's own."""
+
+
+@cache
+def supported(device: torch.device) -> bool:
+    """Whether the kernels run there: CUDA with Triton at hand; a CPU only if Triton interprets, which is for tests."""
+    if find_spec("triton") is None:
+        return False
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type == "cpu":
+        return interpreted
+    return device.type == "cuda" and torch.version.hip is None and not interpreted
+
+
+class Cache:
+    """The kernels, with tables of where gradients are that are kept from call to call.
+
+    Each method takes n plain dense tensors of one device and dtype, enqueues a table (if gradients moved), a fill and one
+    launch on the current stream, and waits for nothing; the first call with a dtype compiles, for seconds if Triton's own
+    cache on disk has it not. Raises `Unsupported` or `KernelError`, before anything is written to a gradient.
+    Keeps no gradient alive. Not for several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self._tables = Tables()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory held from call to call: below 1 % of the gradients' if these average 1000 elements."""
+        return self._tables.nbytes
+
+    def statistics(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Statistics of every element, packed as `eager.launch` does: int64 [n, 71], on the device.
+
+        fp32, fp16, bf16 or fp64 in any layout. Counts and amax are exact. The sum of squares is of fp64 squares of each
+        element; the order of addition varies, and with it the last bits.
+        """
+        return self._measure(gradients, MEASURED, None, None)
+
+    def unscale(
+        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor
+    ) -> torch.Tensor:
+        """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
+
+        Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are fp32 with one element and
+        are read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit.
+        """
+        return self._measure(gradients, UNSCALED, found_inf, inv_scale)
+
+    def culprits(
+        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor
+    ) -> torch.Tensor:
+        """Elements that are inf and that are NaN, int64 [n, 2]; zeros, and nothing read, where ``found_inf`` is zero."""
+        into = torch.zeros((len(gradients), 2), dtype=torch.int64, device=gradients[0].device)
+        table = self._table(gradients, MEASURED)
+        _launch("attribute", table, gradients[0], into, found_inf)
+        return into
+
+    def _measure(
+        self,
+        gradients: Sequence[torch.Tensor],
+        dtypes: frozenset[torch.dtype],
+        found_inf: torch.Tensor | None,
+        inv_scale: torch.Tensor | None,
+    ) -> torch.Tensor:
+        device = gradients[0].device
+        into = torch.zeros((len(gradients), _WIDTH), dtype=torch.int64, device=device)
+        table = self._table(gradients, dtypes)
+        unscale = inv_scale is not None
+        if unscale and not table.distinct:
+            raise Unsupported("an element that is reached in two ways would be unscaled twice")
+        _launch("measure", table, gradients[0], into, found_inf, inv_scale, UNSCALE=unscale)
+        return into
+
+    def _table(
+        self, gradients: Sequence[torch.Tensor], dtypes: frozenset[torch.dtype]
+    ) -> Table:
+        if gradients[0].dtype not in dtypes:
+            raise Unsupported(f"gradients of {gradients[0].dtype}")
+        return self._tables.of(gradients)
+
+
+def _launch(name: str, table: Table, like: torch.Tensor, *arguments: Any, **options: Any) -> None:
+    if not table.count:
+        return
+    try:
+        from ampmon.probe import programs
+
+        with on(like.device):
+            getattr(programs, name)[(table.count,)](
+                table.pointers,
+                table.chunks,
+                *arguments,
+                DTYPE=programs.ELEMENTS[like.dtype],
+                GAPS=table.gaps,
+                num_warps=programs.WARPS,
+                num_stages=1,
+                enable_fp_fusion=True,  # which Triton would otherwise warn that it may not always be
+                **options,
+            )
+    except Exception as error:
+        raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error

@@ -1,0 +1,175 @@
+"""Which elements each program of a launch reads, as tables on the device. Knows nothing of what is done with them.
+
+A table of chunks depends on shapes and strides alone and is kept; pointers change when gradients move, and are compared
+on each call. No tensor is kept, only where its memory was: the pointers are used in none but the call that compared them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+
+CHUNK_MIN = 1 << 12
+CHUNK_MAX = 1 << 15
+"""Elements that one program reads: with more, few programs are left for the last round on a large card; with fewer, a
+program's own work (a few hundred instructions, up to 300 atomic additions) shows beside that on the elements."""
+CHUNKS_WANTED = 1 << 11
+"""Two rounds on the largest cards, where some 600 to 1000 programs run at once."""
+_TABLES_KEPT = 16
+
+Extents: TypeAlias = list[tuple[int, int]]
+"""(size, stride) of each dimension in elements, innermost first; none for elements that lie without gaps."""
+
+
+class Unsupported(Exception):
+    """Gradients that the kernels do not take: torch's own operators do, or say why not."""
+
+
+class Table(NamedTuple):
+    """Where programs find their work, on the device.
+
+    A chunk is four numbers: its row, its first element, how many it has, and the place, in the same table, of its
+    tensor's layout: the number of dimensions, and a size and a stride for each, innermost first; 0 without gaps.
+    """
+
+    pointers: torch.Tensor
+    """int64 [n]: addresses of the tensors' first elements."""
+    chunks: torch.Tensor
+    """int64 [4 * count + ...]: the chunks, and behind them the layouts."""
+    count: int
+    gaps: bool
+    """Whether any tensor has gaps. Where none has, no layout is ever read."""
+    distinct: bool
+    """Whether no element can be reached in two ways, so that each may be written."""
+
+
+class _Kept:
+    """The tables of one list of shapes on one stream."""
+
+    __slots__ = ("addresses", "table")
+
+    def __init__(self, table: Table, addresses: list[int]) -> None:
+        self.table = table
+        self.addresses = addresses
+
+
+class Tables:
+    """Tables for lists of gradients, each list of one device and dtype. The 16 lists used last are kept."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that the tables hold: 24 for each 4096 elements or more, and 32 for each tensor."""
+        tables = [kept.table for kept in self._kept.values()]
+        return sum(table.pointers.nbytes + table.chunks.nbytes for table in tables)
+
+    def of(self, gradients: Sequence[torch.Tensor]) -> Table:
+        """The tables of n plain tensors of one device and dtype. Enqueues copies to the device, and waits for none.
+        """
+        first = gradients[0]
+        addresses = [gradient.data_ptr() for gradient in gradients]
+        key = (first.device, first.dtype, _stream(first.device), *_shapes(gradients))
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Kept(_build(gradients, addresses), addresses)
+            if len(self._kept) > _TABLES_KEPT:
+                self._kept.popitem(last=False)
+        elif addresses != kept.addresses:
+            # A new tensor each time: what reads the old one may still be waiting on the device.
+            pointers = _upload(addresses, first.device)
+            kept.table, kept.addresses = kept.table._replace(pointers=pointers), addresses
+        self._kept.move_to_end(key)
+        return kept.table
+
+
+def _stream(device: torch.device) -> int:
+    """A table is written by the stream that asks for it first; another could read it before that."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:
+    """All that chunks depend on. Sizes alone where nothing has gaps: they cost the least to ask for."""
+    if all(map(torch.Tensor.is_contiguous, gradients)):
+        return tuple(map(torch.Tensor.numel, gradients))
+    return tuple((gradient.shape, gradient.stride()) for gradient in gradients)
+
+
+def _build(gradients: Sequence[torch.Tensor], addresses: list[int]) -> Table:
+    layouts = [extents(gradient) for gradient in gradients]
+    numels = [gradient.numel() for gradient in gradients]
+    size = chunk_size(sum(numels))
+    count = sum(-(-numel // size) for numel in numels)
+    chunks: list[int] = []
+    described: list[int] = []
+    places: dict[tuple[tuple[int, int], ...], int] = {}
+    for row, (numel, layout) in enumerate(zip(numels, layouts, strict=True)):
+        place = places.setdefault(tuple(layout), 4 * count + len(described))
+        if place == 4 * count + len(described):
+            described += [len(layout), *(number for extent in layout for number in extent)]
+        for start in range(0, numel, size):
+            chunks += [row, start, min(size, numel - start), place]
+    device = gradients[0].device
+    return Table(
+        pointers=_upload(addresses, device),
+        chunks=_upload(chunks + described, device),
+        count=count,
+        gaps=any(layouts),
+        distinct=not any(map(overlaps, layouts)),
+    )
+
+
+def chunk_size(total: int) -> int:
+    """Elements in a chunk for so many in all: a power of two."""
+    wanted = 1 << max(total // CHUNKS_WANTED, 1).bit_length()
+    return min(max(wanted, CHUNK_MIN), CHUNK_MAX)
+
+
+def extents(gradient: torch.Tensor) -> Extents:
+    """The dimensions of a tensor that cannot be joined into others, innermost first; none if it has no gaps."""
+    if gradient.is_contiguous():
+        return []
+    joined: Extents = []
+    order = sorted(zip(gradient.stride(), gradient.shape, strict=True))
+    for stride, size in order:
+        if size == 1:
+            continue
+        if joined and stride == joined[-1][0] * joined[-1][1]:
+            joined[-1] = (joined[-1][0] * size, joined[-1][1])
+        else:
+            joined.append((size, stride))
+    return [] if len(joined) == 1 and joined[0][1] == 1 else joined
+
+
+def overlaps(layout: Extents) -> bool:
+    """Whether elements may share memory. Errs on that side: only strides that step over all below them are sure."""
+    reach = 0
+    for size, stride in layout:
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def _upload(values: list[int], device: torch.device) -> torch.Tensor:
+    """Integers as int64 on the device. Waits for nothing, and what is on its way cannot be overwritten.
+
+    The host's side is pinned and new each time; torch's caching allocator gives its memory away again only when an event
+    behind the copy has passed.
+    """
+    pinned = device.type == "cuda"
+    host = torch.tensor(values, dtype=torch.int64, pin_memory=pinned)
+    return host.to(device, non_blocking=True) if pinned else host
+
+
+def on(device: torch.device) -> Any:
+    """Make the device current for a launch."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
