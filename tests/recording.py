@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ampmon import process, wire
 from ampmon.histogram import Statistics
 from ampmon.spool import Position, SpoolReader, spools
@@ -50,6 +52,30 @@ class Recording:
         gradients = self.updates[ordinal].gradients
         assert gradients is not None
         return Statistics.from_wire(gradients)
+
+    def activations(self, ordinal: int, stream: str = "scaler") -> Activations:
+        sampled = self.of(stream)[ordinal].activations
+        assert sampled is not None
+        modules = self.header(stream).modules
+        statistics = Statistics.from_wire(sampled.gradients)
+        return Activations(
+            names=[modules[place].name for place in statistics.parameters.tolist()],
+            statistics=statistics,
+            elements=np.frombuffer(sampled.elements, "<i8").tolist(),
+            forward=np.frombuffer(sampled.forward, "<f8").tolist(),
+            loss=sampled.loss,
+        )
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a record says of the modules it names, in the order in which the forward pass left them."""
+
+    names: list[str]
+    statistics: Statistics
+    elements: list[int]
+    forward: list[float]
+    loss: float | None
 
 
 def recordings(directory: Path) -> list[Recording]:

@@ -80,7 +80,7 @@ class Gathering:
         if not elements.numel():
             return
         self._elements[module] = self._elements.get(module, 0) + elements.numel()
-        if elements.is_cpu:
+        if is_host(elements):
             self._statistics.append(eager.measure([elements], [module], self._sample, self._random))
         else:
             tray = self._tray(elements.device)
@@ -117,7 +117,7 @@ class Gathering:
     def _note(self, module: int, tensor: torch.Tensor) -> None:
         low, high = torch.aminmax(local_elements(tensor))
         magnitude = torch.maximum(-low, high)
-        if magnitude.is_cpu:
+        if is_host(magnitude):
             self._magnitudes.append((module, magnitude.item()))
         else:
             tray = self._tray(magnitude.device)
@@ -172,6 +172,11 @@ class Gathered:
             # numpy's maximum keeps a NaN, as torch's own does.
             largest[owner] = float(np.maximum(largest.get(owner, 0.0), value))
         return largest
+
+
+def is_host(tensor: torch.Tensor) -> bool:
+    """Whether values can be read without waiting for a device."""
+    return tensor.is_cpu
 
 
 def _tensors(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:

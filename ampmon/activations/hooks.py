@@ -19,7 +19,7 @@ from ampmon.activations.gathering import Gathered, Gathering
 from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
 from ampmon.parameters import Models
-from ampmon.probe.graphs import capturing
+from ampmon.probe.graphs import capturing, traceable
 
 
 class Activations:
@@ -138,7 +138,12 @@ class _Hook:
 class _ForwardHook(_Hook):
     __slots__ = ()
 
+    @traceable
     def __call__(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self.see(output)
+
+    def see(self, output: Any) -> None:
         if owners := self._owners():
             activations, gathering = owners
             activations.left(gathering, self._place, output)
@@ -147,7 +152,12 @@ class _ForwardHook(_Hook):
 class _GradientHook(_Hook):
     __slots__ = ()
 
+    @traceable
     def __call__(self, gradient: torch.Tensor) -> None:
+        if not torch.compiler.is_compiling():
+            self.see(gradient)
+
+    def see(self, gradient: torch.Tensor) -> None:
         if owners := self._owners():
             activations, gathering = owners
             activations.came_back(gathering, self._place, gradient)
@@ -156,7 +166,7 @@ class _GradientHook(_Hook):
 def _recorded() -> bool:
     """Whether what runs now becomes part of a graph to be run again: a CUDA graph, or a trace."""
     traced: bool = torch._C._is_tracing()
-    return capturing() or traced or torch.compiler.is_compiling()
+    return capturing() or traced
 
 
 def _remove(handles: list[Any]) -> None:

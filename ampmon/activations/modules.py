@@ -41,10 +41,10 @@ class ModuleRegistry:
     ) -> int | None:
         place = self._places.get(module)
         if place is None and len(self.modules) < MODULES_MAX:
-            kind = type(module).__name__
+            kind = clean_name(type(module).__name__)
             place = self._places[module] = len(self.modules)
-            name = self._unique(clean_name(strip_wrappers(f"{name}.").strip(".") or kind)[:240])
-            self.modules.append(wire.Module(name, clean_name(kind), left_out))
+            unique = self._unique(clean_name(name.strip(".") or kind)[:240])
+            self.modules.append(wire.Module(unique, kind, left_out))
         return place
 
     def _unique(self, name: str) -> str:
@@ -58,7 +58,8 @@ class ModuleRegistry:
         for prefix, reference in self._roots:
             model = reference()
             if model is not None:
-                yield from _descend(prefix.rstrip("."), model, met)
+                for name, module, left_out in _descend("", model, met):
+                    yield prefix + strip_wrappers(f"{name}."), module, left_out
 
 
 def _descend(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from types import FunctionType
+from typing import Any
 
 import torch
 
@@ -30,3 +33,13 @@ def leave_untraced() -> None:
         trace_rules.add(__name__.partition(".")[0])
     except Exception:
         return
+
+
+def traceable(function: Callable[..., None]) -> Any:
+    """The function as one that torch.compile does trace into, although `leave_untraced` keeps it from this package.
+
+    For what torch calls in the midst of a model: left untraced, it would cut the graph there for good. Traced, it is
+    nothing, if all that it does is behind ``if not torch.compiler.is_compiling()``.
+    """
+    code = function.__code__.replace(co_filename="<ampmon, traceable>")
+    return FunctionType(code, function.__globals__, function.__name__)

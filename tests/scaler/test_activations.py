@@ -1,0 +1,381 @@
+"""What `Config(activations=...)` records of modules: the fp16 gradients of their outputs, and how large these are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.utils.checkpoint import checkpoint
+
+import ampmon
+from ampmon.activations import gathering
+from recording import Activations, recording
+
+
+EVERY = ampmon.Config(activations=1, sample="all")
+"""Each update is sampled, each element looked at."""
+
+
+def run(
+    model: nn.Module,
+    *inputs: torch.Tensor,
+    config: ampmon.Config = EVERY,
+    updates: int = 1,
+    scale: float = 1024.0,
+    dtype: torch.dtype = torch.float16,
+) -> None:
+    """Updates of a monitored model that learn nothing, each after the backward passes of all ``inputs``."""
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=scale, model=model, monitor=config)
+    for _ in range(updates):
+        for each in inputs:
+            with torch.autocast("cpu", dtype=dtype):
+                output = model(each)
+            scaler.scale(output.float().square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def layers(*, inplace: bool = False, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=inplace), nn.Linear(16, 4))
+
+
+def batch(rows: int = 32) -> torch.Tensor:
+    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(1))
+
+
+def seen(directory: Path) -> list[Activations]:
+    """The first sample of each monitored model, in their order."""
+    recorded = recording(directory)
+    streams = dict.fromkeys(update.stream for update in recorded.updates)
+    return [recorded.activations(0, stream) for stream in streams]
+
+
+class Wrapped(nn.Module):
+    """A module around another that calls it as it is told to."""
+
+    def __init__(self, inner: nn.Module, call: Callable[[nn.Module, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.call = call
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.call(self.inner, inputs)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "back", "weights"),
+    [(0, 17.38, 1.761), (2, 4.47, 0.471), (4, 1.12, 0.100), (8, 0.07, 0.004), (16, 0.0, 0.0)],
+)
+def test_activation_gradients_underflow_where_weight_gradients_hardly_do(
+    exponent: int, back: float, weights: float, data_directory: Path
+) -> None:
+    """Of a tanh MLP's activation gradients fp16 flushes 17 % at scale 1, ten times what its weights' gradients show."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
+    )
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(256, 64), torch.randint(0, 10, (256,))
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0**exponent, model=model, monitor=EVERY)
+    with torch.autocast("cpu", dtype=torch.float16):
+        output = model(inputs)
+    scaler.scale(nn.functional.cross_entropy(output.float(), targets) * 1e-3).backward()
+    scaler.step(SGD(model.parameters(), lr=0.0))
+    scaler.update()
+
+    recorded = recording(data_directory)
+    activations = recorded.activations(0)
+    assert activations.names == ["0", "1", "2", "3", "4"]
+    assert activations.elements == [256 * 128] * 4 + [256 * 10]
+    assert zeros(activations.statistics) == pytest.approx(back, abs=0.006)
+    assert zeros(recorded.statistics(0)) == pytest.approx(weights, abs=0.0006)
+
+
+def zeros(statistics: Any) -> float:
+    """Percent of all elements."""
+    return float(100 * statistics.zeros.sum() / statistics.looked.sum())
+
+
+def test_the_statistics_are_those_of_the_gradients(data_directory: Path) -> None:
+    """Counts, bins, extremes and sums are those of the gradients that a hook of one's own sees, still scaled."""
+    model, gradients, outputs = layers(), {}, {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: Any, output: torch.Tensor) -> None:
+            outputs[name] = output.detach().double()
+            output.register_hook(lambda gradient: gradients.update({name: gradient.double()}))
+
+        return hook
+
+    for name, module in model.named_children():
+        module.register_forward_hook(keep(name))
+    run(model, batch())
+
+    (activations,) = seen(data_directory)
+    statistics = activations.statistics
+    assert activations.names == list(gradients)[::-1] == ["0", "1", "2"]
+    for row, name in enumerate(activations.names):
+        gradient = gradients[name].flatten().numpy()
+        nonzero = np.abs(gradient[gradient != 0])
+        bins = np.clip(np.floor(np.log2(nonzero)).astype(int) + 40, 0, 63)
+        assert activations.elements[row] == statistics.looked[row] == gradient.size
+        assert statistics.zeros[row] == gradient.size - nonzero.size
+        assert statistics.on_grid[row] == gradient.size
+        assert statistics.histogram[row].tolist() == np.bincount(bins, minlength=64).tolist()
+        assert statistics.amax[row] == nonzero.max()
+        assert statistics.sum_squares[row] == pytest.approx((gradient**2).sum())
+        assert activations.forward[row] == outputs[name].abs().max()
+
+
+def alike(one: Activations, other: Activations) -> bool:
+    """Whether two samples saw the same gradients in the same order."""
+    return one.elements == other.elements and all(
+        np.array_equal(getattr(one.statistics, name), getattr(other.statistics, name))
+        for name in ("looked", "zeros", "amax", "histogram")
+    )
+
+
+def test_micro_batches_add_up(data_directory: Path) -> None:
+    """Two backward passes before an update are one sample: elements add up, the larger output stays."""
+    small, large = batch(8), 4 * batch(24)
+    run(layers(), small, large)
+    run(layers(), small)
+    run(layers(), large)
+    together, one, other = seen(data_directory)
+
+    assert together.elements == [a + b for a, b in zip(one.elements, other.elements, strict=True)]
+    assert together.forward == list(map(max, one.forward, other.forward))
+    added = one.statistics.histogram + other.statistics.histogram
+    np.testing.assert_array_equal(together.statistics.histogram, added)
+
+
+def test_a_module_that_is_called_twice_counts_twice(data_directory: Path) -> None:
+    """A layer shared by two places of the forward pass has the gradients of both."""
+    torch.manual_seed(0)
+    run(Wrapped(nn.Linear(8, 8), lambda inner, inputs: inner(inner(inputs))), batch())
+    (activations,) = seen(data_directory)
+
+    # What the whole puts out is what its layer put out last, and counts there.
+    assert activations.names == ["inner"]
+    assert activations.elements == [2 * 32 * 8]
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda inner, inputs: inner(inputs), ["inner"]),
+        (lambda inner, inputs: (inner(inputs), None), ["inner"]),
+        (lambda inner, inputs: {"logits": [inner(inputs)]}, ["inner"]),
+        (lambda inner, inputs: 2 * inner(inputs), ["inner", "Wrapped"]),
+    ],
+)
+def test_a_tensor_counts_once(
+    call: Callable[..., Any], names: list[str], data_directory: Path
+) -> None:
+    """A container that passes on what its child put out, bare or in a tuple or a dict, adds nothing."""
+
+    class Head(nn.Module):
+        def forward(self, outputs: Any) -> torch.Tensor:
+            while not isinstance(outputs, torch.Tensor):
+                outputs = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+            return outputs
+
+    torch.manual_seed(0)
+    run(nn.Sequential(Wrapped(nn.Linear(8, 4), call), Head(), nn.Identity()), batch())
+    (activations,) = seen(data_directory)
+
+    assert activations.names == [f"0.{names[0]}", *("0" for _ in names[1:])]
+    assert set(activations.elements) == {32 * 4}
+
+
+def test_an_activation_in_place_is_an_output_of_its_own(data_directory: Path) -> None:
+    """ReLU(inplace=True) returns the tensor that it was given, and still each layer has its own gradients."""
+    run(layers(inplace=False), batch())
+    run(layers(inplace=True), batch())
+    apart, in_place = seen(data_directory)
+
+    assert in_place.names == ["0", "1", "2"]
+    assert in_place.statistics.zeros[0] > in_place.statistics.zeros[1]  # ReLU stops gradients
+    assert alike(apart, in_place)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_changes_nothing(reentrant: bool, data_directory: Path) -> None:
+    """A segment whose forward pass is done again in the backward pass counts once, in the model's order."""
+
+    def call(inner: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        return checkpoint(inner, inputs, use_reentrant=reentrant)
+
+    inputs = batch().requires_grad_()
+    run(nn.Sequential(Wrapped(layers(), lambda inner, x: inner(x)), nn.Linear(4, 4)), inputs)
+    run(nn.Sequential(Wrapped(layers(), call), nn.Linear(4, 4)), inputs)
+    plain, checkpointed = seen(data_directory)
+
+    kept = [place for place, name in enumerate(checkpointed.names) if name in plain.names]
+    assert [checkpointed.names[place] for place in kept] == plain.names
+    assert [checkpointed.elements[place] for place in kept] == plain.elements
+    np.testing.assert_array_equal(
+        checkpointed.statistics.histogram[kept].sum(1), plain.statistics.histogram.sum(1)
+    )
+
+
+def test_an_evaluation_does_not_count(data_directory: Path) -> None:
+    """A forward pass without gradients between two updates leaves no trace, however large its outputs."""
+    model = layers()
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=EVERY)
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.float16):
+            scaler.scale(model(batch()).float().square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+            model.eval()(1000 * batch())
+            model.train()
+    recorded = recording(data_directory)
+
+    assert alike(recorded.activations(0), recorded.activations(1))
+    assert recorded.activations(0).forward == recorded.activations(1).forward
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_other_dtypes_are_looked_at_forward_only(dtype: torch.dtype, data_directory: Path) -> None:
+    """Modules that put out bf16 or fp32 have its largest magnitude; fp16's classes are not for their gradients."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4)).to(dtype)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=EVERY)
+    scaler.scale(model(batch().to(dtype)).float().mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    (activations,) = seen(data_directory)
+
+    assert activations.names == ["0", "1", "2"]
+    assert activations.elements == activations.statistics.looked.tolist() == [0, 0, 0]
+    assert all(0 < largest < 100 for largest in activations.forward)
+
+
+def test_an_overflow_in_forward_is_told_from_one_in_backward(data_directory: Path) -> None:
+    """Forward: the first layer whose output is infinite says so, and the loss. Backward: all outputs are finite."""
+    exploding = layers()
+    with torch.no_grad():
+        for parameter in exploding.parameters():
+            parameter.mul_(1000)
+    run(exploding, batch())
+    run(layers(), batch(), scale=2.0**24)
+    forward, backward = seen(data_directory)
+
+    assert list(map(math.isfinite, forward.forward)) == [True, True, False]
+    assert forward.loss == math.inf
+    assert all(map(math.isfinite, [*backward.forward, backward.loss or 0.0]))
+    assert backward.statistics.inf.sum() > 0
+
+
+def test_a_mask_is_no_activation(data_directory: Path) -> None:
+    """An fp32 output that no gradient comes back to, full of -inf as masks are, is not an overflow."""
+
+    class Mask(nn.Module):
+        def forward(self, size: int) -> torch.Tensor:
+            return torch.full((size, size), -math.inf).triu(1)
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mask, self.project = Mask(), nn.Linear(8, 8)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            scores = self.project(inputs) @ inputs.T + self.mask(len(inputs))
+            return scores.softmax(-1) @ inputs
+
+    torch.manual_seed(0)
+    run(Attention(), batch())
+    (activations,) = seen(data_directory)
+
+    assert activations.names == ["project", "Attention"]
+    assert all(map(math.isfinite, activations.forward))
+
+
+def test_a_sample_says_of_how_many_elements_it_is(data_directory: Path) -> None:
+    """With `sample`, as many elements of each gradient are looked at, and all of them are counted."""
+    torch.manual_seed(0)
+    run(nn.Linear(8, 64), batch(512), config=ampmon.Config(activations=1, sample=256))
+    (activations,) = seen(data_directory)
+
+    assert activations.elements == [512 * 64]
+    assert activations.statistics.looked.tolist() == [256]
+
+
+def test_models_are_told_apart_and_wrappers_are_not_named(data_directory: Path) -> None:
+    """Modules of a mapping go by its keys, those in a wrapper by their own names, and a model itself by its class."""
+    torch.manual_seed(0)
+    models = {"generator": nn.DataParallel(layers()), "critic": nn.Linear(8, 4)}
+    ampmon.GradScaler("cpu", model=models, monitor=EVERY)
+    ampmon.GradScaler("cpu", model=nn.Linear(8, 4), monitor=EVERY)
+    recorded = recording(data_directory)
+
+    assert [(module.name, module.kind) for module in recorded.header().modules] == [
+        ("generator", "DataParallel"),
+        ("generator #1", "Sequential"),
+        ("generator.0", "Linear"),
+        ("generator.1", "ReLU"),
+        ("generator.2", "Linear"),
+        ("critic", "Linear"),
+    ]
+    assert [module.name for module in recorded.header("scaler-2").modules] == ["Linear"]
+
+
+def test_a_module_that_joins_later_is_named(data_directory: Path) -> None:
+    """A module that was added to the model is hooked with the next sample, at the end of the header's list."""
+    model = layers()
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1024.0, model=model, monitor=EVERY)
+    for update in range(3):
+        scaler.scale(model(batch()).mean()).backward()
+        scaler.step(optimizer)
+        if update == 0:
+            model.append(nn.Tanh())
+        scaler.update()
+    recorded = recording(data_directory)
+
+    assert [module.name for module in recorded.header().modules][-1] == "3"
+    assert recorded.activations(0).names[-1] == "2"
+    assert recorded.activations(1).names[-1] == "3"
+
+
+def test_enqueued_values_give_what_is_measured_at_once(
+    monkeypatch: pytest.MonkeyPatch, data_directory: Path
+) -> None:
+    """The way that a device takes, values packed there and fetched together, ends in the same record as a CPU's."""
+    run(layers(), batch(8), 3 * batch(16))
+    monkeypatch.setattr(gathering, "is_host", lambda tensor: False)
+    run(layers(), batch(8), 3 * batch(16))
+    at_once, enqueued = seen(data_directory)
+
+    assert alike(at_once, enqueued)
+    assert at_once.names == enqueued.names
+    assert at_once.forward == enqueued.forward
+    assert at_once.loss == enqueued.loss
+    assert at_once.statistics.sum_squares == pytest.approx(enqueued.statistics.sum_squares)
+
+
+def test_nothing_seen_is_nothing_recorded(data_directory: Path) -> None:
+    """An update whose forward pass did not go through the model has no activations in its record."""
+    model, other = layers(), layers()
+    optimizer = SGD(other.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", model=model, monitor=EVERY)
+    scaler.scale(other(batch()).mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+    assert recording(data_directory).updates[0].activations is None
