@@ -9,14 +9,15 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+PEERS := $(VENV)/peers
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint web platforms format bench wheel clean
+.PHONY: help demo serve test lint web platforms format bench bench-probe wheel clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.server ## train a small model in fp16 and watch it in a browser (ARGS="--help")
 	@$(BIN)/ampmon demo $(ARGS)
@@ -58,6 +59,9 @@ format: $(VENV)/.dev ## let ruff lay out the code
 bench: $(VENV)/.dev ## measure what monitoring costs; writes benchmarks/results/
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+bench-probe: $(PEERS)/.installed ## the same for the probe, beside other tools and in whole steps (ten minutes)
+	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),probe)
+
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
@@ -80,4 +84,17 @@ $(VENV)/.server: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml $(VENV)/.server
 	@echo "Installing what the tests and checks need into $(VENV)."
 	@$(PIP) install '$(TORCH)' --editable '.[dev]'
+	@touch $@
+
+# Other tools bring versions of their own of what ampmon needs. So they get an environment above the other one, which
+# stays as the tests know it: what is not found in the upper one, pip itself for one, comes from the lower. What cannot be
+# installed is left out, and its rows in the report say so.
+$(PEERS)/.installed: pyproject.toml $(VENV)/.dev
+	@echo "Installing the tools that ampmon is measured beside into $(PEERS); the first time takes a minute."
+	@$(BIN)/python -m venv --without-pip $(PEERS)
+	@$(BIN)/python -c 'import site, sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	@install="$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet --quiet install"; \
+	  peers=$$($(PEERS)/bin/python -m benchmarks.peers) && $$install $$peers || for peer in $$peers; do \
+	  $$install $$peer || echo "$$peer cannot be installed here." >&2; done
 	@touch $@

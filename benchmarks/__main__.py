@@ -1,78 +1,107 @@
-"""Runs the benchmarks and writes benchmarks/results/MACHINE.json and .md, for the machine at hand."""
+"""Runs the benchmarks. A whole group writes benchmarks/results/MACHINE*.json and .md, for the machine at hand."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks import host_cost, ingest, machine, sample_cost
+from benchmarks import (
+    gpu_kernels,
+    host_cost,
+    ingest,
+    machine,
+    peers,
+    peers_gradients,
+    peers_host_cost,
+    sample_cost,
+    whole_step,
+)
+from benchmarks.report import Benchmark, as_markdown, write
 
 
-class Benchmark(NamedTuple):
-    """What is measured, and how: a folder to work in goes in, rows come out."""
+class Group(NamedTuple):
+    """Benchmarks that make one report, and what its file is called behind the machine's name."""
 
     title: str
-    measure: Callable[[Path], list[dict[str, Any]]]
+    command: str
+    suffix: str
+    names: tuple[str, ...]
 
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {
     "host_cost": Benchmark(
         "Time added on the host to an update that is not sampled, spool write included, sender off",
-        host_cost.measure,
+        host_cost,
     ),
     "sample_cost": Benchmark(
         "One sample of 124 million fp32 gradients in 148 tensors, in multiples of the stock unscale_",
-        sample_cost.measure,
+        sample_cost,
     ),
-    "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest.measure),
+    "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest),
+    "peers_gradients": Benchmark(
+        "Looking at 124 million fp32 gradients in 148 tensors, CPU, beside others", peers_gradients
+    ),
+    "peers_host_cost": Benchmark(
+        "Time added on the host to an update, beside others that log four scalars", peers_host_cost
+    ),
+    "whole_step": Benchmark("A whole training step with default settings", whole_step),
+    "gpu_kernels": Benchmark("The kernels on a GPU", gpu_kernels),
+}
+GROUPS = {
+    "alone": Group(
+        "What monitoring costs", "make bench", "", ("host_cost", "sample_cost", "ingest")
+    ),
+    "probe": Group(
+        "What the probe costs, beside others",
+        "make bench-probe",
+        "-probe",
+        ("peers_gradients", "host_cost", "peers_host_cost", "whole_step", "gpu_kernels"),
+    ),
 }
 
 
-def run(names: list[str]) -> dict[str, Any]:
+def run(names: tuple[str, ...], command: str) -> dict[str, Any]:
     """The figures of the benchmarks named. Takes some minutes for all; one torch thread."""
     torch.set_num_threads(1)
-    figures: dict[str, Any] = {"machine": machine.describe()}
+    figures: dict[str, Any] = {"command": command, "machine": machine.describe()}
+    if any(name.startswith("peers") for name in names):
+        figures["peers"] = peers.versions()
     for name in names:
         with tempfile.TemporaryDirectory() as directory:
-            figures[name] = BENCHMARKS[name].measure(Path(directory))
+            figures[name] = BENCHMARKS[name].module.measure(Path(directory))
     return figures
 
 
-def as_markdown(figures: dict[str, Any]) -> str:
-    about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
-    parts = ["# What monitoring costs", f"Measured by `make bench` on: {about}."]
-    for name, benchmark in BENCHMARKS.items():
-        if rows := figures.get(name):
-            table = [f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"]
-            table += [f"| {' | '.join(map(str, row.values()))} |" for row in rows]
-            parts += [f"## {benchmark.title}", "\n".join(table)]
-    return "\n\n".join(parts) + "\n"
+def chosen(arguments: list[str]) -> Mapping[str, Group]:
+    """The groups to report on, by name: those named, and one of the single benchmarks that are."""
+    groups = {name: GROUPS[name] for name in arguments if name in GROUPS}
+    if singles := tuple(name for name in arguments if name not in GROUPS):
+        command = f"python -m benchmarks {' '.join(singles)}"
+        groups["singles"] = Group("Some of the benchmarks", command, "", singles)
+    return groups
 
 
 def main() -> None:
+    names = ", ".join((*GROUPS, *BENCHMARKS))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all"
+        "names", nargs="*", metavar="NAME", default=["alone"], help=f"of {names}; default alone"
     )
-    names = parser.parse_args().names or list(BENCHMARKS)
-    unknown = set(names) - set(BENCHMARKS)
-    if unknown:
-        parser.error(
-            f"no benchmark is named {', '.join(sorted(unknown))}: there are {', '.join(BENCHMARKS)}"
-        )
-    report = run(names)
-    text = as_markdown(report)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{machine.slug()}.json").write_text(json.dumps(report, indent=2) + "\n")
-    (RESULTS / f"{machine.slug()}.md").write_text(text)
-    print(text)
+    arguments = parser.parse_args().names
+    if unknown := set(arguments) - {*GROUPS, *BENCHMARKS}:
+        parser.error(f"no benchmark is named {', '.join(sorted(unknown))}: there are {names}")
+    for name, group in chosen(arguments).items():
+        figures = run(group.names, group.command)
+        text = as_markdown(group.title, BENCHMARKS, figures)
+        if name in GROUPS:
+            write(RESULTS / f"{machine.slug()}{group.suffix}", text, figures)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+"""The kernels that measure gradients on a GPU, against torch's own unscaling and against a copy of the same bytes.
+
+Each is timed by events on its stream, behind a delay that lets the host run ahead: what is measured is the device's
+time, and beside it the host's own to enqueue. All take turns over the same gradients, those of GPT-2 small. One read at
+the bandwidth of the copy is half the copy's time, since a copy reads and writes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ampmon.probe import eager, kernels
+from benchmarks import sample_cost
+from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
+
+
+ROUNDS = 100
+DELAY_CYCLES = 4_000_000
+"""Two milliseconds or so: longer than the host needs to enqueue what is timed."""
+DTYPES = (torch.float32, torch.float16)
+COPY, READ, UNSCALE = "copy", "one read, half a copy", "torch's unscale"
+STATISTICS, FUSED, PLAIN = (
+    "statistics alone",
+    "statistics and unscaling",
+    "statistics in plain torch",
+)
+AGAINST = {STATISTICS: READ, FUSED: UNSCALE, PLAIN: READ}
+BARS = {STATISTICS: 1.1, FUSED: 1.1}
+
+
+class Taken(NamedTuple):
+    """Milliseconds of the device, and of the host to enqueue."""
+
+    device: float
+    host: float
+
+
+Clock: TypeAlias = Callable[[Sequence[Work]], list[Taken]]
+"""Runs works one after another and times each."""
+
+
+def measure(_: Path) -> list[dict[str, Any]]:
+    """A row for each way and dtype on the first CUDA device; rows without figures where there is none."""
+    if not torch.cuda.is_available():
+        names = (COPY, READ, UNSCALE, *AGAINST)
+        return [_no_row(name, dtype, "no CUDA device") for dtype in DTYPES for name in names]
+    rows: list[dict[str, Any]] = []
+    for dtype in DTYPES:
+        gradients = [gradient.to("cuda", dtype) for gradient in sample_cost.gradients()]
+        rows += compare(gradients, on_device, ROUNDS)
+    return rows
+
+
+def compare(gradients: Sequence[Tensor], clock: Clock, rounds: int) -> list[dict[str, Any]]:
+    """A row for each way over these gradients, of one device and dtype."""
+    dtype = gradients[0].dtype
+    works = _works(list(gradients))
+    times: dict[str, list[Taken]] = {name: [] for name in works}
+    names = list(works)
+    for turn in shown(range(rounds + 1), f"kernels, {dtype}"):
+        random.shuffle(names)
+        taken = clock([works[name] for name in names])
+        if turn:  # the first compiles
+            for name, one in zip(names, taken, strict=True):
+                times[name].append(one)
+    times[READ] = [Taken(one.device / 2, one.host) for one in times[COPY]]
+    read = sum(gradient.nbytes for gradient in gradients)
+    rows = [
+        _row(name, dtype, times, read) for name in (COPY, READ, UNSCALE, *AGAINST) if name in times
+    ]
+    absent = [name for name in AGAINST if name not in times]
+    return rows + [_no_row(name, dtype, "Triton does not run here") for name in absent]
+
+
+def _works(gradients: list[Tensor]) -> dict[str, Work]:
+    device = gradients[0].device
+    found, inverse = torch.zeros(1, device=device), torch.ones(1, device=device)
+    copies = [torch.empty_like(gradient) for gradient in gradients]
+    works: dict[str, Work] = {
+        COPY: lambda: torch._foreach_copy_(copies, gradients),
+        UNSCALE: lambda: torch._amp_foreach_non_finite_check_and_unscale_(
+            gradients, found, inverse
+        ),
+        PLAIN: lambda: eager.launch(gradients),
+    }
+    if kernels.supported(device):
+        kept = kernels.Cache()
+        works[STATISTICS] = lambda: kept.statistics(gradients)
+        works[FUSED] = lambda: kept.unscale(gradients, found, inverse)
+    return works
+
+
+def on_device(works: Sequence[Work]) -> list[Taken]:
+    """Times works on the current CUDA stream, and waits for them."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works]
+    hosts = []
+    for work, (began, ended) in zip(works, events, strict=True):
+        torch.cuda._sleep(DELAY_CYCLES)
+        began.record()
+        hosts.append(1000 * seconds(work))
+        ended.record()
+        torch.cuda.synchronize()
+    devices = [began.elapsed_time(ended) for began, ended in events]
+    return [Taken(*each) for each in zip(devices, hosts, strict=True)]
+
+
+def on_host(works: Sequence[Work]) -> list[Taken]:
+    """Times works that are done when they return."""
+    taken = [1000 * seconds(work) for work in works]
+    return [Taken(each, each) for each in taken]
+
+
+def _row(name: str, dtype: torch.dtype, times: dict[str, list[Taken]], read: int) -> dict[str, Any]:
+    devices = [one.device for one in times[name]]
+    against = AGAINST.get(name)
+    compared = NO_RATIO
+    if against:
+        others = [one.device for one in times[against]]
+        compared = ratio(devices, others).row(BARS.get(name))
+    middle = median(devices)
+    return {
+        "what": name,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device_ms": round(middle, 4),
+        "host_ms": round(median(one.host for one in times[name]), 4),
+        "read_gb_per_s": round(read / middle / 1e6, 1),
+        "against": against,
+        **compared,
+        "note": "",
+    }
+
+
+def _no_row(name: str, dtype: torch.dtype, why: str) -> dict[str, Any]:
+    cells: dict[str, Any] = dict.fromkeys(("device_ms", "host_ms", "read_gb_per_s"))
+    return {
+        "what": name,
+        "dtype": str(dtype).removeprefix("torch."),
+        **cells,
+        "against": AGAINST.get(name),
+        **NO_RATIO,
+        "note": f"not measured: {why}",
+    }

@@ -1,0 +1,85 @@
+"""GPT-2 and ResNet-50 by their shapes, with random weights and batches made up. Knows nothing of precision or scalers.
+
+What a training step costs hangs on shapes alone, so no data set and no pretrained weights are needed.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, relu
+
+from ampmon_server.demo.model import GPT, Size
+
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+
+VOCABULARY = 50257
+GPT2 = Size(layers=12, heads=12, width=768, context=1024, batch=8)
+RESNET50 = (3, 4, 6, 3)
+
+
+def gpt2(size: Size = GPT2, vocabulary: int = VOCABULARY) -> nn.Module:
+    """GPT-2 small: 124 million parameters in 148 tensors, the head tied to the embedding."""
+    model = GPT(vocabulary, size)
+    model.head = nn.Linear(size.width, vocabulary, bias=False)
+    model.head.weight = model.characters.weight
+    return model
+
+
+def tokens(size: Size = GPT2, vocabulary: int = VOCABULARY) -> Batch:
+    """Random token ids, and those that follow each; both int64 [batch, context]."""
+    windows = torch.randint(vocabulary, (size.batch, size.context + 1))
+    return windows[:, :-1], windows[:, 1:]
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions beside a short cut: [batch, channels, height, width], halved by a stride of 2."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = 4 * width
+        self.reduce = _convolution(channels, width, 1)
+        self.mix = _convolution(width, width, 3, stride)
+        self.expand = _convolution(width, out, 1)
+        fits = stride == 1 and channels == out
+        self.short_cut = nn.Identity() if fits else _convolution(channels, out, 1, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.expand(relu(self.mix(relu(self.reduce(images)))))
+        return relu(found + self.short_cut(images))
+
+
+class ResNet(nn.Module):
+    """ResNet of bottlenecks; with (3, 4, 6, 3) and width 64, ResNet-50: 25.6 million parameters in 161 tensors."""
+
+    def __init__(self, stages: tuple[int, ...] = RESNET50, width: int = 64, classes: int = 1000):
+        super().__init__()
+        self.stem = _convolution(3, width, 7, 2)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        blocks: list[nn.Module] = []
+        channels = width
+        for stage, depth in enumerate(stages):
+            for place in range(depth):
+                stride = 2 if stage and not place else 1
+                blocks.append(Bottleneck(channels, width << stage, stride))
+                channels = 4 * (width << stage)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(channels, classes)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss, in nats per image: images are fp32 [batch, 3, height, width], labels int64 [batch]."""
+        features = self.blocks(self.pool(relu(self.stem(images)))).mean((2, 3))
+        return cross_entropy(self.head(features).float(), labels)
+
+
+def images(batch: int = 64, side: int = 224, classes: int = 1000) -> Batch:
+    """Random images and labels."""
+    return torch.randn(batch, 3, side, side), torch.randint(classes, (batch,))
+
+
+def _convolution(channels: int, out: int, side: int, stride: int = 1) -> nn.Module:
+    convolution = nn.Conv2d(channels, out, side, stride, padding=side // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(out))

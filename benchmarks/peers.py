@@ -1,0 +1,74 @@
+"""The other tools that ampmon is measured beside: which are installed, and how they are kept from phoning home.
+
+They come with the extra `bench`; a benchmark that lacks one says so in its row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+
+BENCH = ("extra == 'bench'", 'extra == "bench"')
+PEERS = ("mlflow-skinny", "tensorboard", "trackio", "transformers", "wandb")
+
+
+def requirements() -> list[str]:
+    """What pip is to install for each peer, as the extra says."""
+    return [
+        requirement.partition(";")[0].strip()
+        for requirement in metadata.requires("ampmon") or []
+        if requirement.partition(";")[2].strip() in BENCH
+    ]
+
+
+def version(peer: str) -> str | None:
+    """The installed version of a package, None where it is not installed."""
+    try:
+        return metadata.version(peer)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Version of each peer, or that it is not installed."""
+    return {peer: version(peer) or "not installed" for peer in PEERS}
+
+
+def missing(peer: str) -> str | None:
+    """Why a peer is not measured, None where it can be."""
+    return None if version(peer) else f"not measured: {peer} is not installed"
+
+
+@contextmanager
+def quiet(directory: Path) -> Iterator[None]:
+    """Within it, peers that are imported, here and in child processes, work offline and write below ``directory``."""
+    before = dict(os.environ)
+    home = directory / "home"
+    home.mkdir(exist_ok=True)
+    os.environ.update(
+        HOME=str(home),
+        DO_NOT_TRACK="1",
+        HF_HUB_OFFLINE="1",
+        HF_HUB_DISABLE_TELEMETRY="1",
+        HF_HOME=str(home),
+        MLFLOW_DISABLE_TELEMETRY="true",
+        MLFLOW_LOGGING_LEVEL="WARNING",
+        TRACKIO_DIR=str(directory / "trackio"),
+        WANDB_DIR=str(directory),
+        WANDB_ERROR_REPORTING="false",
+        WANDB_MODE="offline",
+        WANDB_SILENT="true",
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+if __name__ == "__main__":
+    print("\n".join(requirements()))

@@ -1,0 +1,204 @@
+"""What it costs to look at the gradients of GPT-2 small on a CPU, by ampmon and by the tools people use for it.
+
+Each tool is driven as its users drive it, and timed twice in each round: doing its work, and the same without it. The
+difference is what it adds; it is given in multiples of the stock scaler's `unscale_` of the same gradients
+in that round.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import deepcopy
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+import ampmon
+from ampmon.config import Config
+from ampmon.probe import eager
+from ampmon_server.demo.model import Size
+from benchmarks import networks, peers, sample_cost
+from benchmarks.given import SCALER, GivenGradients, iteration
+from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
+
+
+ROUNDS = 9
+WINDOW = Size(layers=12, heads=12, width=768, context=16, batch=1)
+"""GPT-2 small over one short window: what `DebugUnderflowOverflow` needs is a forward pass, not a long one."""
+
+
+class Way(NamedTuple):
+    """One way to look: the work with it and without it, and what it sees of ``elements`` numbers a time."""
+
+    looks_at: str
+    elements: int
+    watched: Work
+    unwatched: Work
+
+
+@contextmanager
+def _stock(gradients: Sequence[Tensor], _: Path) -> Iterator[Way]:
+    first, second = (iteration(gradients, torch.amp.GradScaler(**SCALER)) for _ in range(2))
+    yield Way("nothing: the same twice, which shows the noise", 0, first, second)
+
+
+@contextmanager
+def _ampmon(
+    gradients: Sequence[Tensor], _: Path, sample: int | Literal["all"] = Config().sample
+) -> Iterator[Way]:
+    config = Config(every=1, sample=sample)
+    scaler = ampmon.GradScaler(**SCALER, name=f"sample={sample}", monitor=config)
+    looked = eager.measure(gradients, range(len(gradients)), sample, random.Random(0)).looked
+    yield Way(
+        "gradients",
+        int(looked.sum()),
+        iteration(gradients, scaler),
+        iteration(gradients, torch.amp.GradScaler(**SCALER)),
+    )
+
+
+@contextmanager
+def _wandb(gradients: Sequence[Tensor], directory: Path) -> Iterator[Way]:
+    import wandb
+
+    watched, unwatched = GivenGradients(gradients), GivenGradients(gradients)
+    with wandb.init(project="benchmark", dir=directory) as run:
+        run.watch(watched, log="gradients", log_freq=1)
+
+        def update(model: GivenGradients) -> None:
+            model.backward()
+            run.log({"loss": 0.0})
+
+        yield Way(
+            "gradients", _count(gradients), partial(update, watched), partial(update, unwatched)
+        )
+
+
+@contextmanager
+def _tensorboard(gradients: Sequence[Tensor], directory: Path) -> Iterator[Way]:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(directory / "tensorboard") as writer:
+        steps = count()
+
+        def log() -> None:
+            step = next(steps)
+            for place, gradient in enumerate(gradients):
+                writer.add_histogram(f"gradients/{place}", gradient, step)
+
+        yield Way("gradients", _count(gradients), log, nothing)
+
+
+@contextmanager
+def _transformers(_: Sequence[Tensor], __: Path, window: Size = WINDOW) -> Iterator[Way]:
+    from transformers.debug_utils import DebugUnderflowOverflow
+
+    unwatched, batch = networks.gpt2(window), networks.tokens(window)
+    watched = deepcopy(unwatched)
+    debug = DebugUnderflowOverflow(watched)
+    looked: list[int] = []
+    analyse = debug.analyse_variable
+
+    def counting(variable: object, context: str) -> None:
+        looked.append(variable.numel() if isinstance(variable, Tensor) else 0)
+        analyse(variable, context)
+
+    debug.analyse_variable = counting
+    watched(*batch)
+    del debug.analyse_variable  # and the class's own is back
+    yield Way(
+        "weights and forward activations, no gradient",
+        sum(looked),
+        lambda: watched(*batch),
+        lambda: unwatched(*batch),
+    )
+
+
+def nothing() -> None:
+    """What is left of a work that stands alone, without it."""
+
+
+def _count(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+class Tool(NamedTuple):
+    """A tool by name: how it is started on some gradients, the package it needs, the bar it is held to."""
+
+    start: Callable[[Sequence[Tensor], Path], AbstractContextManager[Way]]
+    peer: str | None = None
+    bar: float | None = None
+
+
+CONTROL = "stock scaler, against itself"
+TOOLS = {
+    CONTROL: Tool(_stock),
+    "ampmon, default": Tool(_ampmon, bar=0.3),
+    'ampmon, sample="all"': Tool(partial(_ampmon, sample="all"), bar=3.5),
+    "wandb.watch": Tool(_wandb, "wandb"),
+    "TensorBoard add_histogram": Tool(_tensorboard, "tensorboard"),
+    "transformers DebugUnderflowOverflow": Tool(_transformers, "transformers"),
+}
+
+
+def measure(directory: Path) -> list[dict[str, Any]]:
+    """A row for each tool; takes about two minutes and 6 GB of memory."""
+    return compare(sample_cost.gradients(), directory, TOOLS, ROUNDS)
+
+
+def compare(
+    gradients: Sequence[Tensor], directory: Path, tools: dict[str, Tool], rounds: int
+) -> list[dict[str, Any]]:
+    """A row for each tool on these gradients; what cannot be started says so in its own."""
+    ways: dict[str, Way] = {}
+    notes: dict[str, str] = {}
+    with peers.quiet(directory), ExitStack() as stack:
+        ampmon.init(dir=directory / "ampmon", mode="offline")
+        stack.callback(ampmon.finish)
+        for name, tool in tools.items():
+            if tool.peer and (reason := peers.missing(tool.peer)):
+                notes[name] = reason
+                continue
+            try:
+                ways[name] = stack.enter_context(tool.start(gradients, directory))
+            except Exception as error:
+                # Whatever another version of a peer may raise: the others are still measured.
+                if not tool.peer:
+                    raise
+                notes[name] = f"not measured: {type(error).__name__}: {error}"
+        works = {name: way.watched for name, way in ways.items()}
+        works |= {_without(name): way.unwatched for name, way in ways.items()}
+        times = take_turns(works, rounds, "gradients, beside others")
+    return [
+        _row(name, tool, ways[name], times) if name in ways else _no_row(name, notes[name])
+        for name, tool in tools.items()
+    ]
+
+
+def _without(name: str) -> str:
+    return f"without {name}"
+
+
+def _row(name: str, tool: Tool, way: Way, times: dict[str, list[float]]) -> dict[str, Any]:
+    pairs = zip(times[name], times[_without(name)], strict=True)
+    added = [watched - unwatched for watched, unwatched in pairs]
+    return {
+        "what": name,
+        "looks_at": way.looks_at,
+        "elements": way.elements,
+        "added_ms": round(1000 * median(added), 2),
+        **ratio(added, times[CONTROL]).row(tool.bar),
+        "note": "",
+    }
+
+
+def _no_row(name: str, note: str) -> dict[str, Any]:
+    cells: dict[str, Any] = dict.fromkeys(("looks_at", "elements", "added_ms"))
+    return {"what": name, **cells, **NO_RATIO, "note": note}

@@ -1,0 +1,215 @@
+"""What logging four scalars adds on the host to an update: by ampmon, which records the update too, and by others.
+
+Each tool has a process of its own, so that no other's threads run beside it. There an iteration of the stock scaler and
+the same with the tool take turns, and the percentiles of their times are subtracted. Before each iteration Python
+rests, as in training while torch works: with no rest, what a tool leaves to a thread of its own would be done in the
+stock scaler's turn, and be counted as its time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+import ampmon
+from benchmarks import peers
+from benchmarks.given import SCALER, iteration
+from benchmarks.paired import Work, seconds, shown
+from benchmarks.server import serving
+
+
+TENSORS = (6, 148)
+ELEMENTS = 64
+WARM_UP = 50
+SCALARS = {"loss": 2.5, "lr": 1e-3, "norm": 0.75, "tokens": 8192.0}
+REST_S = 1e-3
+SWEEP_BYTES = 1 << 26
+"""More than the caches hold: passing over it is the rest that leaves both a cold start."""
+
+Log: TypeAlias = Callable[[Mapping[str, float]], object]
+
+
+class Tool(NamedTuple):
+    """How a tool is started on a folder of its own, yielding what logs some scalars, and the package that it needs."""
+
+    start: Callable[[Path], AbstractContextManager[Log]]
+    peer: str | None = None
+
+
+class Effort(NamedTuple):
+    """How long to measure one row: so many pairs warm and swept, or what fits into ``limit_s`` seconds."""
+
+    warm: int = 3000
+    swept: int = 300
+    limit_s: float = 7.0
+
+
+@contextmanager
+def _nothing(_: Path) -> Iterator[Log]:
+    yield lambda scalars: None
+
+
+@contextmanager
+def _ampmon(directory: Path) -> Iterator[Log]:
+    with serving(directory) as (url, _):
+        ampmon.init("benchmark", dir=directory, url=url, mode="online")
+        yield ampmon.log
+        ampmon.finish()
+
+
+@contextmanager
+def _trackio(_: Path) -> Iterator[Log]:
+    import trackio
+
+    trackio.init(project="benchmark")
+    yield trackio.log
+    trackio.finish()
+
+
+@contextmanager
+def _tensorboard(directory: Path) -> Iterator[Log]:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(directory) as writer:
+        steps = count()
+
+        def log(scalars: Mapping[str, float]) -> None:
+            step = next(steps)
+            for name, value in scalars.items():
+                writer.add_scalar(name, value, step)
+
+        yield log
+
+
+@contextmanager
+def _wandb(directory: Path) -> Iterator[Log]:
+    import wandb
+
+    with wandb.init(project="benchmark", dir=directory) as run:
+        yield run.log
+
+
+@contextmanager
+def _mlflow(directory: Path, *, synchronous: bool) -> Iterator[Log]:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{directory}/mlflow.db")
+    steps = count()
+    with mlflow.start_run():
+        yield lambda scalars: mlflow.log_metrics(scalars, step=next(steps), synchronous=synchronous)
+
+
+AMPMON = "ampmon, the update too"
+TOOLS = {
+    "nothing, the noise": Tool(_nothing),
+    AMPMON: Tool(_ampmon),
+    "trackio": Tool(_trackio, "trackio"),
+    "TensorBoard": Tool(_tensorboard, "tensorboard"),
+    "W&B offline": Tool(_wandb, "wandb"),
+    "MLflow, asynchronous": Tool(partial(_mlflow, synchronous=False), "mlflow-skinny"),
+    "MLflow": Tool(partial(_mlflow, synchronous=True), "mlflow-skinny"),
+}
+
+
+def measure(directory: Path) -> list[dict[str, Any]]:
+    """Rows for each tool, caches warm and swept, 6 and 148 tensors; takes some three minutes. Fills ``directory``."""
+    return compare(directory, list(TOOLS), Effort())
+
+
+def compare(directory: Path, names: list[str], effort: Effort) -> list[dict[str, Any]]:
+    """Rows for each tool; one that cannot be measured says so in its row."""
+    rows: list[dict[str, Any]] = []
+    with peers.quiet(directory):
+        for place, name in enumerate(shown(names, "host time of an update, beside others")):
+            peer = TOOLS[name].peer
+            if peer and (reason := peers.missing(peer)):
+                rows.append(_no_row(name, reason))
+                continue
+            folder = directory / str(place)
+            folder.mkdir()
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                result = process.submit(_measure_tool, name, folder, effort)
+                # Whatever another version of a peer may raise: the others are still measured.
+                if peer and (error := result.exception()):
+                    rows.append(_no_row(name, f"not measured: {type(error).__name__}: {error}"))
+                else:
+                    rows += result.result()
+    return rows
+
+
+def _measure_tool(name: str, directory: Path, effort: Effort) -> list[dict[str, Any]]:
+    """The rows of one tool, in a process of its own."""
+    torch.set_num_threads(1)
+    rows = []
+    # Some tools greet on stdout.
+    with open(os.devnull, "w") as void, redirect_stdout(void), TOOLS[name].start(directory) as log:
+        for swept in (False, True):
+            for tensors in TENSORS:
+                plain = given_iteration(tensors, monitored=False)
+                watched = given_iteration(tensors, monitored=name == AMPMON)
+
+                def logged(iterate: Work = watched) -> None:
+                    iterate()
+                    log(SCALARS)
+
+                times = alternate(plain, logged, effort, swept=swept)
+                rows.append(_row(name, tensors, swept, times))
+    return rows
+
+
+def given_iteration(tensors: int, *, monitored: bool) -> Work:
+    """An iteration over so many small gradients; a monitored scaler records it and takes no sample."""
+    gradients = [torch.ones(ELEMENTS) for _ in range(tensors)]
+    if not monitored:
+        return iteration(gradients, torch.amp.GradScaler(**SCALER))
+    config = ampmon.Config(every=10**9)
+    return iteration(gradients, ampmon.GradScaler(**SCALER, monitor=config))
+
+
+def alternate(plain: Work, logged: Work, effort: Effort, *, swept: bool) -> list[list[float]]:
+    """Microseconds of each, pair by pair, in an order drawn anew for each."""
+    sweep = np.zeros(SWEEP_BYTES // 8)
+    rest = partial(np.add, sweep, 1.0, sweep) if swept else partial(time.sleep, REST_S)
+    times: list[list[float]] = [[], []]
+    turns = list(enumerate((plain, logged)))
+    for _ in range(WARM_UP):
+        plain(), logged()
+    wanted = effort.swept if swept else effort.warm
+    until = time.perf_counter() + effort.limit_s
+    while len(times[0]) < 2 or (len(times[0]) < wanted and time.perf_counter() < until):
+        random.shuffle(turns)
+        for which, work in turns:
+            rest()
+            times[which].append(1e6 * seconds(work))
+    return times
+
+
+def _row(name: str, tensors: int, swept: bool, times: list[list[float]]) -> dict[str, Any]:
+    plain, logged = (np.percentile(each, (50, 99)) for each in times)
+    return {
+        "what": name,
+        "tensors": tensors,
+        "caches": "swept" if swept else "warm",
+        "pairs": len(times[0]),
+        "stock_p50_us": round(float(plain[0]), 1),
+        "added_p50_us": round(float(logged[0] - plain[0]), 1),
+        "added_p99_us": round(float(logged[1] - plain[1]), 1),
+        "note": "",
+    }
+
+
+def _no_row(name: str, note: str) -> dict[str, Any]:
+    figures = ("tensors", "caches", "pairs", "stock_p50_us", "added_p50_us", "added_p99_us")
+    return {"what": name, **dict.fromkeys(figures), "note": note}

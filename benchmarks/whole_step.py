@@ -1,0 +1,191 @@
+"""A whole training step, with ampmon's default settings and with the stock scaler, taking turns.
+
+All kinds train the same model on the same batches from the same seed, each its own copy, so they do the same arithmetic
+and skip the same updates. A real server takes what is recorded. On a CPU they take turns update by update; on a GPU,
+where the clock can be read only when the device is done, in blocks of updates. The ratio is that of all their time: the
+median of single turns, beside it, does not see what only a sampled update pays. "stock again" shows the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import ampmon
+from ampmon_server.demo import text
+from ampmon_server.demo.model import GPT, SMALL, Size
+from benchmarks import networks
+from benchmarks.paired import NO_RATIO, Work, ratio, ratio_of_totals, rounds_within, take_turns
+from benchmarks.server import serving
+
+
+BAR = 1.01
+BATCHES = 64
+STOCK, AGAIN, MONITORED, FULL = "fp16, stock", "fp16, stock again", "fp16, ampmon", "fp32"
+KINDS = {MONITORED: STOCK, AGAIN: STOCK, STOCK: FULL, FULL: None}
+"""Each kind of training, and the kind that it is held against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is trained and where: ``kinds`` of training take turns in blocks of ``block`` updates, for ``limit_s``."""
+
+    title: str
+    device: str
+    model: Callable[[], nn.Module]
+    batch: Callable[[], tuple[Tensor, Tensor]]
+    kinds: tuple[str, ...] = tuple(KINDS)
+    block: int = 16
+    limit_s: float = 60.0
+
+
+def demo(size: Size = SMALL) -> Setting:
+    """The demo's GPT on the CPU, on the demo's text. fp32 stays out: fp16 has no fast kernel on most CPUs."""
+    characters = text.load("cpu")
+    return Setting(
+        "the demo's GPT",
+        "cpu",
+        partial(GPT, len(text.ALPHABET), size),
+        partial(characters.batch, size.batch, size.context),
+        kinds=(STOCK, MONITORED, AGAIN),
+        block=1,
+        limit_s=150.0,
+    )
+
+
+def on_gpu() -> list[Setting]:
+    """GPT-2 and ResNet-50 on the first CUDA device."""
+    return [
+        Setting("GPT-2 124M, 8 x 1024 tokens", "cuda", networks.gpt2, networks.tokens),
+        Setting("ResNet-50, 64 x 224 x 224", "cuda", networks.ResNet, networks.images),
+    ]
+
+
+class Training:
+    """One kind of training in a setting: its own model, optimizer and scaler. Calling it makes one block of updates."""
+
+    def __init__(self, setting: Setting, kind: str, batches: Sequence[tuple[Tensor, ...]]) -> None:
+        torch.manual_seed(0)
+        self._device, self._block = setting.device, setting.block
+        self._model = setting.model().to(setting.device)
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4)
+        self._autocast = kind != FULL
+        self._batches = cycle(batches)
+        if kind == MONITORED:
+            self.scaler: torch.amp.GradScaler = ampmon.GradScaler(
+                setting.device, name=setting.title, model=self._model
+            )
+        else:
+            self.scaler = torch.amp.GradScaler(setting.device, enabled=self._autocast)
+
+    def __call__(self) -> None:
+        for _ in range(self._block):
+            self._update()
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+
+    def _update(self) -> None:
+        with torch.autocast(self._device, torch.float16, enabled=self._autocast):
+            loss = self._model(*next(self._batches))
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self._optimizer)
+        self.scaler.update()
+        self._optimizer.zero_grad()
+
+
+def measure(directory: Path) -> list[dict[str, Any]]:
+    """A row for each kind of training in each setting; takes some minutes. ``directory`` is filled."""
+    rows = in_turns(demo(), directory / "demo")
+    for setting in on_gpu():
+        if torch.cuda.is_available():
+            rows += in_turns(setting, directory / setting.title.split()[0])
+        else:
+            rows += [_no_row(setting, kind, "there is no CUDA device") for kind in setting.kinds]
+    return rows
+
+
+def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
+    """A row for each kind of training in the setting."""
+    directory.mkdir()
+    with serving(directory) as (url, _):
+        ampmon.init("benchmark", setting.title, dir=directory, url=url, mode="online")
+        try:
+            return _compare(setting)
+        except torch.OutOfMemoryError:
+            return [_no_row(setting, kind, "too little memory") for kind in setting.kinds]
+        finally:
+            ampmon.finish()
+
+
+def _compare(setting: Setting) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    batches = [tuple(part.to(setting.device) for part in setting.batch()) for _ in range(BATCHES)]
+    trainings: dict[str, Work] = {}
+    peaks: dict[str, float | None] = {}
+    for kind in setting.kinds:
+        trainings[kind], peaks[kind] = _started(setting, kind, batches)
+    rounds = rounds_within(trainings, setting.limit_s)
+    times = take_turns(trainings, rounds, f"training step of {setting.title}")
+    return [_row(setting, kind, times, peaks[kind]) for kind in setting.kinds]
+
+
+def _started(
+    setting: Setting, kind: str, batches: Sequence[tuple[Tensor, ...]]
+) -> tuple[Training, float | None]:
+    """A training past its first block, and the most memory it held at a time on a GPU, in MiB."""
+    if setting.device != "cuda":
+        training = Training(setting, kind, batches)
+        training()
+        return training, None
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    training = Training(setting, kind, batches)
+    training()
+    return training, (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _row(
+    setting: Setting, kind: str, times: dict[str, list[float]], peak: float | None
+) -> dict[str, Any]:
+    against = KINDS[kind] if KINDS[kind] in times else None
+    compared = NO_RATIO
+    middle = None
+    if against:
+        bar = BAR if kind in (MONITORED, AGAIN) else None
+        compared = ratio_of_totals(times[kind], times[against]).row(bar)
+        middle = round(ratio(times[kind], times[against]).value, 4)
+    return {
+        "what": setting.title,
+        "device": setting.device,
+        "kind": kind,
+        "step_ms": round(1000 * median(times[kind]) / setting.block, 2),
+        "turns": len(times[kind]),
+        "against": against,
+        **compared,
+        "median_ratio": middle,
+        "peak_mib": None if peak is None else round(peak),
+        "note": "",
+    }
+
+
+def _no_row(setting: Setting, kind: str, why: str) -> dict[str, Any]:
+    cells: dict[str, Any] = dict.fromkeys(("step_ms", "turns", "against"))
+    return {
+        "what": setting.title,
+        "device": setting.device,
+        "kind": kind,
+        **cells,
+        **NO_RATIO,
+        "median_ratio": None,
+        "peak_mib": None,
+        "note": f"not measured: {why}",
+    }

@@ -1,0 +1,253 @@
+"""The benchmarks at a tiny size, without the tools they compare with: they run, and their rows say what is so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ampmon_server.demo.model import Size
+from benchmarks import (
+    gpu_kernels,
+    machine,
+    networks,
+    peers,
+    peers_gradients,
+    peers_host_cost,
+    report,
+    whole_step,
+)
+from benchmarks.__main__ import BENCHMARKS, GROUPS, chosen
+from benchmarks.paired import Ratio, ratio, ratio_of_totals, rounds_within, take_turns
+
+
+TINY = Size(layers=1, heads=1, width=8, context=8, batch=1)
+
+
+def by_what(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["what"]: row for row in rows}
+
+
+def same_columns(rows: list[dict[str, Any]]) -> bool:
+    return len({tuple(row) for row in rows}) == 1
+
+
+@pytest.fixture
+def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where none of the other tools is installed."""
+    monkeypatch.setattr(peers, "version", lambda peer: None)
+
+
+def test_a_ratio_is_found_through_noise_that_both_share() -> None:
+    """Where both times of a pair are disturbed alike, the median of their ratios is exact and its interval a point."""
+    disturbed = [1.0, 7.0, 1.0, 3.0]
+
+    found = ratio([2 * time for time in disturbed], disturbed)
+
+    assert found == Ratio(2.0, 2.0, 2.0)
+
+
+def test_the_ratio_of_totals_sees_what_few_turns_pay() -> None:
+    """A tenth of the turns paying double is 10 % of the total, and nothing to the median."""
+    stock = [1.0] * 100
+    paying = [2.0 if turn % 10 == 0 else 1.0 for turn in range(100)]
+
+    total = ratio_of_totals(paying, stock)
+
+    assert ratio(paying, stock).value == 1.0
+    assert total.value == pytest.approx(1.1)
+    assert 1.03 < total.low < 1.1 < total.high < 1.18
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [((1.0, 1.01), "yes"), ((1.02, 1.03), "no"), ((1.0, 1.02), "not told apart")],
+)
+def test_a_bar_holds_only_where_the_whole_interval_does(
+    interval: tuple[float, float], verdict: str
+) -> None:
+    """The verdict on a bar of 1.01 is that of the interval; one on both sides of the bar is said to be none."""
+    low, high = interval
+
+    assert Ratio((low + high) / 2, low, high).verdict(1.01) == verdict
+
+
+def test_works_take_turns() -> None:
+    """Each work runs once a round and once before them, and has a time for each round."""
+    ran: list[str] = []
+    works = {name: partial(ran.append, name) for name in "ab"}
+
+    times = take_turns(works, 3, "turns")
+
+    assert sorted(ran) == ["a"] * 4 + ["b"] * 4
+    assert [len(taken) for taken in times.values()] == [3, 3]
+    assert rounds_within(works, limit_s=0.0, least=2) == 2
+
+
+def test_gradients_are_compared_without_peers(tmp_path: Path, no_peers: None) -> None:
+    """ampmon's rows have figures and say how much was looked at; a tool that is not installed says just that."""
+    gradients = [torch.randn(30_000), torch.randn(7, 5)]
+
+    rows = peers_gradients.compare(gradients, tmp_path, peers_gradients.TOOLS, rounds=2)
+
+    named = by_what(rows)
+    assert same_columns(rows)
+    assert named['ampmon, sample="all"']["elements"] == 30_035
+    assert 16_384 <= named["ampmon, default"]["elements"] - 35 < 30_000
+    assert named["ampmon, default"]["bar"] == 0.3
+    assert named["wandb.watch"]["ratio"] is None
+    assert named["wandb.watch"]["note"] == "not measured: wandb is not installed"
+
+
+def test_a_peer_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    """What a peer raises when it is started stands in its row; what ampmon raises is raised."""
+    broken = peers_gradients.Tool(lambda gradients, directory: 1 / 0, peer="pytest")  # type: ignore[arg-type, return-value]
+    control = {peers_gradients.CONTROL: peers_gradients.TOOLS[peers_gradients.CONTROL]}
+    gradients = [torch.ones(10)]
+
+    rows = peers_gradients.compare(gradients, tmp_path, control | {"broken": broken}, rounds=2)
+
+    assert by_what(rows)["broken"]["note"] == "not measured: ZeroDivisionError: division by zero"
+    with pytest.raises(ZeroDivisionError):
+        peers_gradients.compare(
+            gradients, tmp_path, control | {"ours": broken._replace(peer=None)}, rounds=2
+        )
+
+
+def test_given_gradients_reach_hooks_unchanged() -> None:
+    """A hook on a parameter sees the gradient that was given, once a backward pass, and nothing is accumulated."""
+    gradients = [torch.randn(3), torch.randn(2, 2)]
+    model = peers_gradients.GivenGradients(gradients)
+    seen: list[torch.Tensor] = []
+    for weight in model.weights:
+        weight.register_hook(seen.append)
+
+    model.backward()
+
+    assert {id(gradient) for gradient in seen} == {id(gradient) for gradient in gradients}
+    assert all(weight.grad is None for weight in model.weights)
+
+
+def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -> None:
+    """Without peers there are rows for two numbers of tensors, caches warm and swept, and a note for who is missing."""
+    names = ["nothing, the noise", "trackio"]
+
+    rows = peers_host_cost.compare(tmp_path, names, peers_host_cost.Effort(3, 2, 0.0))
+
+    measured = [row for row in rows if row["what"] == "nothing, the noise"]
+    assert same_columns(rows)
+    assert [(row["caches"], row["tensors"]) for row in measured] == [
+        *(("warm", 6), ("warm", 148)),
+        *(("swept", 6), ("swept", 148)),
+    ]
+    assert rows[-1]["note"] == "not measured: trackio is not installed"
+
+
+def test_an_update_is_logged_beside_its_record(tmp_path: Path) -> None:
+    """ampmon's part in it, in this process: an iteration of a monitored scaler, recorded, and no sample taken."""
+    iterate = peers_host_cost.given_iteration(6, monitored=True)
+
+    times = peers_host_cost.alternate(
+        peers_host_cost.given_iteration(6, monitored=False),
+        iterate,
+        peers_host_cost.Effort(2, 2, 0.0),
+        swept=True,
+    )
+
+    assert [len(each) for each in times] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [
+        (partial(networks.gpt2, TINY, 50), partial(networks.tokens, TINY, 50)),
+        (partial(networks.ResNet, (1, 1), 4, 10), partial(networks.images, 2, 32, 10)),
+    ],
+)
+def test_whole_steps_are_compared(model: Any, batch: Any, tmp_path: Path) -> None:
+    """Every kind of training runs in turns, on the CPU at a tiny size as on a GPU at the full one."""
+    setting = whole_step.Setting("tiny", "cpu", model, batch, block=2, limit_s=0.0)
+
+    rows = whole_step.in_turns(setting, tmp_path / "run")
+
+    kinds = {row["kind"]: row for row in rows}
+    assert same_columns(rows)
+    assert kinds["fp16, ampmon"]["against"] == "fp16, stock"
+    assert kinds["fp16, ampmon"]["bar"] == 1.01
+    assert kinds["fp16, stock"]["against"] == "fp32"
+    assert kinds["fp32"]["step_ms"] > 0
+
+
+def test_the_demo_is_compared_without_fp32() -> None:
+    """On the CPU the demo's model is trained in fp16 only, with the stock scaler twice."""
+    setting = replace(whole_step.demo(TINY), limit_s=0.0)
+
+    assert setting.kinds == ("fp16, stock", "fp16, ampmon", "fp16, stock again")
+    assert isinstance(setting.model()(*setting.batch()), torch.Tensor)
+
+
+def test_the_networks_have_the_published_sizes() -> None:
+    """GPT-2 small has 124 439 808 parameters in 148 tensors; ResNet-50 has 25 557 032 in 161."""
+    with torch.device("meta"):
+        gpt2, resnet = networks.gpt2(), networks.ResNet()
+
+    for model, tensors, elements in ((gpt2, 148, 124_439_808), (resnet, 161, 25_557_032)):
+        assert len(list(model.parameters())) == tensors
+        assert sum(parameter.numel() for parameter in model.parameters()) == elements
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_gpu_rows_are_marked_where_there_is_no_gpu(tmp_path: Path) -> None:
+    """Without a CUDA device no row of the kernels has a figure, and each says why."""
+    rows = gpu_kernels.measure(tmp_path)
+
+    assert same_columns(rows)
+    assert {row["note"] for row in rows} == {"not measured: no CUDA device"}
+    assert all(row["device_ms"] is row["ratio"] is None for row in rows)
+
+
+def test_the_kernels_benchmark_runs_on_a_cpu() -> None:
+    """With the host's clock the same ways run on a CPU; those for which Triton is needed say that it is not there."""
+    rows = gpu_kernels.compare([torch.ones(100), torch.ones(3, 3)], gpu_kernels.on_host, rounds=2)
+
+    named = by_what(rows)
+    assert same_columns(rows)
+    assert named["one read, half a copy"]["device_ms"] <= named["copy"]["device_ms"]
+    assert named["statistics in plain torch"]["ratio"] > 0
+    assert set(named) == {"copy", "one read, half a copy", "torch's unscale", *gpu_kernels.AGAINST}
+
+
+def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
+    """Both forms of a result name machine, command and peers, and the text says how each table was measured."""
+    figures = {
+        "command": "make bench-probe",
+        "machine": machine.describe(),
+        "peers": {"wandb": "not installed"},
+        "gpu_kernels": gpu_kernels.measure(tmp_path)
+        if not torch.cuda.is_available()
+        else [{"what": 1}],
+    }
+
+    text = report.as_markdown("Costs", BENCHMARKS, figures)
+    report.write(tmp_path / "results" / "machine-probe", text, figures)
+
+    assert "`make bench-probe`" in text
+    assert "wandb not installed" in text
+    assert (gpu_kernels.__doc__ or "-").strip() in text
+    assert BENCHMARKS["whole_step"].title not in text
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "machine-probe.json",
+        "machine-probe.md",
+    }
+
+
+def test_every_benchmark_is_in_a_group() -> None:
+    """A benchmark that no group names would never be in a committed result; a single one makes a group of its own."""
+    grouped = {name for group in GROUPS.values() for name in group.names}
+
+    assert grouped == set(BENCHMARKS)
+    assert list(chosen(["probe", "ingest"])) == ["probe", "singles"]
