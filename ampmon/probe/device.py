@@ -6,14 +6,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ampmon.probe import attribution, eager
+from ampmon.probe import attribution, eager, kernels
 from ampmon.probe.ring import Readback
-
-
-try:
-    from ampmon.probe import kernels
-except ImportError:
-    kernels = None
+from ampmon.probe.table import Unsupported
 
 
 class DeviceProbe:
@@ -24,8 +19,8 @@ class DeviceProbe:
 
     def __init__(self, report: Callable[[str, Exception], None]) -> None:
         self._report = report
-        self._cache = kernels and kernels.Cache()
-        self._usable = kernels is not None
+        self._kernels = kernels.Cache()
+        self._usable = True
 
     def takes(self, device: torch.device) -> bool:
         """Whether gradients on this device are measured here: all that are not on a CPU."""
@@ -39,9 +34,9 @@ class DeviceProbe:
         """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71]."""
         if self.fuses(gradients[0].device):
             try:
-                return Readback(self._cache.statistics(gradients))
+                return Readback(self._kernels.statistics(gradients))
             except Exception as error:
-                self._fall_back(error)
+                self._failed(error)
         return Readback(eager.launch(gradients))
 
     def unscale(
@@ -53,9 +48,9 @@ class DeviceProbe:
         packed as int64 [n, 71]; None where it could not be done, and the gradients are untouched then.
         """
         try:
-            return self._cache.unscale(gradients, found_inf, inv_scale)
+            return self._kernels.unscale(gradients, found_inf, inv_scale)
         except Exception as error:
-            self._fall_back(error)
+            self._failed(error)
             return None
 
     def culprits(
@@ -67,15 +62,16 @@ class DeviceProbe:
         """
         if self.fuses(gradients[0].device):
             try:
-                return Readback(self._cache.culprits(gradients, found_inf))
+                return Readback(self._kernels.culprits(gradients, found_inf))
             except Exception as error:
-                self._fall_back(error)
+                self._failed(error)
         return None
 
     def flags(self, gradients: Sequence[torch.Tensor]) -> Readback:
         """The largest magnitude of each of n gradients, float32 [n], NaN where one is: for `attribution.from_flags`."""
         return Readback(attribution.flag(gradients))
 
-    def _fall_back(self, error: Exception) -> None:
-        self._usable = False
-        self._report("the Triton kernels", error)
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, Unsupported):
+            self._usable = False
+            self._report("the Triton kernels", error)
