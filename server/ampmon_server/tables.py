@@ -147,6 +147,8 @@ headers = _of_run(
     Column("settings", Text, nullable=False),
     _count("parameter_count"),
     Column("parameters", LargeBinary, nullable=False),
+    # What it said of its model's modules; null where activations are not measured.
+    Column("modules", LargeBinary),
     large=True,
 )
 
@@ -195,6 +197,9 @@ skips = _of_run(
     Column("culprits", Text, nullable=False),
     Column("culprit_order", String(16), nullable=False),
     _count("culprit_parameters"),
+    # Where the overflow began, forward or backward, and in which module of the header; null where not known.
+    Column("origin", String(16)),
+    Column("origin_module", BigInteger),
 )
 
 events = _of_run(
@@ -233,6 +238,17 @@ gradient_totals = _of_run(
 
 gradient_blocks = _of_run(
     "gradient_blocks",
+    _key("stream"),
+    _key("first_step"),
+    _key("attempt"),
+    Column("last_step", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    large=True,
+)
+
+# The same of activations, by module.
+module_blocks = _of_run(
+    "module_blocks",
     _key("stream"),
     _key("first_step"),
     _key("attempt"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ampmon import wire
 from ampmon.histogram import Statistics
+from ampmon_server.store.activations import Activations
 from ampmon_server.store.errors import BadBatch
 
 
@@ -17,13 +18,15 @@ from ampmon_server.store.errors import BadBatch
 class Share:
     """One stream's records of a batch, in order of seq, each seq once.
 
-    ``places`` are their indices in the batch, to name the one at fault; ``statistics`` the gradients, by place.
+    ``places`` are their indices in the batch, to name the one at fault; ``statistics`` the gradients, by place, and
+    ``activations`` likewise.
     """
 
     name: str
     places: list[int] = field(default_factory=list)
     records: list[wire.Record] = field(default_factory=list)
     statistics: dict[int, Statistics] = field(default_factory=dict)
+    activations: dict[int, Activations] = field(default_factory=dict)
 
     @property
     def seqs(self) -> list[int]:
@@ -37,6 +40,7 @@ class Share:
             [self.places[index] for index in indices],
             [self.records[index] for index in indices],
             self.statistics,
+            self.activations,
         )
 
 
@@ -78,6 +82,8 @@ def _checked(share: Share) -> Share:
         _check_times(record, place)
         if record.gradients is not None:
             share.statistics[place] = _statistics(record.gradients, place)
+        if record.activations is not None:
+            share.activations[place] = _activations(record.activations, place)
     return share
 
 
@@ -115,9 +121,23 @@ def _statistics(gradients: wire.Gradients, place: int) -> Statistics:
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise BadBatch(f"records[{place}].{name}", reason) from None
-    # Sums over parameters must stay exact, and within what JSON can hold.
+    _check_sums(statistics, f"records[{place}].gradients")
+    return statistics
+
+
+def _activations(record: wire.Activations, place: int) -> Activations:
+    try:
+        activations = Activations.from_wire(record)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise BadBatch(f"records[{place}].activations.{name}", reason) from None
+    _check_sums(activations.statistics, f"records[{place}].activations.gradients")
+    return activations
+
+
+def _check_sums(statistics: Statistics, field: str) -> None:
+    """Sums over parameters must stay exact, and within what JSON can hold."""
     for name in ("looked", "histogram"):
         counted = float(getattr(statistics, name).sum(dtype=np.float64))
         if not math.isfinite(counted) or counted > wire.COUNT_MAX:
-            raise BadBatch(f"records[{place}].gradients.{name}", f"{counted:.3g} elements")
-    return statistics
+            raise BadBatch(f"{field}.{name}", f"{counted:.3g} elements")

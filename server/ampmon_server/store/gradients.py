@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Table, select, update
 
 from ampmon_server.series import combine_shards
 from ampmon_server.store import packing
@@ -32,20 +32,34 @@ def write(
 ) -> None:
     """Store samples in order of step, and keep the newest with its stream."""
     key = (state.run_id, stream.number)
-    stacks = [
-        packing.Stack.of(block)
-        for stretch in packing.runs_of_alike(samples)
-        for block in _cut(stretch)
-    ]
+    stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     totals = np.concatenate([packing.total(stack) for stack in stacks])
     ends = (samples[0].step, attempt.number, samples[-1].step)
     insert_rows(connection, gradient_totals, [(*key, *ends, packing.samples_to_bytes(totals))])
-    insert_rows(connection, gradient_blocks, [(*key, *_block(stack, attempt)) for stack in stacks])
     connection.execute(
         update(streams)
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
         .values(newest_sample=totals[-1:].tobytes())
     )
+
+
+def write_blocks(
+    connection: Connection,
+    table: Table,
+    state: RunState,
+    attempt: Attempt,
+    stream: Stream,
+    samples: Sequence[Sample],
+) -> list[packing.Stack]:
+    """Store samples in order of step as blocks, in ``table``; what is in each block."""
+    stacks = [
+        packing.Stack.of(block)
+        for stretch in packing.runs_of_alike(samples)
+        for block in _cut(stretch)
+    ]
+    key = (state.run_id, stream.number)
+    insert_rows(connection, table, [(*key, *_block(stack, attempt)) for stack in stacks])
+    return stacks
 
 
 def _block(stack: packing.Stack, attempt: Attempt) -> tuple[int, int, int, bytes]:

@@ -7,7 +7,7 @@ hold it, bins outermost, and byte plane by byte plane, so that empty bins and hi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,12 +49,13 @@ Samples = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The gradients of one sampled update."""
+    """The gradients of one sampled update, and what else there is of each parameter or module, int64 or float64 [n]."""
 
     step: int
     time: int
     scale: float
     statistics: Statistics
+    beside: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 class _Column(NamedTuple):
@@ -91,6 +92,7 @@ class Stack:
     scales: npt.NDArray[np.float64]
     parameters: npt.NDArray[np.int32]
     statistics: dict[str, npt.NDArray[Any]]
+    beside: dict[str, npt.NDArray[Any]]
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Stack:
@@ -102,6 +104,10 @@ class Stack:
             {
                 name: np.stack([getattr(sample.statistics, name) for sample in samples])
                 for name in (*_COUNTS, *_FLOATS)
+            },
+            {
+                name: np.stack([sample.beside[name] for sample in samples])
+                for name in samples[0].beside
             },
         )
 
@@ -180,9 +186,9 @@ def _alike(one: Sample, other: Sample) -> bool:
 def block_to_bytes(stack: Stack) -> bytes:
     """Samples that are alike, as one block."""
     columns = {}
-    for name, values in stack.statistics.items():
+    for name, values in {**stack.statistics, **stack.beside}.items():
         narrow = values
-        if name in _COUNTS:
+        if values.dtype.kind == "i":
             narrow = values.astype(np.min_scalar_type(values.max(initial=0)))
         columns[name] = _Column(narrow.dtype.str, _to_planes(np.ascontiguousarray(narrow.T)))
     block = _Block(
@@ -212,9 +218,10 @@ def block_from_bytes(data: bytes) -> list[Sample]:
     scales = np.frombuffer(block.scales, "<f8")
     parameters = np.frombuffer(block.parameters, "<i4")
     columns = {
-        name: _unpack(name, block.columns[name], len(parameters), len(steps))
-        for name in (*_COUNTS, *_FLOATS)
+        name: _unpack(name, column, len(parameters), len(steps))
+        for name, column in block.columns.items()
     }
+    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS)}
     return [
         Sample(
             int(steps[index]),
@@ -222,14 +229,16 @@ def block_from_bytes(data: bytes) -> list[Sample]:
             float(scales[index]),
             Statistics(
                 parameters=parameters,
-                **{name: column[index] for name, column in columns.items()},
+                **{name: column[index] for name, column in known.items()},
             ),
+            {name: column[index] for name, column in columns.items()},
         )
         for index in range(len(steps))
     ]
 
 
 def _unpack(name: str, column: _Column, parameters: int, samples: int) -> npt.NDArray[Any]:
-    array = _from_planes(column).astype(np.float64 if name in _FLOATS else np.int64)
+    array = _from_planes(column)
+    array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
     shape = (BINS, parameters, samples) if name == "histogram" else (parameters, samples)
     return array.reshape(shape).T

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ampmon import wire
 from ampmon.histogram import Statistics
 from ampmon_server.series import EVENTS
+from ampmon_server.store.activations import Activations
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, json_text, split, split_pair
@@ -74,10 +75,11 @@ class Rows:
             update.memory_peak,
         )
 
-    def skips(self, update: wire.Update, place: int) -> list[Row]:
+    def skips(self, update: wire.Update, place: int, activations: Activations | None) -> list[Row]:
         """A row for each optimizer that skipped. Raises BadBatch for culprits that the header does not have."""
+        origin = activations.origin() if activations is not None else (None, None)
         return [
-            self._skip(update, index, f"records[{place}].optimizers[{index}]")
+            (*self._skip(update, index, f"records[{place}].optimizers[{index}]"), *origin)
             for index, optimizer in enumerate(update.optimizers)
             if optimizer.skipped
         ]
@@ -116,6 +118,16 @@ class Rows:
             )
         step = self.attempt.origin + update.ordinal
         return Sample(step, update.time, update.scale, statistics)
+
+    def modules(self, update: wire.Update, activations: Activations, place: int) -> Sample:
+        """Raises BadBatch for modules that the header does not have."""
+        greatest = int(activations.statistics.parameters.max(initial=-1))
+        if greatest >= self.stream.module_count:
+            raise BadBatch(
+                f"records[{place}].activations.gradients.parameters",
+                f"index {greatest} of {self.stream.module_count} modules in the header",
+            )
+        return activations.sample(self.attempt.origin + update.ordinal, update)
 
     def event(self, event: wire.Event, place: int) -> Row:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import orjson
@@ -22,11 +23,12 @@ from ampmon_server.tables import headers, streams
 
 
 _parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
+_modules_decoder = msgspec.msgpack.Decoder(tuple[wire.Module, ...])
 
 
 @dataclass(slots=True)
 class Stream:
-    """A stream as ingest sees it. ``parameter_count`` is that of the attempt's header."""
+    """A stream as ingest sees it. ``parameter_count`` and ``module_count`` are those of the attempt's header."""
 
     number: int
     rank: int
@@ -37,6 +39,7 @@ class Stream:
     first_step: int | None
     last_step: int | None
     parameter_count: int = 0
+    module_count: int = 0
 
     def count(self, change: Counts, first: int, last: int) -> None:
         """Note a change of its own counts, by updates from step ``first`` to ``last``."""
@@ -46,13 +49,26 @@ class Stream:
         self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
-def pack_parameters(parameters: tuple[wire.Parameter, ...]) -> bytes:
-    return compress(msgspec.msgpack.encode(parameters))
+def pack(listed: tuple[wire.Parameter, ...] | tuple[wire.Module, ...]) -> bytes:
+    return compress(msgspec.msgpack.encode(listed))
 
 
 @lru_cache(maxsize=32)
 def unpack_parameters(data: bytes) -> tuple[wire.Parameter, ...]:
     return _parameters_decoder.decode(decompress(data))
+
+
+@lru_cache(maxsize=32)
+def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
+    return _modules_decoder.decode(decompress(data)) if data is not None else ()
+
+
+class Held(NamedTuple):
+    """What is held of a header: how many parameters, and both lists, packed."""
+
+    parameter_count: int
+    parameters: bytes
+    modules: bytes | None
 
 
 class Roster:
@@ -80,7 +96,9 @@ class Roster:
         for name in wanted - {*told, ""}:
             if name not in held:
                 raise HeaderMissing(name)
-            self.mine(name).parameter_count = held[name][0]
+            stream = self.mine(name)
+            stream.parameter_count = held[name].parameter_count
+            stream.module_count = len(unpack_modules(held[name].modules))
 
     def mine(self, name: str) -> Stream:
         """This attempt's stream of that name, made now if it is the first."""
@@ -132,8 +150,8 @@ class Roster:
             stream = Stream(*row)
             self._streams[stream.rank, stream.scaler] = stream
 
-    def _load_headers(self, names: set[str]) -> dict[str, tuple[int, bytes]]:
-        """Number of parameters and packed list, by name, of the headers that this attempt has sent."""
+    def _load_headers(self, names: set[str]) -> dict[str, Held]:
+        """What is held, by name, of the headers that this attempt has sent."""
         mine = {
             stream.number: name
             for (rank, name), stream in self._streams.items()
@@ -141,13 +159,13 @@ class Roster:
         }
         table = headers.c
         rows = self._connection.execute(
-            select(table.stream, table.parameter_count, table.parameters).where(
+            select(table.stream, table.parameter_count, table.parameters, table.modules).where(
                 table.run_id == self._state.run_id,
                 table.attempt == self._attempt.number,
                 table.stream.in_(mine),
             )
         )
-        return {mine[number]: (count, packed) for number, count, packed in rows}
+        return {mine[number]: Held(*told) for number, *told in rows}
 
     def _create(self, name: str, layout: str = "replicated") -> Stream:
         table = streams.c
@@ -161,24 +179,24 @@ class Roster:
         insert_rows(self._connection, streams, [row])
         return stream
 
-    def _describe(
-        self, place: int, header: wire.StreamHeader, held: tuple[int, bytes] | None
-    ) -> None:
+    def _describe(self, place: int, header: wire.StreamHeader, held: Held | None) -> None:
         stream = self.mine(header.stream)
-        packed = pack_parameters(header.parameters)
-        stream.parameter_count = len(header.parameters)
-        if held is not None and held[1] == packed:
-            return
-        if held is not None and not _extends(place, header, unpack_parameters(held[1])):
-            stream.parameter_count = held[0]
-            return
-        insert_rows(
-            self._connection, headers, [self._header_row(stream, header, packed)], replace=True
+        packed = Held(
+            len(header.parameters),
+            pack(header.parameters),
+            pack(header.modules) if header.modules else None,
         )
-        self._list(stream, header)
+        if held is not None and (held == packed or not _extends(place, header, held)):
+            packed = held
+        stream.parameter_count = packed.parameter_count
+        stream.module_count = len(unpack_modules(packed.modules))
+        if packed is not held:
+            row = self._header_row(stream, header, packed)
+            insert_rows(self._connection, headers, [row], replace=True)
+            self._list(stream, header)
 
     def _header_row(
-        self, stream: Stream, header: wire.StreamHeader, packed: bytes
+        self, stream: Stream, header: wire.StreamHeader, packed: Held
     ) -> tuple[object, ...]:
         settings = {
             name: getattr(header, name)
@@ -194,8 +212,7 @@ class Roster:
             header.sample,
             int(_is_exact(header)),
             json_text(settings),
-            len(header.parameters),
-            packed,
+            *packed,
         )
 
     def _list(self, stream: Stream, header: wire.StreamHeader) -> None:
@@ -230,11 +247,17 @@ def _is_exact(header: wire.StreamHeader) -> bool:
     return sample is None or all(parameter.numel <= sample for parameter in header.parameters)
 
 
-def _extends(place: int, header: wire.StreamHeader, held: tuple[wire.Parameter, ...]) -> bool:
-    """Whether a header's list is longer than the one held; a shorter one is a resend. Raises BadBatch for another."""
-    shared = min(len(held), len(header.parameters))
-    if held[:shared] != header.parameters[:shared]:
-        raise BadBatch(
-            f"headers[{place}].parameters", "within an attempt the list only grows at its end"
-        )
-    return len(header.parameters) > len(held)
+def _extends(place: int, header: wire.StreamHeader, held: Held) -> bool:
+    """Whether a header's lists are longer than those held; shorter ones are a resend. Raises BadBatch for others."""
+    longer = False
+    for name, told, known in (
+        ("parameters", header.parameters, unpack_parameters(held.parameters)),
+        ("modules", header.modules, unpack_modules(held.modules)),
+    ):
+        shared = min(len(known), len(told))
+        if known[:shared] != told[:shared]:
+            raise BadBatch(
+                f"headers[{place}].{name}", "within an attempt the list only grows at its end"
+            )
+        longer |= len(told) > len(known)
+    return longer

@@ -17,7 +17,7 @@ from ampmon_server.store.rows import SKIPPED, Rows
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
-from ampmon_server.tables import events, scalars, skips, updates
+from ampmon_server.tables import events, module_blocks, scalars, skips, updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Writer:
             row
             for (place, update), stored in zip(placed, new, strict=True)
             if stored[SKIPPED]
-            for row in rows.skips(update, place)
+            for row in rows.skips(update, place, share.activations.get(place))
         ]
         insert_rows(self.connection, skips, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
@@ -70,6 +70,14 @@ class Writer:
             gradients.write(self.connection, self.state, self.attempt, rows.stream, samples)
             if tally.is_present(rows.stream, self.attempt):
                 gradients.summarize(self.connection, self.state, rows.stream, self.roster)
+        passed = [
+            rows.modules(update, share.activations[place], place)
+            for place, update in placed
+            if update.activations is not None
+        ]
+        gradients.write_blocks(
+            self.connection, module_blocks, self.state, self.attempt, rows.stream, passed
+        )
 
     def _events(self, rows: Rows, placed: Sequence[tuple[int, wire.Event]]) -> None:
         insert_rows(self.connection, events, [rows.event(event, place) for place, event in placed])

@@ -1,0 +1,59 @@
+"""What a record says of activations, taken apart and checked: statistics by module, and where overflow began. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ampmon import wire
+from ampmon.histogram import Floats, Ints, Statistics
+from ampmon_server.store.packing import Sample
+
+
+Origin: TypeAlias = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """n modules in the order in which the forward pass left them, as `ampmon.wire.Activations` describes them."""
+
+    statistics: Statistics
+    elements: Ints
+    forward: Floats
+    loss: float | None
+
+    @classmethod
+    def from_wire(cls, record: wire.Activations) -> Activations:
+        """Raises ValueError, naming the field, for lengths or counts that cannot be."""
+        statistics = Statistics.from_wire(record.gradients)
+        for name in ("elements", "forward"):
+            if len(getattr(record, name)) != 8 * len(statistics):
+                raise ValueError(f"{name}: not {len(statistics)} 8-byte elements")
+        elements = np.frombuffer(record.elements, "<i8")
+        if (elements < statistics.looked).any() or (elements > wire.COUNT_MAX).any():
+            raise ValueError("elements: fewer than were looked at, or more than can be")
+        return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
+
+    def origin(self) -> tuple[Origin, int | None]:
+        """Where the overflow of a skipped update began, and in which module's output or its gradient, if one was seen.
+
+        A loss that is not finite overflowed in forward, whatever outputs were seen; one that is finite did not.
+        """
+        in_forward = self._places(~np.isfinite(self.forward))
+        lost = not math.isfinite(self.loss) if self.loss is not None else bool(in_forward)
+        if lost:
+            return "forward", in_forward[0] if in_forward else None
+        # Backward goes through the modules the other way.
+        in_backward = self._places((self.statistics.inf + self.statistics.nan) > 0)
+        return "backward", in_backward[-1] if in_backward else None
+
+    def _places(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
+        places: list[int] = self.statistics.parameters[chosen].tolist()
+        return places
+
+    def sample(self, step: int, update: wire.Update) -> Sample:
+        beside = {"elements": self.elements, "forward": self.forward}
+        return Sample(step, update.time, update.scale, self.statistics, beside)
