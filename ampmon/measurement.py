@@ -142,7 +142,7 @@ class Measurer:
                     inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
                 packed = self._probe.unscale(tensors, found[device], inverse[device])
                 if packed is not None:
-                    measured.append((indices, tensors, packed))
+                    measured.append((indices, packed))
                 else:
                     torch._amp_foreach_non_finite_check_and_unscale_(
                         tensors, found[device], inverse[device]
@@ -157,11 +157,9 @@ class Measurer:
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
-        measured: list[tuple[list[int], list[torch.Tensor], torch.Tensor]],
+        measured: list[tuple[list[int], torch.Tensor]],
     ) -> None:
-        for indices, tensors, packed in measured:
-            # As autograd knows of what torch's own operators change in place.
-            torch.autograd.graph.increment_version(tensors)
+        for indices, packed in measured:
             sample = Sample(packed=Readback(packed), indices=indices)
             iteration.samples.append(sample)
             iteration.measured.update(indices)

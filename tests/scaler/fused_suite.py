@@ -1,0 +1,161 @@
+"""Gradients measured in the pass that unscales them: run under Triton's interpreter by test_fused_pass.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD, AdamW, Optimizer
+
+import ampmon
+from ampmon.probe import kernels
+from recording import recording
+from scaler.test_gradient_kinds import step, with_gradients
+from scaler.test_parity import ROUTES, Case, bits, train
+
+
+OVERFLOWING = [Case({"growth_interval": 2}, route, 2, True) for route in ROUTES]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that ran, in order."""
+    ran: list[str] = []
+    for name in ("statistics", "unscale", "culprits"):
+        method = getattr(kernels.Cache, name)
+
+        def run(cache: Any, *given: Any, name: str = name, method: Any = method) -> Any:
+            ran.append(name)
+            return method(cache, *given)
+
+        monkeypatch.setattr(kernels.Cache, name, run)
+    return ran
+
+
+def test_a_sampled_update_reads_the_gradients_once(data_directory: Path, passes: list[str]) -> None:
+    """In a sampled update only the kernel that unscales runs, in others only the one that looks for culprits."""
+    parameters = with_gradients(torch.ones(5), torch.ones(3, 4).t())
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=3))
+    optimizer = SGD(parameters, lr=0.0)
+    for _ in range(4):
+        step(scaler, optimizer)
+    assert passes == ["unscale", "culprits", "culprits", "unscale"]
+    recorded = recording(data_directory)
+    assert recorded.statistics(0).looked.tolist() == [5, 12]
+    assert [parameter.grad.flatten()[0].item() for parameter in parameters] == [8.0**-4] * 2
+
+
+class Patient(torch.amp.GradScaler):
+    """A user's scaler that unscales in its own way."""
+
+    def _unscale_grads_(self, *args: Any, **kwargs: Any) -> Any:
+        return super()._unscale_grads_(*args, **kwargs)
+
+
+def test_a_scaler_that_unscales_otherwise_does_so(data_directory: Path, passes: list[str]) -> None:
+    """A subclass's own `_unscale_grads_` is called as ever, and the gradients are measured before it."""
+    scaler = ampmon.watch(Patient("cpu", init_scale=8.0), monitor=ampmon.Config(every=1))
+    step(scaler, SGD(with_gradients(torch.ones(5)), lr=0.0))
+    assert passes == ["statistics"]
+    assert recording(data_directory).statistics(0).amax.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("odd", ["sparse", "float64", "bfloat16", "overlapping", "shared"])
+def test_what_a_kernel_cannot_unscale_torch_does(
+    data_directory: Path, passes: list[str], odd: str
+) -> None:
+    """Sparse, fp64, bf16, overlapping and shared gradients end as the stock scaler leaves them, errors included."""
+    ended: list[Any] = []
+    for scaler in (
+        torch.amp.GradScaler("cpu", init_scale=8.0),
+        ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1)),
+    ):
+        gradient = {
+            "sparse": torch.eye(3).to_sparse(),
+            "float64": torch.ones(3, dtype=torch.float64),
+            "bfloat16": torch.ones(3, dtype=torch.bfloat16),
+            "overlapping": torch.ones(1).expand(4),
+            "shared": torch.ones(4),
+        }[odd]
+        parameters = with_gradients(gradient, *([gradient] if odd == "shared" else []))
+        try:
+            step(scaler, SGD(parameters, lr=1.0))
+        except RuntimeError as error:
+            ended.append(str(error))
+        else:
+            ended.append([parameter.detach().to_dense().double() for parameter in parameters])
+    assert bits(ended[0], ended[1]) if isinstance(ended[0], list) else ended[0] == ended[1]
+
+
+def test_a_kernel_that_fails_is_replaced_at_once(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a kernel does not start, torch unscales, one warning is given, and plain torch measures from then on."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise kernels.KernelError("no compiler here")
+
+    monkeypatch.setattr(kernels, "_launch", refuse)
+    config = ampmon.Config(every=1)
+    with pytest.warns(ampmon.AmpmonWarning, match="no compiler here") as warned:
+        ended = [
+            train(make("cpu", growth_interval=2, **more), OVERFLOWING[0])
+            for make, more in (
+                (torch.amp.GradScaler, {}),
+                (ampmon.GradScaler, {"monitor": config}),
+            )
+        ]
+    assert bits(*ended)
+    assert len(warned) == 1
+    updates = recording(data_directory).updates
+    assert all(update.gradients is not None for update in updates[1:])
+
+
+def test_autograd_is_told_what_torch_tells_it() -> None:
+    """A gradient's version after the kernel has unscaled it is what it is after torch has: the same as before."""
+    versions = []
+    for scaler in (torch.amp.GradScaler("cpu"), ampmon.GradScaler("cpu")):
+        (parameter,) = with_gradients(torch.ones(4))
+        scaler.scale(torch.ones(()))
+        scaler.unscale_(SGD([parameter], lr=0.1))
+        versions.append(parameter.grad._version)
+    assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("every", [1, 10**6])
+def test_culprits_are_counted_without_asking_the_device(
+    data_directory: Path, passes: list[str], every: int
+) -> None:
+    """Sampled or not, the culprit of a skip is named with its number of inf and NaN, first in backward order first."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer: Optimizer = AdamW(model.parameters(), fused=True)
+    scaler = ampmon.GradScaler(
+        "cpu", init_scale=4.0, model=model, monitor=ampmon.Config(every=every)
+    )
+    for update in range(4):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+        if update == 3:
+            model[0].weight.grad[0] = float("inf")
+            model[1].bias.grad[0] = float("nan")
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    (taken,) = recorded.updates[3].optimizers
+    assert recorded.names(taken) == ["1.bias", "0.weight"]
+    assert [(culprit.inf, culprit.nan) for culprit in taken.culprits] == [(0, 1), (4, 0)]
+    assert (passes[-1] == "culprits") == (every > 1)
+
+
+@pytest.mark.parametrize("case", OVERFLOWING, ids=lambda case: case.route)
+def test_training_ends_bit_for_bit_the_same(case: Case, passes: list[str]) -> None:
+    """On every route two optimizers, one of which overflows, end as with the stock scaler, and no gradient is held."""
+    config = ampmon.Config(every=2)
+    scaler = ampmon.GradScaler("cpu", growth_interval=2, monitor=config)
+    assert bits(train(scaler, case), train(torch.amp.GradScaler("cpu", growth_interval=2), case))
+    assert "unscale" in passes
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    assert scaler.monitor._measurer._set_aside is None
