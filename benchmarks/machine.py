@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.peers import version
+
 
 def processor() -> str:
     """The processor's model."""
@@ -21,14 +23,21 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def gpu() -> str | None:
+    """The model of the first CUDA device, None where there is none."""
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+
+
 def describe() -> dict[str, object]:
-    """What the figures depend on: processor, its cores, system and versions."""
+    """What the figures depend on: processor, its cores, GPU, system and versions."""
     return {
         "processor": processor(),
         "cores": os.cpu_count() or 1,
+        "gpu": gpu() or "none",
         "system": f"{platform.system()} {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
         "torch": torch.__version__,
+        "triton": version("triton") or "not installed",
         "torch_threads": torch.get_num_threads(),
     }
 
@@ -36,4 +45,5 @@ def describe() -> dict[str, object]:
 def slug() -> str:
     """The machine as the name of a file."""
     words = re.sub(r"\((R|TM)\)|\bCPU\b|@.*$", "", processor(), flags=re.IGNORECASE)
-    return re.sub(r"[^a-z0-9]+", "-", f"{words} {os.cpu_count()} cores".lower()).strip("-")
+    named = f"{words} {os.cpu_count()} cores {gpu() or ''}"
+    return re.sub(r"[^a-z0-9]+", "-", named.lower()).strip("-")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -37,19 +38,24 @@ def seconds(work: Work) -> float:
     return time.perf_counter() - began
 
 
-def take_turns(works: Mapping[str, Work], rounds: int, title: str) -> dict[str, list[float]]:
+def take_turns(
+    works: Mapping[str, Work], rounds: int, title: str, turns: Mapping[str, int] | None = None
+) -> dict[str, list[float]]:
     """Seconds that each work took in each round, after a round that is not counted.
 
-    The order is drawn anew each round: in a fixed one each would find caches and allocator as the same other left them.
+    A work with more than one of ``turns`` in a round counts with the median of them. The order is drawn anew each
+    round: in a fixed one each would find caches and allocator as the same other left them.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
-    for turn in shown(range(rounds + 1), title):
-        random.shuffle(names)
-        for name in names:
-            taken = seconds(works[name])
-            if turn:
-                times[name].append(taken)
+    order = [name for name in works for _ in range((turns or {}).get(name, 1))]
+    for number in shown(range(rounds + 1), title):
+        random.shuffle(order)
+        taken: dict[str, list[float]] = {name: [] for name in works}
+        for name in order:
+            taken[name].append(seconds(works[name]))
+        if number:
+            for name, each in taken.items():
+                times[name].append(median(each))
     return times
 
 

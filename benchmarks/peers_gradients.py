@@ -1,8 +1,8 @@
 """What it costs to look at the gradients of GPT-2 small on a CPU, by ampmon and by the tools people use for it.
 
 Each tool is driven as its users drive it, and timed twice in each round: doing its work, and the same without it. The
-difference is what it adds; it is given in multiples of the stock scaler's `unscale_` of the same gradients
-in that round.
+difference is what it adds; it is given in multiples of the stock scaler's `unscale_` of the same gradients in the same
+round. What is quick has several turns in a round, and counts with their median.
 """
 
 from __future__ import annotations
@@ -130,18 +130,19 @@ def _count(tensors: Iterable[Tensor]) -> int:
 
 
 class Tool(NamedTuple):
-    """A tool by name: how it is started on some gradients, the package it needs, the bar it is held to."""
+    """How a tool is started on some gradients, the package it needs, its bar, and its turns in a round."""
 
     start: Callable[[Sequence[Tensor], Path], AbstractContextManager[Way]]
     peer: str | None = None
     bar: float | None = None
+    turns: int = 1
 
 
 CONTROL = "stock scaler, against itself"
 TOOLS = {
-    CONTROL: Tool(_stock),
-    "ampmon, default": Tool(_ampmon, bar=0.3),
-    'ampmon, sample="all"': Tool(partial(_ampmon, sample="all"), bar=3.5),
+    CONTROL: Tool(_stock, turns=7),
+    "ampmon, default": Tool(_ampmon, bar=0.3, turns=7),
+    'ampmon, sample="all"': Tool(partial(_ampmon, sample="all"), bar=3.5, turns=3),
     "wandb.watch": Tool(_wandb, "wandb"),
     "TensorBoard add_histogram": Tool(_tensorboard, "tensorboard"),
     "transformers DebugUnderflowOverflow": Tool(_transformers, "transformers"),
@@ -175,7 +176,8 @@ def compare(
                 notes[name] = f"not measured: {type(error).__name__}: {error}"
         works = {name: way.watched for name, way in ways.items()}
         works |= {_without(name): way.unwatched for name, way in ways.items()}
-        times = take_turns(works, rounds, "gradients, beside others")
+        turns = {way: tool.turns for name, tool in tools.items() for way in (name, _without(name))}
+        times = take_turns(works, rounds, "gradients, beside others", turns)
     return [
         _row(name, tool, ways[name], times) if name in ways else _no_row(name, notes[name])
         for name, tool in tools.items()
