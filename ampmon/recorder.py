@@ -20,6 +20,7 @@ from uuid import UUID
 
 from ampmon import agreement, identity, sender, wire
 from ampmon.config import RunOptions, clean_name
+from ampmon.reader import Reader
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.stream import Stream
 
@@ -71,6 +72,7 @@ class Recorder:
         self._headers: dict[str, bytes] = {}
         self._warned: set[str] = set()
         self._finishing = threading.Event()
+        self._reader = Reader(self.failed)
         self._process = Stream(self, "")
         self.recent = self._process
         """The stream that `ampmon.log` adds to: the one that moved last."""
@@ -116,6 +118,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._queue.clear()
         self._busy = False
+        self._reader = Reader(self.failed)
         self._finishing = threading.Event()
         self._spool.abandon()
         for stream in (self._process, *self._streams.values()):
@@ -148,6 +151,14 @@ class Recorder:
         if self._pid != os.getpid():
             self._open()
         self._exclusively(partial(self._put_record, stream, record, fields))
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do work on the reader's thread, which starts with the first. Does not wait."""
+        self._reader.submit(work)
+
+    def idle(self) -> bool:
+        """Whether the reader has nothing to do."""
+        return self._reader.idle
 
     def _exclusively(self, work: Callable[[], object]) -> None:
         """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
@@ -276,6 +287,7 @@ class Recorder:
 
     def _conclude(self, outcome: str, deadline: float) -> None:
         """Write what still waits for a device that answers by then, and then how it ended."""
+        self._reader.finish(deadline)
         for stream in (self._process, *self._streams.values()):
             self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):

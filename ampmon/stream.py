@@ -21,6 +21,12 @@ class Sink(Protocol):
     ) -> None:
         """Number a record of this stream and write it."""
 
+    def later(self, work: Callable[[], None]) -> None:
+        """Do work off the calling thread, behind what was handed in before."""
+
+    def idle(self) -> bool:
+        """Whether all that was handed in is done."""
+
 
 class Deferred(Protocol):
     """A record some of whose values may still be on their way from the device."""
@@ -46,17 +52,21 @@ class Stream:
         self._waiting: deque[Deferred] = deque()
 
     def submit(self, record: Deferred) -> None:
-        """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait."""
-        if self._waiting or not record.ready():
+        """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait.
+
+        One that is on the host already, as from a CPU, is written when this returns. Others are looked for at each
+        call, and read by another thread.
+        """
+        if not self._waiting and self._sink.idle() and record.ready():
+            record.write()
+        else:
             self._waiting.append(record)
             self.drain()
-        else:
-            record.write()
 
     def drain(self) -> None:
-        """Write the waiting records that are ready, in order."""
+        """Have the waiting records that are ready written, in order."""
         while self._waiting and self._waiting[0].ready():
-            self._waiting.popleft().write()
+            self._sink.later(self._waiting.popleft().write)
 
     def close(self, deadline: float) -> int:
         """Write the waiting records until ``deadline``, a time of time.monotonic(); how many could not be.

@@ -31,6 +31,12 @@ class Paper:
     ) -> None:
         self.records.append(record(stream=stream.name, seq=len(self.records), time=0, **fields))
 
+    def later(self, work: Callable[[], None]) -> None:
+        work()
+
+    def idle(self) -> bool:
+        return True
+
 
 @dataclass
 class Note:

@@ -1,0 +1,88 @@
+"""What comes from a device is decoded and written off the training thread, in order, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import ampmon
+from ampmon import process
+from ampmon.reader import Reader
+from ampmon.stream import Stream
+from recording import recording
+
+
+@dataclass
+class Arrival:
+    """A record whose values arrive when told so; it notes which thread writes it."""
+
+    stream: Stream
+    text: str
+    arrived: bool = False
+    fails: bool = False
+    writer: list[str] = field(default_factory=list)
+
+    def ready(self) -> bool:
+        return self.arrived
+
+    def write(self) -> None:
+        self.writer.append(threading.current_thread().name)
+        if self.fails:
+            raise RuntimeError("no")
+        self.stream.event(self.text)
+
+
+def test_what_lags_is_written_by_the_reader(data_directory: Path) -> None:
+    """What is on the host is written at once, what lags by the reader's thread, and all in the order of submission."""
+    ampmon.init()
+    run = process.current()
+    assert run is not None
+    stream = run.stream("device")
+    records = [Arrival(stream, text) for text in ("a", "b", "c", "d")]
+    records[0].arrived = True
+    for record in records[:3]:
+        stream.submit(record)
+    assert records[0].writer == [threading.current_thread().name]
+    for record in records[1:]:
+        record.arrived = True
+    stream.submit(records[3])
+    kinds = [event.kind for event in recording(data_directory).messages if hasattr(event, "kind")]
+    assert [kind for kind in kinds if kind in "abcd"] == ["a", "b", "c", "d"]
+    assert {name for record in records[1:] for name in record.writer} == {"ampmon-reader"}
+
+
+def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
+    """One that cannot be decoded is an error of the monitor's, and those behind it are written."""
+    ampmon.init()
+    run = process.current()
+    assert run is not None
+    stream = run.stream("device")
+    records = [Arrival(stream, "bad", fails=True), Arrival(stream, "good")]
+    with pytest.warns(ampmon.AmpmonWarning, match="reading from the device"):
+        for record in records:
+            stream.submit(record)
+        for record in records:
+            record.arrived = True
+        stream.drain()
+        process.finish(deadline_s=5.0)
+    recorded = recording(data_directory)
+    assert len(recorded.events("good")) == 1
+    assert len(recorded.events("error")) == 1
+
+
+def test_the_reader_ends_by_its_deadline() -> None:
+    """`finish` waits for work that is under way until its deadline, and no longer."""
+    stop = threading.Event()
+    reader = Reader(lambda *_: None)
+    reader.submit(stop.wait)
+    started = time.monotonic()
+    reader.finish(started + 0.2)
+    assert 0.1 < time.monotonic() - started < 5.0
+    assert not reader.idle
+    stop.set()
+    reader.finish(time.monotonic() + 5.0)
+    assert reader.idle
