@@ -118,14 +118,15 @@ def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
     with serving(directory) as (url, _):
         ampmon.init("benchmark", setting.title, dir=directory, url=url, mode="online")
         try:
-            return _compare(setting)
+            return compare(setting)
         except torch.OutOfMemoryError:
             return [_no_row(setting, kind, "too little memory") for kind in setting.kinds]
         finally:
             ampmon.finish()
 
 
-def _compare(setting: Setting) -> list[dict[str, Any]]:
+def compare(setting: Setting) -> list[dict[str, Any]]:
+    """The rows, with the process's current run to report to."""
     torch.manual_seed(0)
     batches = [tuple(part.to(setting.device) for part in setting.batch()) for _ in range(BATCHES)]
     trainings: dict[str, Work] = {}
