@@ -8,7 +8,7 @@ ranges of bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +82,10 @@ class Statistics:
     def select(self, mask: npt.NDArray[Any]) -> Statistics:
         """The rows that a boolean mask or an index array picks."""
         return Statistics(*(getattr(self, name)[mask] for name in self.__slots__))
+
+    def renumbered(self, parameters: Ints) -> Statistics:
+        """The same of other parameters, int [n]."""
+        return replace(self, parameters=parameters.astype(np.int32))
 
     def classes(self) -> Classes:
         return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)

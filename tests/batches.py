@@ -20,6 +20,15 @@ PARAMETERS = (
     wire.Parameter("head.weight", (8, 10), "float16"),
 )
 
+MODULES = (
+    wire.Module("embedding", "Embedding"),
+    wire.Module("block", "Block"),
+    wire.Module("block.mlp", "Linear"),
+    wire.Module("encoder", "Encoder", "compiled"),
+)
+PASSED = (0, 2, 1)
+"""Places of the modules that are measured, in the order of the forward pass."""
+
 
 def statistics(
     parameters: int = len(PARAMETERS), *, seed: int = 0, on_grid: bool = True
@@ -40,6 +49,18 @@ def statistics(
         sum_squares=random.uniform(1e-9, 1e-8, parameters),
         histogram=histogram,
     )
+
+
+def activations(*, seed: int = 0, **fields: object) -> wire.Activations:
+    """Activations that could be, of three modules; ``fields`` replace what they would hold."""
+    made: dict[str, object] = {
+        "gradients": statistics(3, seed=seed).renumbered(np.array(PASSED)).to_wire(),
+        "elements": np.array([800, 80, 160], "<i8").tobytes(),
+        "forward": np.array([2.0, 1000.0, 16.0]).tobytes(),
+        "loss": 0.5,
+        **fields,
+    }
+    return wire.Activations(**made)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -84,6 +105,7 @@ class Trainer:
             device="cuda",
             layout=self.layout,
             parameters=PARAMETERS,
+            modules=MODULES,
         )
 
     @property
@@ -135,6 +157,7 @@ class Trainer:
             self.update(
                 skipped=place in skipped,
                 gradients=statistics(seed=place).to_wire() if place in sampled else None,
+                activations=activations(seed=place) if place in sampled else None,
             )
             for place in range(count)
         ]

@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS
+from ampmon.histogram import BINS, Statistics
 from ampmon_server.figures import Source, View
 from ampmon_server.series import (
     EVENTS,
     GradientSeries,
+    ModuleSample,
     Totals,
     UpdateSeries,
     empty_gradients,
@@ -92,8 +93,53 @@ def gradients(
     )
 
 
-def source(of: UpdateSeries | None = None, at: GradientSeries | None = None) -> Source:
-    return Source(of if of is not None else empty_updates(), at or empty_gradients())
+def modules(
+    counts: dict[str, dict[int, int]],
+    *,
+    zeros: dict[str, int] | None = None,
+    inf: dict[str, int] | None = None,
+    forward: dict[str, float] | None = None,
+    step: int = 7,
+    **fields: Any,
+) -> ModuleSample:
+    """A sample of modules in forward order, from counts by exponent of their gradients; all put out 1 at the most."""
+    names, n = tuple(counts), len(counts)
+    histogram = histograms(list(counts.values()))
+    zero = np.array([(zeros or {}).get(name, 0) for name in names], np.int64)
+    lost = np.array([(inf or {}).get(name, 0) for name in names], np.int64)
+    looked = histogram.sum(1) + zero + lost
+    top = np.where(histogram.any(1), BINS - 1 - histogram[:, ::-1].argmax(1) - 40.0, -np.inf)
+    made: dict[str, Any] = {
+        "step": step,
+        "time": START + step * 100_000,
+        "scale": 2.0**16,
+        "names": names,
+        "kinds": ("Linear",) * n,
+        "elements": looked,
+        "statistics": Statistics(
+            parameters=np.arange(n, dtype=np.int32),
+            looked=looked,
+            zeros=zero,
+            on_grid=looked,
+            inf=lost,
+            nan=np.zeros(n, np.int64),
+            amax=np.where(lost > 0, np.inf, 2.0**top),
+            sum_squares=np.ones(n),
+            histogram=histogram,
+        ),
+        "forward": np.array([(forward or {}).get(name, 1.0) for name in names]),
+    }
+    return ModuleSample(**{**made, **fields})
+
+
+def source(
+    of: UpdateSeries | None = None,
+    at: GradientSeries | None = None,
+    through: ModuleSample | None = None,
+) -> Source:
+    return Source(
+        of if of is not None else empty_updates(), at or empty_gradients(), modules=through
+    )
 
 
 def read(spec: dict[str, str]) -> np.ndarray:
@@ -137,7 +183,29 @@ def sources(draw: st.DrawFn) -> Source:
         _any_totals(draw, seed, len(picked)),
         draw(st.booleans()),
     )
-    return Source(series, grads)
+    return Source(series, grads, modules=draw(st.none() | _any_modules()))
+
+
+@st.composite
+def _any_modules(draw: st.DrawFn) -> ModuleSample:
+    """Modules by any name, with gradients and without, of any size, that overflowed or put out nothing but zeros."""
+    number = draw(st.integers(1, 70))
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    odd = draw(st.sampled_from(["", "<b>", "&amp;", "a" * 200]))
+    names = [f"block.{place}{odd}" for place in range(number)]
+    most = draw(st.sampled_from([0, 1, 10**9]))
+
+    def some() -> dict[str, int]:
+        return {name: int(seed.integers(0, most + 1)) for name in names if seed.random() < 0.5}
+
+    return modules(
+        {name: {int(seed.integers(-40, 24)): int(seed.integers(0, most + 1))} for name in names},
+        zeros=some(),
+        inf=some(),
+        forward={name: float(seed.choice([0.0, 1.0, 6e4, np.inf, np.nan])) for name in names},
+        scale=float(seed.choice([2.0**16, 1000.0, 0.0, np.inf, np.nan])),
+        left_out=draw(st.sampled_from([(), ("encoder",)])),
+    )
 
 
 def _any_totals(draw: st.DrawFn, seed: np.random.Generator, m: int) -> Totals:

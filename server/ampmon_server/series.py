@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.histogram import BINS, Classes, classify
+from ampmon.histogram import BINS, Classes, Statistics, classify
 
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -71,6 +71,30 @@ class GradientSeries:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSample:
+    """What went through n modules at one sampled update, in the order in which the forward pass left them.
+
+    ``statistics`` are those of the fp16 gradients, still scaled, that came back to what a module put out, of
+    ``elements`` [n] elements; none where no such gradient did. ``forward`` [n] is the largest magnitude put out.
+    ``left_out`` are the names of modules that are not looked into. ``ranks`` are those whose shards are in it.
+    """
+
+    step: int
+    time: int
+    scale: float
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    elements: Ints
+    statistics: Statistics
+    forward: Floats
+    left_out: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = (0,)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 _T = TypeVar("_T", UpdateSeries, Totals)

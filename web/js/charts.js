@@ -1,4 +1,4 @@
-// The four charts of a run on one x axis: what one shows, all show. Fetches what is on the screen, and no more.
+// The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
 import { viewQuery } from "./address.js";
 import { Refused } from "./api.js";
@@ -10,7 +10,7 @@ import { fromPlot, moved, toPlot } from "./range.js";
 /** @import { Range, View } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-const NAMES = ["scale", "skips", "underflow", "exponents"];
+const NAMES = ["scale", "skips", "underflow", "exponents", "activations"];
 
 const MOVES = /** @type {const} */ ([
   ["Earlier", "←", 1, -0.5],

@@ -126,9 +126,11 @@ function movedScale(skip) {
 }
 
 /** @param {Skip} skip */
-function causeOf({ cause }) {
+function causeOf({ cause, origin, origin_module }) {
   const words = /** @type {Record<string, string>} */ ({ inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" });
-  return h("span", { "data-cause": cause }, words[cause] ?? "not known");
+  const began = origin ? [" ", h("span", { class: "origin" }, `in ${origin}`)] : [];
+  const at = origin_module ? [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)] : [];
+  return h("span", { "data-cause": cause }, words[cause] ?? "not known", ...began, ...at);
 }
 
 /** @param {Skip} skip */

@@ -44,8 +44,9 @@ export class Panel {
 
   /** The stretch of x that is drawn, or null. @returns {PlotRange | null} */
   get range() {
-    const axis = /** @type {{range?: PlotRange} | undefined} */ (this.#figure?.layout.xaxis);
-    return axis?.range ?? null;
+    const axis = /** @type {{range?: PlotRange, fixedrange?: boolean} | undefined} */ (this.#figure?.layout.xaxis);
+    // A chart that cannot be zoomed has an axis of its own, and not the one that the others share.
+    return axis?.fixedrange ? null : (axis?.range ?? null);
   }
 
   /**
@@ -93,7 +94,7 @@ export class Panel {
 
   /** @param {PlotRange} range */
   async show(range) {
-    if (!this.#plot.hidden) await plot.show(this.#plot, range);
+    if (!this.#plot.hidden && this.range) await plot.show(this.#plot, range);
   }
 
   close() {

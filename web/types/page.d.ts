@@ -91,6 +91,8 @@ export interface Skip {
   culprits: Culprit[];
   culprit_order: "learned" | "assumed";
   culprit_parameters: number;
+  origin: "forward" | "backward" | null;
+  origin_module: string | null;
 }
 
 export interface HappenedEvent {

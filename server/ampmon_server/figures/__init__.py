@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ampmon_server.figures.activations import activations
 from ampmon_server.figures.exponents import exponents
 from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.roles import resolve
@@ -21,7 +22,11 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "skips": skips,
     "underflow": underflow,
     "exponents": exponents,
+    "activations": activations,
 }
 """Every chart by the name it has in its address."""
 
-__all__ = ["FIGURES", "Figure", "Source", "View", "resolve"]
+OF_MODULES = frozenset({"activations"})
+"""Charts of one sample of activations; all others are of updates and gradients, along the steps."""
+
+__all__ = ["FIGURES", "OF_MODULES", "Figure", "Source", "View", "resolve"]

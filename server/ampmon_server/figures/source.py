@@ -10,6 +10,7 @@ import numpy as np
 from ampmon_server.series import (
     GradientSeries,
     Ints,
+    ModuleSample,
     UpdateSeries,
     take,
     take_samples,
@@ -50,11 +51,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The series of one scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales."""
+    """The series of one scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
+
+    ``modules`` is the newest sample of activations in the view, which only the chart of it is given.
+    """
 
     updates: UpdateSeries
     gradients: GradientSeries
     disabled: bool = False
+    modules: ModuleSample | None = None
 
 
 @dataclass(frozen=True, slots=True)

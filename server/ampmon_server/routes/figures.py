@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.figures import FIGURES, Source, View
+from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, StreamNumber
-from ampmon_server.store import BadQuery, NotFound
+from ampmon_server.series import empty_gradients, empty_updates
+from ampmon_server.store import BadQuery, NotFound, Store
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}/figures")
@@ -36,12 +37,28 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
         raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
     if start is not None and stop is not None and stop <= start:
         raise BadQuery("stop", "it must be greater than start")
-    by_step = x == "step"
-    series = service.store.series(
+    view = View(start, stop, width, x)
+    read = _modules if name in OF_MODULES else _series
+    return tagged_json(draw(read(service.store, run_id, stream, view), view), request)
+
+
+def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:
+    by_step = view.x == "step"
+    series = store.series(
         run_id,
         stream=stream,
-        start=start or 0 if by_step else 0,
-        stop=stop if by_step and stop is not None else COUNT_MAX + 1,
+        start=view.start or 0 if by_step else 0,
+        stop=view.stop if by_step and view.stop is not None else COUNT_MAX + 1,
     )
-    source = Source(series.updates, series.gradients, series.disabled)
-    return tagged_json(draw(source, View(start, stop, width, x)), request)
+    return Source(series.updates, series.gradients, series.disabled)
+
+
+def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:
+    sample, disabled = store.activations(
+        run_id,
+        stream=stream,
+        start=view.start or 0,
+        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        by_time=view.x == "time" and not view.whole,
+    )
+    return Source(empty_updates(), empty_gradients(), disabled, sample)

@@ -1,4 +1,4 @@
-"""A run's rows: updates as columns, skips, events, and the parameters of a sample."""
+"""A run's rows: updates as columns, skips, events, and the parameters and modules of a sample."""
 
 from __future__ import annotations
 
@@ -85,4 +85,17 @@ def list_parameters(
     sampled = service.store.parameters(
         run_id, stream=stream, step=COUNT_MAX if step is None else step
     )
+    return tagged_json(sampled, request)
+
+
+@router.get("/modules")
+def list_modules(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    stream: StreamNumber = None,
+    step: Number = None,
+) -> Response:
+    """A row per module at the update at or before ``step`` whose activations were sampled."""
+    sampled = service.store.modules(run_id, stream=stream, step=COUNT_MAX if step is None else step)
     return tagged_json(sampled, request)

@@ -15,7 +15,7 @@ from ampmon_server.store import paging
 from ampmon_server.store.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.scalers import not_superseded
-from ampmon_server.store.streams import unpack_parameters
+from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import headers, skips, streams
 
 
@@ -30,7 +30,11 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown."""
+    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown.
+
+    ``origin`` says whether the overflow began forward or backward, and ``origin_module`` the first module where it was
+    seen; None where the update's activations were not sampled, or no module showed it.
+    """
 
     step: int
     time: int
@@ -48,6 +52,8 @@ class Skip:
     culprits: list[Culprit]
     culprit_order: str
     culprit_parameters: int
+    origin: str | None
+    origin_module: str | None
 
 
 def read(
@@ -67,28 +73,33 @@ def read(
     if stream is not None:
         statement = statement.where(table.stream == stream)
     rows, following = paging.newest(connection, statement, key, limit=limit, cursor=cursor)
-    names = _parameter_names(connection, run_id, rows)
+    told = _headers(connection, run_id, rows)
     return Paged(
-        [_skip(row, names[row.stream, row.attempt]) for row in rows],
+        [_skip(row, *told[row.stream, row.attempt]) for row in rows],
         following,
     )
 
 
-def _parameter_names(
+def _headers(
     connection: Connection, run_id: UUID, rows: Sequence[Row[Any]]
-) -> dict[tuple[int, int], Sequence[wire.Parameter]]:
+) -> dict[tuple[int, int], tuple[Sequence[wire.Parameter], Sequence[wire.Module]]]:
     """What the indices in these rows stand for, by stream and attempt."""
     table = headers.c
     wanted = {(row.stream, row.attempt) for row in rows}
     told = connection.execute(
-        select(table.stream, table.attempt, table.parameters).where(
+        select(table.stream, table.attempt, table.parameters, table.modules).where(
             table.run_id == run_id.bytes, tuple_(table.stream, table.attempt).in_(wanted)
         )
     )
-    return {(stream, attempt): unpack_parameters(packed) for stream, attempt, packed in told}
+    return {
+        (stream, attempt): (unpack_parameters(parameters), unpack_modules(modules))
+        for stream, attempt, parameters, modules in told
+    }
 
 
-def _skip(row: Row[Any], parameters: Sequence[wire.Parameter]) -> Skip:
+def _skip(
+    row: Row[Any], parameters: Sequence[wire.Parameter], modules: Sequence[wire.Module]
+) -> Skip:
     scale_kind, after_kind = kinds_of_pair(row.kinds)
     return Skip(
         step=row.step,
@@ -110,4 +121,6 @@ def _skip(row: Row[Any], parameters: Sequence[wire.Parameter]) -> Skip:
         ],
         culprit_order=row.culprit_order,
         culprit_parameters=row.culprit_parameters,
+        origin=row.origin,
+        origin_module=None if row.origin_module is None else modules[row.origin_module].name,
     )

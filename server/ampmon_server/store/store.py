@@ -13,7 +13,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from ampmon import wire
 from ampmon_server import migrations
-from ampmon_server.series import GradientSeries, UpdateSeries
+from ampmon_server.series import GradientSeries, ModuleSample, UpdateSeries
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     columns,
@@ -22,6 +22,7 @@ from ampmon_server.store import (
     identity,
     ingest,
     lock,
+    modules,
     parameters,
     runs,
     samples,
@@ -29,7 +30,7 @@ from ampmon_server.store import (
     skips,
     updates,
 )
-from ampmon_server.store.errors import Unusable
+from ampmon_server.store.errors import NotFound, Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
@@ -195,6 +196,35 @@ class Store:
             scaler = scalers.find(connection, run_id, stream)
             shards = samples.read_newest(connection, scaler, step)
         return parameters.rows_of(shards)
+
+    def modules(
+        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
+    ) -> modules.SampledModules:
+        """The modules of the newest sample of activations at or before ``step``. Raises NotFound."""
+        sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
+        if sample is None:
+            raise NotFound(f"No activation was sampled at or before step {step}.")
+        return modules.rows_of(sample)
+
+    def activations(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        start: int = 0,
+        stop: int = INTEGER_MAX + 1,
+        by_time: bool = False,
+    ) -> tuple[ModuleSample | None, bool]:
+        """The newest sample of activations of a stretch of steps or of time, and whether the scaler is disabled.
+
+        Raises NotFound for a run or a stream that is not there.
+        """
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            sample = modules.read_newest(
+                connection, scaler, start=start, stop=stop, by_time=by_time
+            )
+            return sample, scaler.disabled
 
 
 def _exclusively(file: Path) -> IO[bytes]:

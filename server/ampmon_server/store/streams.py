@@ -249,15 +249,15 @@ def _is_exact(header: wire.StreamHeader) -> bool:
 
 def _extends(place: int, header: wire.StreamHeader, held: Held) -> bool:
     """Whether a header's lists are longer than those held; shorter ones are a resend. Raises BadBatch for others."""
-    longer = False
+    growth = []
     for name, told, known in (
         ("parameters", header.parameters, unpack_parameters(held.parameters)),
         ("modules", header.modules, unpack_modules(held.modules)),
     ):
         shared = min(len(known), len(told))
-        if known[:shared] != told[:shared]:
+        growth.append(len(told) - len(known))
+        if known[:shared] != told[:shared] or min(growth) < 0 < max(growth):
             raise BadBatch(
                 f"headers[{place}].{name}", "within an attempt the list only grows at its end"
             )
-        longer |= len(told) > len(known)
-    return longer
+    return max(growth) > 0

@@ -1,0 +1,271 @@
+"""Activations by module: what fp16 makes of their gradients, and the headroom of both, at the newest sample of a view.
+
+A row a module, in the order of the forward pass, so that one sees where in the network gradients are flushed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon.histogram import Classes, headroom_bits
+from ampmon_server.figures.layout import Figure, Trace, empty, figure, nothing_here, y_axis
+from ampmon_server.figures.source import Source, View, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.underflow import FATES, Fate
+from ampmon_server.figures.words import count, percent, plural, power_of_two
+from ampmon_server.series import Floats, Ints, ModuleSample
+
+
+ROWS_MAX = 48
+"""More modules than these are not drawn, but those that lose most."""
+
+_ROW_PIXELS = 18
+_TOP, _BOTTOM = 48, 40
+_NAME_CHARACTERS = (30, 13)
+"""Of a module's name beside its row: where there is room, and where it is narrow."""
+_CHARACTER_PIXELS = 6.6
+
+META = {
+    "title": "Activations by module",
+    "definitions": {
+        "activation gradient": "The gradient that comes back to what a module put out in fp16, still multiplied by the "
+        "loss scale. It is made in fp16, so it is flushed and overflows before the weights' gradients show it.",
+        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was: behind a ReLU or a dropout, where a class has "
+        "no share in the loss.",
+        "headroom forward": "log2(65504 / the largest magnitude the module put out): bits left before it overflows. "
+        "The loss scale does not move it.",
+        "headroom back": "log2(65504 / the largest magnitude of the gradient that came back). "
+        "Each doubling of the loss scale takes one bit.",
+        "order": "Modules stand in the order in which the forward pass left them; backward goes the other way.",
+    },
+}
+
+_OFF = "Activations are not measured in this run. To see where in the network gradients are flushed, write "
+_LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
+
+
+def activations(source: Source, view: View) -> Figure:
+    """Shares of the classes of each module's gradients, stacked, with the headroom forward and back beside them."""
+    sample = source.modules
+    if source.disabled:
+        return empty(META, "This scaler is disabled: there are no scaled gradients to look at.")
+    if sample is None:
+        return empty(META, nothing_here(view, "sampled activation", f"{_OFF}{_LINE}."))
+    rows = _drawn(sample)
+    if not len(rows):
+        return empty(META, _nothing_in_fp16(sample))
+    classes = sample.statistics.classes()
+    drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
+    heights = -np.arange(len(rows), dtype=np.float64)
+    names = [_shortened(sample.names[row], view) for row in rows.tolist()]
+    left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
+    return figure(
+        [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)],
+        cut(source, view),
+        view,
+        height=_TOP + _BOTTOM + _ROW_PIXELS * len(rows),
+        margin={"l": left, "r": 16, "t": _TOP, "b": _BOTTOM, "autoexpand": False},
+        meta={**META, "caption": _caption(sample, rows)},
+        barmode="stack",
+        bargap=0.3,
+        showlegend=True,
+        xaxis=_x_axis("share of gradient elements", domain=[0, 0.56], range=[0, 100], **_PERCENT),
+        xaxis2=_x_axis("headroom, bits", domain=[0.62, 1], **_bits_ticks(sample, rows)),
+        yaxis=y_axis(
+            range=[float(heights[-1]) - 0.6, 0.6],
+            tickvals=heights.tolist(),
+            ticktext=names,
+            showgrid=False,
+            tickfont={"size": 11, "color": "role:ink"},
+        ),
+    )
+
+
+def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
+    """The modules with fp16 gradients, and those that overflowed; of too many, those that lose most. In their order."""
+    there = np.flatnonzero((sample.elements > 0) | ~np.isfinite(sample.forward))
+    if len(there) <= ROWS_MAX:
+        return there
+    worst = np.where(np.isfinite(sample.forward), _lost(sample), np.inf)[there]
+    return np.sort(there[np.argsort(-worst, kind="stable")[:ROWS_MAX]])
+
+
+def _lost(sample: ModuleSample) -> Floats:
+    """The share of each module's gradient that is not normal."""
+    classes = sample.statistics.classes()
+    return _share(classes.total - classes.normal, classes)
+
+
+def _share(part: Ints, classes: Classes) -> Floats:
+    """A class's share of the elements looked at; 0 where there are none."""
+    return np.asarray(part / np.maximum(classes.total, 1), np.float64)
+
+
+def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) -> list[Trace]:
+    classes = sample.statistics.classes()
+    said = [_said(sample, classes, drawn, row) for row in rows.tolist()]
+    return [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": fate.word,
+            "x": typed(100 * _share(getattr(classes, fate.field), classes)[rows]),
+            "y": typed(heights),
+            "marker": {"color": f"role:{fate.role}", "line": {"width": 0}},
+            "text": said,
+            "textposition": "none",
+            "hoverinfo": "text",
+        }
+        for fate in drawn
+    ]
+
+
+def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
+    """What a row says on hover."""
+    lines = [f"<b>{_escaped(sample.names[row])}</b> {_escaped(sample.kinds[row])}"]
+    if classes.total[row]:
+        for fate in drawn:
+            share = float(getattr(classes, fate.field)[row] / classes.total[row])
+            lines.append(f"{percent(share)} {fate.word}")
+        looked, elements = int(classes.total[row]), int(sample.elements[row])
+        of = f"{count(looked)} of {count(elements)}" if looked < elements else count(elements)
+        lines.append(f"{of} elements")
+    return "<br>".join(lines)
+
+
+def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:
+    """The headroom of what each module put out and of what came back, and a cross where one overflowed."""
+    known = sample.statistics.looked > 0
+    back = np.where(known, sample.statistics.amax, 1.0)
+    lost = (sample.statistics.inf + sample.statistics.nan) > 0
+    both = (
+        ("forward", "circle", "ink", sample.forward, sample.elements > 0),
+        ("back", "diamond-open", "ink", np.where(lost, np.inf, back), known),
+    )
+    traces: list[Trace] = []
+    for name, symbol, role, magnitude, there in both:
+        over = ~np.isfinite(magnitude)
+        for word, mark, colour, chosen in (
+            (f"headroom {name}", symbol, role, there & ~over & (magnitude > 0)),
+            (f"overflow {name}", "x" if name == "forward" else "x-open", "skip", over),
+        ):
+            shown = np.flatnonzero(chosen[rows])
+            if len(shown):
+                traces.append(_marks(word, mark, colour, magnitude[rows[shown]], heights[shown]))
+                traces[-1]["text"] = [
+                    f"<b>{_escaped(sample.names[row])}</b><br>{_headroom_words(word, magnitude[row])}"
+                    for row in rows[shown].tolist()
+                ]
+    return traces
+
+
+def _marks(word: str, symbol: str, role: str, magnitude: Floats, heights: Floats) -> Trace:
+    """An overflow is drawn where no headroom is left."""
+    bits = np.where(np.isfinite(magnitude), headroom_bits(magnitude), 0.0)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": word,
+        "x": typed(bits),
+        "y": typed(heights),
+        "xaxis": "x2",
+        "marker": {"symbol": symbol, "size": 8, "color": f"role:{role}"},
+        "hoverinfo": "text",
+    }
+
+
+def _headroom_words(word: str, magnitude: float) -> str:
+    if not np.isfinite(magnitude):
+        return f"{word}: inf or NaN"
+    bits = float(headroom_bits(np.array([magnitude]))[0])
+    return f"{word}: {bits:.1f} bits, largest {magnitude:.4g}"
+
+
+_PERCENT = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+
+
+def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
+    """From no headroom to the most there is, at most as far as fp16 reaches down."""
+    magnitudes = np.concatenate([sample.forward[rows], sample.statistics.amax[rows]])
+    bits = headroom_bits(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])
+    most = float(bits.max(initial=8.0))
+    stride = 8 if most > 16 else 4
+    return {"range": [-1.0, most + 1.5], "dtick": stride, "tick0": 0}
+
+
+def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
+    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    return {
+        "title": {"text": title, "standoff": 4},
+        "fixedrange": True,
+        "zeroline": False,
+        "gridcolor": "role:grid",
+        "ticks": "",
+        "anchor": "y",
+        **keys,
+    }
+
+
+def _shortened(name: str, view: View) -> str:
+    """A name that fits beside its row: its end tells more than its beginning."""
+    room = _NAME_CHARACTERS[view.narrow]
+    return _escaped(name if len(name) <= room else "…" + name[1 - room :])
+
+
+def _escaped(text: str) -> str:
+    """As Plotly shows it as it is: it takes a few tags."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _caption(sample: ModuleSample, rows: Ints) -> str:
+    classes = sample.statistics.classes()
+    looked = int(classes.total.sum())
+    parts = [f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}."]
+    if looked:
+        zero, subnormal = int(classes.zero.sum()) / looked, int(classes.subnormal.sum()) / looked
+        modules = plural(int((sample.elements > 0).sum()), "module")
+        parts.append(
+            f"Of the gradients that came back to {modules} in fp16, {percent(zero)} are zero and "
+            f"{percent(subnormal)} subnormal{_worst(sample)}."
+        )
+    parts.append(_overflow(sample))
+    if len(rows) == ROWS_MAX:
+        parts.append(f"The {ROWS_MAX} that lose most are drawn.")
+    if sample.left_out:
+        parts.append(f"{plural(len(sample.left_out), 'compiled module')} not looked into.")
+    if looked < int(sample.elements.sum()):
+        parts.append("The shares are those of a sample.")
+    return " ".join(filter(None, parts))
+
+
+def _worst(sample: ModuleSample) -> str:
+    lost = _lost(sample)
+    row = int(lost.argmax())
+    return (
+        f", most in {sample.names[row]} ({percent(float(lost[row]))} lost in part or whole)"
+        if lost[row]
+        else ""
+    )
+
+
+def _overflow(sample: ModuleSample) -> str:
+    """Where an overflow began, if there was one."""
+    forward = np.flatnonzero(~np.isfinite(sample.forward))
+    if len(forward):
+        return f"Overflowed in forward, first in {sample.names[forward[0]]}."
+    back = np.flatnonzero(sample.statistics.inf + sample.statistics.nan)
+    if len(back):
+        return f"Overflowed in backward, first at {sample.names[back[-1]]}."
+    return ""
+
+
+def _nothing_in_fp16(sample: ModuleSample) -> str:
+    left_out = " What is compiled is not looked into." if sample.left_out else ""
+    return (
+        f"At step {count(sample.step)} no gradient came back in fp16 to any of {plural(len(sample), 'module')}: "
+        f"were they run under autocast to fp16?{left_out}"
+    )

@@ -1,0 +1,247 @@
+"""Reads activations: what went through each module at the newest sampled update of a stretch of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from ampmon import wire
+from ampmon.histogram import Statistics, headroom_bits
+from ampmon_server.series import Floats, ModuleSample
+from ampmon_server.store import packing
+from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.packing import Sample
+from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.streams import unpack_modules
+from ampmon_server.tables import headers, module_blocks, updates
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """What went through one module. Counts are of the elements looked at in its fp16 output gradients, still scaled.
+
+    ``elements`` is how many there were, 0 where no such gradient came back. ``forward`` is the largest magnitude that
+    it put out. A number that is not finite is null with its kind beside it.
+    """
+
+    name: str
+    kind: str
+    elements: int
+    looked: int
+    zeros: int
+    below_grid: int
+    subnormal: int
+    normal: int
+    inf: int
+    nan: int
+    amax: float | None
+    amax_kind: str | None
+    headroom_bits: float | None
+    headroom_bits_kind: str | None
+    forward: float | None
+    forward_kind: str | None
+    forward_headroom_bits: float | None
+    forward_headroom_bits_kind: str | None
+    histogram: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledModules:
+    """The sampled update that was asked for, modules in the order of the forward pass, and the ranks that are in it."""
+
+    step: int
+    time: int
+    ranks: tuple[int, ...]
+    modules: list[ModuleRow]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """One rank's part of a sampled update, with what its places stand for."""
+
+    rank: int
+    sample: Sample
+    modules: Sequence[wire.Module]
+
+
+def read_newest(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int = 0,
+    stop: int = INTEGER_MAX + 1,
+    by_time: bool = False,
+) -> ModuleSample | None:
+    """The newest sample with ``start`` <= step < ``stop``, or ``by_time``, us since the epoch; None if there is none.
+
+    Where gradients are sharded, the shards of all ranks that have that step.
+    """
+    for place, source in enumerate(scaler.sources):
+        bounds = _steps(connection, scaler, source, start, stop) if by_time else (start, stop)
+        newest = _newest(connection, scaler, source, *bounds)
+        if newest is None:
+            continue
+        step = newest.sample.step
+        others = [
+            _newest(connection, scaler, other, step, step + 1)
+            for other in scaler.sources[place + 1 :]
+            if other.layout == "sharded"
+        ]
+        return _together([newest, *filter(None, others)])
+    return None
+
+
+def _steps(
+    connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
+) -> tuple[int, int]:
+    """The steps of a stretch of time, as ``read_newest`` has them."""
+    table = updates.c
+    first, last = connection.execute(
+        select(func.min(table.step), func.max(table.step)).where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.time >= start,
+            table.time < stop,
+        )
+    ).one()
+    return (0, 0) if first is None else (first, last + 1)
+
+
+def _newest(
+    connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
+) -> _Shard | None:
+    table = module_blocks.c
+    blocks = connection.execute(
+        select(table.data, table.attempt)
+        .where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.first_step < stop,
+            table.last_step >= start,
+        )
+        .order_by(table.first_step.desc(), table.attempt.desc())
+    )
+    for data, attempt in blocks:
+        for sample in reversed(packing.block_from_bytes(data)):
+            if start <= sample.step < stop and not (
+                source.overlaid and _superseded(connection, scaler, source, sample.step, attempt)
+            ):
+                blocks.close()
+                return _Shard(source.rank, sample, _names(connection, scaler, source, attempt))
+    return None
+
+
+def _superseded(
+    connection: Connection, scaler: Scaler, source: Source, step: int, attempt: int
+) -> bool:
+    """Whether a later attempt has done this step again."""
+    table = updates.c
+    newest = connection.scalar(
+        select(func.max(table.attempt)).where(
+            table.run_id == scaler.run_id, table.stream == source.number, table.step == step
+        )
+    )
+    return newest is not None and newest > attempt
+
+
+def _names(
+    connection: Connection, scaler: Scaler, source: Source, attempt: int
+) -> Sequence[wire.Module]:
+    table = headers.c
+    packed = connection.scalar(
+        select(table.modules).where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.attempt == attempt,
+        )
+    )
+    return unpack_modules(packed)
+
+
+def _together(shards: Sequence[_Shard]) -> ModuleSample:
+    """Shards of one sample, modules of the same name put together: counts add up, magnitudes are the largest."""
+    places: dict[str, int] = {}
+    rows, kinds = [], {}
+    for shard in shards:
+        of_shard = [shard.modules[place] for place in shard.sample.statistics.parameters.tolist()]
+        rows.append(np.array([places.setdefault(each.name, len(places)) for each in of_shard]))
+        kinds.update({each.name: each.kind for each in of_shard})
+    row = np.concatenate(rows).astype(np.int64)
+    elements, forward = np.zeros(len(places), np.int64), np.zeros(len(places))
+    np.add.at(elements, row, np.concatenate([each.sample.beside["elements"] for each in shards]))
+    np.maximum.at(forward, row, np.concatenate([each.sample.beside["forward"] for each in shards]))
+    first = shards[0]
+    return ModuleSample(
+        step=first.sample.step,
+        time=first.sample.time,
+        scale=first.sample.scale,
+        names=tuple(places),
+        kinds=tuple(kinds[name] for name in places),
+        elements=elements,
+        statistics=Statistics.added(
+            [
+                each.sample.statistics.renumbered(place)
+                for each, place in zip(shards, rows, strict=True)
+            ]
+        ),
+        forward=forward,
+        left_out=tuple(each.name for each in first.modules if each.left_out is not None),
+        ranks=tuple(each.rank for each in shards),
+    )
+
+
+def rows_of(sample: ModuleSample) -> SampledModules:
+    """A sample as rows of plain numbers."""
+    return SampledModules(
+        sample.step,
+        sample.time,
+        sample.ranks,
+        [_row(sample, row) for row in range(len(sample))],
+        sample.left_out,
+    )
+
+
+def _row(sample: ModuleSample, row: int) -> ModuleRow:
+    one = sample.statistics.select(np.array([row]))
+    classes = one.classes()
+    looked = bool(one.looked[0])
+    amax, headroom = _with_headroom(one.amax)
+    forward, forward_headroom = _with_headroom(sample.forward[[row]])
+    return ModuleRow(
+        name=sample.names[row],
+        kind=sample.kinds[row],
+        elements=int(sample.elements[row]),
+        looked=int(one.looked[0]),
+        zeros=int(one.zeros[0]),
+        below_grid=int(classes.below_grid[0]),
+        subnormal=int(classes.subnormal[0]),
+        normal=int(classes.normal[0]),
+        inf=int(one.inf[0]),
+        nan=int(one.nan[0]),
+        amax=amax[0] if looked else None,
+        amax_kind=amax[1] if looked else None,
+        headroom_bits=headroom[0] if looked else None,
+        headroom_bits_kind=headroom[1] if looked else None,
+        forward=forward[0],
+        forward_kind=forward[1],
+        forward_headroom_bits=forward_headroom[0],
+        forward_headroom_bits_kind=forward_headroom[1],
+        histogram=one.histogram[0].tolist(),
+    )
+
+
+_Number = tuple[float | None, str | None]
+
+
+def _with_headroom(magnitude: Floats) -> tuple[_Number, _Number]:
+    """A magnitude [1] and its headroom in bits, each with its kind."""
+    return _number(float(magnitude[0])), _number(float(headroom_bits(magnitude)[0]))
+
+
+def _number(value: float) -> _Number:
+    finite, kind = split(value)
+    return finite, KINDS[kind]
