@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,7 @@ def run(names: tuple[str, ...], command: str) -> dict[str, Any]:
     if any(name.startswith("peers") for name in names):
         figures["peers"] = peers.versions()
     for name in names:
+        print(f"{name}: {BENCHMARKS[name].title}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as directory:
             figures[name] = BENCHMARKS[name].module.measure(Path(directory))
     return figures

@@ -25,10 +25,11 @@ T = TypeVar("T")
 RESAMPLES = 2000
 
 
-def shown(turns: Iterable[T], title: str, total: int | None = None) -> Iterable[T]:
-    """The turns, one after another, with a bar on stderr that says how far they are."""
+def shown(turns: Sequence[T], title: str) -> Iterable[T]:
+    """The turns, one after another; where stderr is a terminal, a bar there says how far they are."""
     console = Console(stderr=True)
-    return track(turns, title, total=total, console=console, disable=not console.is_terminal)
+    # Drawn between the turns: a thread that did so would disturb what is timed.
+    return track(turns, title, console=console, auto_refresh=False, disable=not console.is_terminal)
 
 
 def seconds(work: Work) -> float:

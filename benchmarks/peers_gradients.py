@@ -168,11 +168,13 @@ def compare(
                 notes[name] = reason
                 continue
             try:
-                ways[name] = stack.enter_context(tool.start(gradients, directory))
+                way = ways[name] = stack.enter_context(tool.start(gradients, directory))
+                way.watched()
             except Exception as error:
                 # Whatever another version of a peer may raise: the others are still measured.
                 if not tool.peer:
                     raise
+                ways.pop(name, None)
                 notes[name] = f"not measured: {type(error).__name__}: {error}"
         works = {name: way.watched for name, way in ways.items()}
         works |= {_without(name): way.unwatched for name, way in ways.items()}
