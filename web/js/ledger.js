@@ -128,9 +128,10 @@ function movedScale(skip) {
 /** @param {Skip} skip */
 function causeOf({ cause, origin, origin_module }) {
   const words = /** @type {Record<string, string>} */ ({ inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" });
-  const began = origin ? [" ", h("span", { class: "origin" }, `in ${origin}`)] : [];
-  const at = origin_module ? [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)] : [];
-  return h("span", { "data-cause": cause }, words[cause] ?? "not known", ...began, ...at);
+  const found = h("span", { "data-cause": cause }, words[cause] ?? "not known");
+  if (origin === null) return found;
+  const at = origin_module === null ? [] : [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)];
+  return h("span", { "data-origin": origin }, found, ` in ${origin}`, ...at);
 }
 
 /** @param {Skip} skip */

@@ -1,6 +1,7 @@
 """Activations by module: what fp16 makes of their gradients, and the headroom of both, at the newest sample of a view.
 
-A row a module, in the order of the forward pass, so that one sees where in the network gradients are flushed.
+A row a module, in the order of the forward pass, so that one sees where in the network gradients are flushed. What is
+normal is left out of the bars: it would fill them, and hide the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.histogram import Classes, headroom_bits
+from ampmon.histogram import Classes, headroom_bits, share_standard_error
 from ampmon_server.figures.layout import Figure, Trace, empty, figure, nothing_here, y_axis
 from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
@@ -23,8 +24,8 @@ ROWS_MAX = 48
 """More modules than these are not drawn, but those that lose most."""
 
 _ROW_PIXELS = 18
-_TOP, _BOTTOM = 48, 40
-_NAME_CHARACTERS = (30, 13)
+_BOTTOM = 40
+_NAME_CHARACTERS = (32, 16)
 """Of a module's name beside its row: where there is room, and where it is narrow."""
 _CHARACTER_PIXELS = 6.6
 
@@ -49,7 +50,7 @@ _LINE = "GradScaler(model=model, monitor=ampmon.Config(activations=100))"
 
 
 def activations(source: Source, view: View) -> Figure:
-    """Shares of the classes of each module's gradients, stacked, with the headroom forward and back beside them."""
+    """What of each module's gradients is not normal, stacked by class, and the headroom forward and back beside it."""
     sample = source.modules
     if source.disabled:
         return empty(META, "This scaler is disabled: there are no scaled gradients to look at.")
@@ -59,30 +60,55 @@ def activations(source: Source, view: View) -> Figure:
     if not len(rows):
         return empty(META, _nothing_in_fp16(sample))
     classes = sample.statistics.classes()
-    drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
+    drawn = [fate for fate in FATES[1:] if fate.always or getattr(classes, fate.field).any()]
     heights = -np.arange(len(rows), dtype=np.float64)
     names = [_shortened(sample.names[row], view) for row in rows.tolist()]
+    traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
+    top = 16 + 20 * len(traces) if view.narrow else 48
     left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
     return figure(
-        [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)],
+        traces,
         cut(source, view),
         view,
-        height=_TOP + _BOTTOM + _ROW_PIXELS * len(rows),
-        margin={"l": left, "r": 16, "t": _TOP, "b": _BOTTOM, "autoexpand": False},
+        height=top + _BOTTOM + _ROW_PIXELS * len(rows),
+        margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
         meta={**META, "caption": _caption(sample, rows)},
         barmode="stack",
-        bargap=0.3,
+        bargap=0.35,
         showlegend=True,
-        xaxis=_x_axis("share of gradient elements", domain=[0, 0.56], range=[0, 100], **_PERCENT),
-        xaxis2=_x_axis("headroom, bits", domain=[0.62, 1], **_bits_ticks(sample, rows)),
+        legend=_legend(view),
+        xaxis=_x_axis(
+            "lost" if view.narrow else "share of the gradient's elements",
+            domain=[0, 0.52],
+            **_percent_ticks(_lost(sample)[rows]),
+        ),
+        xaxis2=_x_axis(
+            "bits left" if view.narrow else "headroom, bits",
+            domain=[0.62, 1],
+            **_bits_ticks(sample, rows),
+        ),
         yaxis=y_axis(
             range=[float(heights[-1]) - 0.6, 0.6],
             tickvals=heights.tolist(),
-            ticktext=names,
+            ticktext=list(map(_escaped, names)),
             showgrid=False,
+            ticklabelstandoff=6,
             tickfont={"size": 11, "color": "role:ink"},
         ),
     )
+
+
+def _legend(view: View) -> dict[str, Any]:
+    return {
+        "orientation": "h",
+        "xref": "container" if view.narrow else "paper",
+        "x": 0,
+        "y": 1,
+        "yanchor": "bottom",
+        "traceorder": "normal",
+        "itemclick": False,
+        "itemdoubleclick": False,
+    }
 
 
 def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
@@ -127,12 +153,18 @@ def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) 
 def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
     """What a row says on hover."""
     lines = [f"<b>{_escaped(sample.names[row])}</b> {_escaped(sample.kinds[row])}"]
-    if classes.total[row]:
+    looked, elements = classes.total[row], sample.elements[row]
+    if looked:
         for fate in drawn:
-            share = float(getattr(classes, fate.field)[row] / classes.total[row])
-            lines.append(f"{percent(share)} {fate.word}")
-        looked, elements = int(classes.total[row]), int(sample.elements[row])
-        of = f"{count(looked)} of {count(elements)}" if looked < elements else count(elements)
+            share = getattr(classes, fate.field)[row] / looked
+            error = float(share_standard_error(share, looked, elements))
+            within = f" ± {percent(error)}" if error else ""
+            lines.append(f"{percent(float(share))}{within} {fate.word}")
+        of = (
+            f"{count(int(looked))} of {count(int(elements))}"
+            if looked < elements
+            else count(int(elements))
+        )
         lines.append(f"{of} elements")
     return "<br>".join(lines)
 
@@ -185,7 +217,16 @@ def _headroom_words(word: str, magnitude: float) -> str:
     return f"{word}: {bits:.1f} bits, largest {magnitude:.4g}"
 
 
-_PERCENT = {"tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
+def _percent_ticks(shares: Floats) -> dict[str, Any]:
+    """From nothing to the least round percentage that holds all of these, in two halves."""
+    most = 100 * float(shares.max(initial=0.0))
+    top = next(round_ for round_ in (1, 2, 5, 10, 20, 50, 100) if most <= round_ or round_ == 100)
+    ticks = [top * part / 2 for part in range(3)]
+    return {
+        "range": [0, top],
+        "tickvals": ticks,
+        "ticktext": [percent(tick / 100) for tick in ticks],
+    }
 
 
 def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
@@ -211,9 +252,11 @@ def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
 
 
 def _shortened(name: str, view: View) -> str:
-    """A name that fits beside its row: its end tells more than its beginning."""
+    """A name that fits beside its row: its beginning says where it is, its end what."""
     room = _NAME_CHARACTERS[view.narrow]
-    return _escaped(name if len(name) <= room else "…" + name[1 - room :])
+    if len(name) <= room:
+        return name
+    return f"{name[: room // 2]}…{name[-(room - room // 2 - 1) :]}"
 
 
 def _escaped(text: str) -> str:
@@ -243,11 +286,13 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
 
 
 def _worst(sample: ModuleSample) -> str:
-    lost = _lost(sample)
-    row = int(lost.argmax())
+    """Where most is too small for fp16."""
+    classes = sample.statistics.classes()
+    small = _share(classes.zero + classes.below_grid + classes.subnormal, classes)
+    row = int(small.argmax())
     return (
-        f", most in {sample.names[row]} ({percent(float(lost[row]))} lost in part or whole)"
-        if lost[row]
+        f", most in {sample.names[row]} ({percent(float(small[row]))} of both)"
+        if small[row]
         else ""
     )
 
