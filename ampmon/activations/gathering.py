@@ -5,6 +5,7 @@ Keeps no activation and no gradient alive, and waits for no device: there, value
 
 from __future__ import annotations
 
+import math
 import random
 import weakref
 from collections.abc import Iterator, Mapping
@@ -169,8 +170,9 @@ class Gathered:
             for owner, value in zip(owners, copy.result().tolist(), strict=True)
         ]
         for owner, value in (*self.magnitudes, *fetched):
-            # numpy's maximum keeps a NaN, as torch's own does.
-            largest[owner] = float(np.maximum(largest.get(owner, 0.0), value))
+            held = largest.get(owner, 0.0)
+            # NaN is the largest: it stays, and what is not less than it takes no other's place.
+            largest[owner] = held if value <= held or math.isnan(held) else value
         return largest
 
 

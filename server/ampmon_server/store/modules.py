@@ -114,24 +114,47 @@ def _steps(
 def _newest(
     connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
 ) -> _Shard | None:
+    """The newest sample of a stream that no later attempt has done over."""
+    table = headers.c
+    told = connection.execute(
+        select(table.attempt, table.modules).where(
+            table.run_id == scaler.run_id,
+            table.stream == source.number,
+            table.modules.is_not(None),
+        )
+    )
+    found = [
+        _Shard(source.rank, sample, unpack_modules(modules))
+        for attempt, modules in told.all()
+        if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
+    ]
+    return max(found, key=lambda shard: shard.sample.step, default=None)
+
+
+def _newest_of(
+    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+) -> Sample | None:
+    start, stop = within
     table = module_blocks.c
-    blocks = connection.execute(
-        select(table.data, table.attempt)
+    # The blocks of one attempt do not overlap.
+    blocks = connection.scalars(
+        select(table.data)
         .where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
+            table.attempt == attempt,
             table.first_step < stop,
             table.last_step >= start,
         )
-        .order_by(table.first_step.desc(), table.attempt.desc())
+        .order_by(table.first_step.desc())
     )
-    for data, attempt in blocks:
+    for data in blocks:
         for sample in reversed(packing.block_from_bytes(data)):
             if start <= sample.step < stop and not (
                 source.overlaid and _superseded(connection, scaler, source, sample.step, attempt)
             ):
                 blocks.close()
-                return _Shard(source.rank, sample, _names(connection, scaler, source, attempt))
+                return sample
     return None
 
 
@@ -148,20 +171,6 @@ def _superseded(
     return newest is not None and newest > attempt
 
 
-def _names(
-    connection: Connection, scaler: Scaler, source: Source, attempt: int
-) -> Sequence[wire.Module]:
-    table = headers.c
-    packed = connection.scalar(
-        select(table.modules).where(
-            table.run_id == scaler.run_id,
-            table.stream == source.number,
-            table.attempt == attempt,
-        )
-    )
-    return unpack_modules(packed)
-
-
 def _together(shards: Sequence[_Shard]) -> ModuleSample:
     """Shards of one sample, modules of the same name put together: counts add up, magnitudes are the largest."""
     places: dict[str, int] = {}
@@ -173,7 +182,9 @@ def _together(shards: Sequence[_Shard]) -> ModuleSample:
     row = np.concatenate(rows).astype(np.int64)
     elements, forward = np.zeros(len(places), np.int64), np.zeros(len(places))
     np.add.at(elements, row, np.concatenate([each.sample.beside["elements"] for each in shards]))
-    np.maximum.at(forward, row, np.concatenate([each.sample.beside["forward"] for each in shards]))
+    with np.errstate(invalid="ignore"):  # NaN is the largest
+        largest = np.concatenate([each.sample.beside["forward"] for each in shards])
+        np.maximum.at(forward, row, largest)
     first = shards[0]
     return ModuleSample(
         step=first.sample.step,

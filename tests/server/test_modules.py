@@ -1,0 +1,293 @@
+"""Activations by module through the store and over HTTP, and a database from before there were any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, text
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server import migrations
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from batches import MODULES, PASSED, START, Trainer, activations, statistics
+
+
+Send = Callable[[wire.Batch], dict[str, Any]]
+
+
+def forward(*magnitudes: float) -> bytes:
+    return np.array(magnitudes, "<f8").tobytes()
+
+
+def overflowing(*rows: int) -> wire.Gradients:
+    """Gradients of the modules in `PASSED`, infinite in these rows."""
+    made, lost = statistics(3), np.isin(np.arange(3), rows).astype(np.int64)
+    spoilt = replace(made, zeros=made.zeros - lost, inf=lost)
+    return spoilt.renumbered(np.array(PASSED)).to_wire()
+
+
+def test_a_row_per_module_in_forward_order(client: TestClient, send: Send) -> None:
+    """The sample at or before a step: counts, headroom both ways, and what could not be looked into."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(40, sampled=(0, 20))))
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/modules?step=35").json()
+    first, second, third = answer["modules"]
+
+    assert (answer["step"], answer["time"], answer["ranks"]) == (20, START + 20 * 50_000, [0])
+    assert [row["name"] for row in answer["modules"]] == ["embedding", "block.mlp", "block"]
+    assert [row["kind"] for row in answer["modules"]] == ["Embedding", "Linear", "Block"]
+    assert (first["elements"], first["looked"], first["zeros"], first["subnormal"]) == (
+        800,
+        80,
+        8,
+        72,
+    )
+    assert (second["forward"], second["forward_kind"]) == (1000.0, None)
+    assert second["forward_headroom_bits"] == pytest.approx(math.log2(65504 / 1000))
+    assert third["headroom_bits"] == pytest.approx(math.log2(65504 / third["amax"]))
+    assert sum(first["histogram"]) == 72
+    assert answer["left_out"] == ["encoder"]
+
+
+def test_numbers_that_are_not_finite_keep_their_kind(client: TestClient, send: Send) -> None:
+    """Infinite and NaN outputs are null with their kind; a module without fp16 gradients has none of theirs."""
+    trainer = Trainer()
+    nothing = statistics(3).renumbered(np.array(PASSED))
+    for array in (nothing.looked, nothing.zeros, nothing.on_grid, nothing.histogram, nothing.amax):
+        array[1] = 0
+    passed = activations(gradients=nothing.to_wire(), forward=forward(math.inf, math.nan, 0.0))
+    send(trainer.batch([trainer.update(activations=passed)]))
+    first, second, third = client.get(f"/api/v1/runs/{trainer.run_id}/modules").json()["modules"]
+
+    assert (first["forward"], first["forward_kind"]) == (None, "inf")
+    assert (first["forward_headroom_bits"], first["forward_headroom_bits_kind"]) == (None, "-inf")
+    assert (second["forward"], second["forward_kind"]) == (None, "nan")
+    assert (second["looked"], second["amax"], second["headroom_bits"]) == (0, None, None)
+    assert (third["forward_headroom_bits"], third["forward_headroom_bits_kind"]) == (None, "inf")
+
+
+def test_a_run_without_them_has_none(client: TestClient, send: Send) -> None:
+    """The call says that there is nothing, and the chart what to write."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(5)))
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/modules")
+    figure = client.get(f"/api/v1/runs/{trainer.run_id}/figures/activations").json()
+
+    assert answer.status_code == 404
+    assert "No activation was sampled" in answer.json()["detail"]
+    assert "Config(activations=100)" in figure["layout"]["meta"]["empty"]
+
+
+@pytest.mark.parametrize(
+    ("query", "step"),
+    [
+        ("", 30),
+        ("?stop=30", 20),
+        ("?start=5&stop=20", 10),
+        (f"?x=time&start={START}&stop={START + 29 * 50_000}", 20),
+        (f"?x=time&start={START + 1}&stop={START + 10 * 50_000}", None),
+    ],
+)
+def test_the_chart_is_of_the_newest_sample_in_view(
+    client: TestClient, send: Send, query: str, step: int | None
+) -> None:
+    """By step and by time, the newest sample within; none where the stretch has none."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(40, sampled=(0, 10, 20, 30))))
+    meta = client.get(f"/api/v1/runs/{trainer.run_id}/figures/activations{query}").json()["layout"][
+        "meta"
+    ]
+
+    if step is None:
+        assert "No sampled activation" in meta["empty"]
+    else:
+        assert meta["caption"].startswith(f"Step {step},")
+
+
+def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
+    """Where a resumed run did a step again, the sample is its own, and the earlier attempt's is not shown."""
+    first = Trainer()
+    send(first.batch(first.updates(30, sampled=(5, 15, 25))))
+    second = Trainer(run_id=first.run_id, resume_step=10)
+    records = [
+        second.update(activations=activations(forward=forward(7, 7, 7)) if step == 12 else None)
+        for step in range(10, 20)
+    ]
+    send(second.batch(records))
+
+    def at(step: int) -> tuple[int, float]:
+        answer = client.get(f"/api/v1/runs/{first.run_id}/modules?step={step}").json()
+        return answer["step"], answer["modules"][0]["forward"]
+
+    assert at(9) == (5, 2.0)
+    assert at(19) == (12, 7.0)  # the first attempt's sample at step 15 is superseded
+    assert at(29) == (25, 2.0)
+
+
+def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None:
+    """Where gradients are sharded, elements of the same module add up over ranks, and the largest output stays."""
+    ranks = [Trainer(rank=0, layout="sharded", world_size=2)]
+    ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, layout="sharded", world_size=2))
+    for rank, trainer in enumerate(ranks):
+        passed = activations(seed=rank, forward=forward(rank + 1, 1, 5 - rank))
+        send(trainer.batch([trainer.update(activations=passed)]))
+    answer = client.get(f"/api/v1/runs/{ranks[0].run_id}/modules").json()
+
+    assert answer["ranks"] == [0, 1]
+    assert [row["elements"] for row in answer["modules"]] == [1600, 160, 320]
+    assert [row["looked"] for row in answer["modules"]] == [160] * 3
+    assert [row["forward"] for row in answer["modules"]] == [2, 1, 5]
+
+
+@pytest.mark.parametrize(
+    ("passed", "origin"),
+    [
+        (
+            activations(forward=forward(1, math.inf, math.nan), loss=math.nan),
+            ("forward", "block.mlp"),
+        ),
+        (activations(loss=math.inf), ("forward", None)),
+        (activations(gradients=overflowing(0, 1)), ("backward", "block.mlp")),
+        (activations(), ("backward", None)),
+        # What a module put out is lost, say, in a mask: the loss did not see it.
+        (activations(forward=forward(1, math.inf, 1)), ("backward", None)),
+        (activations(forward=forward(1, math.inf, 1), loss=None), ("forward", "block.mlp")),
+        (None, (None, None)),
+    ],
+)
+def test_the_ledger_says_where_an_overflow_began(
+    client: TestClient,
+    send: Send,
+    passed: wire.Activations | None,
+    origin: tuple[str | None, str | None],
+) -> None:
+    """Forward where the loss was lost, with the first module that shows it; else backward, with the last in order."""
+    trainer = Trainer()
+    send(trainer.batch([trainer.update(skipped=True, activations=passed)]))
+    (skip,) = client.get(f"/api/v1/runs/{trainer.run_id}/skips").json()["skips"]
+
+    assert (skip["origin"], skip["origin_module"]) == origin
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"elements": b"\0" * 16}, "records[0].activations.elements"),
+        ({"forward": b"\0" * 25}, "records[0].activations.forward"),
+        ({"elements": b"\0" * 24}, "records[0].activations.elements"),
+        ({"elements": b"\xff" * 7 + b"\x7f" + b"\1\1" * 8}, "records[0].activations.elements"),
+        (
+            {"gradients": statistics(3).renumbered(np.array([0, 1, 9])).to_wire()},
+            "records[0].activations.gradients.parameters",
+        ),
+        (
+            {"gradients": statistics(3).renumbered(np.array([0, 1, 1])).to_wire()},
+            "records[0].activations.gradients.parameters",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    client: TestClient, fields: dict[str, Any], named: str
+) -> None:
+    """Lengths, counts and places that cannot be are a 422 that names the field, and nothing of them is stored."""
+    trainer = Trainer()
+    batch = trainer.batch([trainer.update(activations=activations(**fields))])
+    answer = client.post(
+        "/api/v1/ingest",
+        content=wire.encode(batch),
+        headers={"Content-Type": "application/msgpack"},
+    )
+
+    assert answer.status_code == 422
+    assert named in answer.text
+    assert client.get(f"/api/v1/runs/{trainer.run_id}").status_code == 404
+
+
+def test_a_header_may_gain_modules_and_lose_none(client: TestClient, send: Send) -> None:
+    """Modules that join are stored; a resent older header changes nothing; another list is refused."""
+    trainer = Trainer()
+    short = wire.StreamHeader(
+        stream="scaler", scaler="GradScaler", device="cpu", modules=MODULES[:1]
+    )
+    other = wire.StreamHeader(
+        stream="scaler", scaler="GradScaler", device="cpu", modules=MODULES[1:]
+    )
+    long = wire.StreamHeader(stream="scaler", scaler="GradScaler", device="cpu", modules=MODULES)
+    for header in (short, long, short):
+        send(trainer.batch(headers=(trainer.attempt, header)))
+    send(trainer.batch([trainer.update(activations=activations())], headers=()))
+    refused = client.post(
+        "/api/v1/ingest",
+        content=wire.encode(trainer.batch(headers=(trainer.attempt, other))),
+        headers={"Content-Type": "application/msgpack"},
+    )
+
+    assert (refused.status_code, "headers[1].modules" in refused.text) == (422, True)
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/modules").json()
+    assert [row["name"] for row in answer["modules"]] == ["embedding", "block.mlp", "block"]
+
+
+def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
+    """Deleting a run deletes its blocks of activations."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(3, sampled=(0, 1))))
+    store.delete(trainer.run_id)
+    with create_engine(store._engine.url).connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM module_blocks")) == 0
+
+
+def alembic(settings: Settings, work: Callable[[Config], None]) -> None:
+    """Change the schema of the settings' database as alembic's own commands do."""
+    engine = create_engine(settings.url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", migrations.__path__[0])
+        config.attributes["connection"] = connection
+        work(config)
+    engine.dispose()
+
+
+def test_a_database_from_before_keeps_its_runs(settings: Settings) -> None:
+    """Upgraded from the revision before, a database with skips and headers has them, and takes activations."""
+    trainer = Trainer()
+    old = trainer.batch(
+        [trainer.update(skipped=True)],
+        headers=(
+            trainer.attempt,
+            wire.StreamHeader(
+                stream="scaler",
+                scaler="GradScaler",
+                device="cpu",
+                parameters=trainer.stream.parameters,
+            ),
+        ),
+    )
+    first = Store.open(settings)
+    first.ingest(old)
+    first.close()
+    alembic(settings, lambda config: command.downgrade(config, "0003"))
+    engine = create_engine(settings.url)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM skips")) == 1
+        assert "origin" not in connection.execute(text("SELECT * FROM skips")).one()._mapping
+    engine.dispose()
+
+    upgraded = Store.open(settings)
+    (skip,) = upgraded.skips(trainer.run_id).rows
+    assert (skip.culprits[0].parameter, skip.origin) == ("head.weight", None)
+    upgraded.ingest(trainer.batch([trainer.update(activations=activations())]))
+    assert [row.name for row in upgraded.modules(trainer.run_id).modules] == [
+        "embedding",
+        "block.mlp",
+        "block",
+    ]
+    upgraded.close()
