@@ -1,4 +1,4 @@
-"""Triton kernels over lists of gradients: one launch for all of them. Knows tensors and tables, not parameters or scalers.
+"""Triton kernels over lists of gradients, one launch for all of them. Knows nothing of parameters or scalers.
 
 Triton is imported when a kernel is first launched: it comes with torch for CUDA, and is not needed otherwise.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from ampmon.probe.table import Table, Tables, Unsupported, on
+from ampmon.probe.table import Table, Tables, Unsupported
 
 
 MEASURED = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float64})
@@ -40,10 +41,10 @@ def supported(device: torch.device) -> bool:
 class Cache:
     """The kernels, with tables of where gradients are that are kept from call to call.
 
-    Each method takes n plain dense tensors of one device and dtype, enqueues a table (if gradients moved), a fill and one
-    launch on the current stream, and waits for nothing; the first call with a dtype compiles, for seconds if Triton's own
-    cache on disk has it not. Raises `Unsupported` or `KernelError`, before anything is written to a gradient.
-    Keeps no gradient alive. Not for several threads at once.
+    Each method takes n plain strided tensors of one device and dtype, enqueues a copy of addresses (if they changed), a
+    fill and one launch on the current stream, and waits for nothing. The first call with a dtype compiles: some
+    seconds, unless Triton's own cache on disk has the kernel. Raises `Unsupported` or `KernelError`, before anything is
+    written to a gradient or to found_inf. Keeps no gradient alive. Not for several threads at once.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory held from call to call: below 1 % of the gradients' if these average 1000 elements."""
+        """Bytes of device memory held from call to call: below 1 % of the gradients' if these average 4000 elements."""
         return self._tables.nbytes
 
     def statistics(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -67,15 +68,13 @@ class Cache:
     ) -> torch.Tensor:
         """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
 
-        Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are fp32 with one element and
-        are read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit.
+        Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are fp32 with one element,
+        read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit.
         """
         return self._measure(gradients, UNSCALED, found_inf, inv_scale)
 
-    def culprits(
-        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor
-    ) -> torch.Tensor:
-        """Elements that are inf and that are NaN, int64 [n, 2]; zeros, and nothing read, where ``found_inf`` is zero."""
+    def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
+        """Elements that are inf, and that are NaN: int64 [n, 2]. All 0, and no gradient read, if ``found_inf`` is 0."""
         into = torch.zeros((len(gradients), 2), dtype=torch.int64, device=gradients[0].device)
         table = self._table(gradients, MEASURED)
         _launch("attribute", table, gradients[0], into, found_inf)
@@ -97,22 +96,24 @@ class Cache:
         _launch("measure", table, gradients[0], into, found_inf, inv_scale, UNSCALE=unscale)
         return into
 
-    def _table(
-        self, gradients: Sequence[torch.Tensor], dtypes: frozenset[torch.dtype]
-    ) -> Table:
+    def _table(self, gradients: Sequence[torch.Tensor], dtypes: frozenset[torch.dtype]) -> Table:
         if gradients[0].dtype not in dtypes:
             raise Unsupported(f"gradients of {gradients[0].dtype}")
         return self._tables.of(gradients)
 
 
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 def _launch(name: str, table: Table, like: torch.Tensor, *arguments: Any, **options: Any) -> None:
-    if not table.count:
+    if not table.grid:
         return
     try:
         from ampmon.probe import programs
 
-        with on(like.device):
-            getattr(programs, name)[(table.count,)](
+        with _current(like.device):
+            getattr(programs, name)[(table.grid,)](
                 table.pointers,
                 table.chunks,
                 *arguments,
@@ -120,7 +121,8 @@ def _launch(name: str, table: Table, like: torch.Tensor, *arguments: Any, **opti
                 GAPS=table.gaps,
                 num_warps=programs.WARPS,
                 num_stages=1,
-                enable_fp_fusion=True,  # which Triton would otherwise warn that it may not always be
+                maxnreg=None if table.gaps else programs.REGISTERS,
+                enable_fp_fusion=True,  # its default until 3.9, which warns where nobody says so
                 **options,
             )
     except Exception as error:

@@ -2,14 +2,15 @@
 
 Loaded when a kernel is first asked for, for it needs Triton. Knows rows and addresses, no tensors.
 
-Cost, reasoned and counted in the machine code for sm_80 and sm_90, NOT measured on a card: an H100 or A100 reads 128 bytes
-per multiprocessor in some 9 cycles (H200: 6), in which it issues 36 (24) warp instructions. The inner loop takes 12 for 32
-fp32 elements, 14 where it also unscales, which doubles the bytes; 8 and 11 for fp16, of half the bytes. What was done for
-that: 16-byte loads, 8 of them in flight in each thread; sums kept per thread and joined once a chunk; the exponent field
-itself as the bin, so that nothing is clamped or compared per element; zeros read off the histogram; a float added instead
-of a predicated integer; inf and NaN counted behind a branch that few tiles take. Two units may be busier than the issue
-slots: fp64 conversion (16 a cycle on those cards, 2 on most consumer cards, where it will be the limit) and the
-increments in shared memory. Triton before 3.7 has no such increments and counts by ballots, some four times the work.
+What it costs was reasoned, and counted in the machine code for sm_80 and sm_90; it is NOT measured on a card. In the
+time that a multiprocessor of an H100 or A100 reads 128 bytes, some 9 cycles (H200: 6), it issues some 36 (24)
+instructions for a warp. For 32 fp32 elements the inner loop takes 15, and 18 where it also unscales, which doubles the
+bytes; for fp16, of half the bytes, 13 and 19. To that end: loads of 16 bytes, 8 for each thread before the first use;
+sums kept by thread and joined once a chunk; a float added where an integer would be predicated; bins told apart by an
+exponent's last bits; inf and NaN counted behind a branch that few tiles take; at most 128 registers, so that 16 warps
+share a multiprocessor. Two units may be busier than the issue slots: conversion to fp64, 16 a cycle on those cards and
+2 on most consumer cards, where it is the limit; and the increments of `tl.histogram` in shared memory. Triton before
+3.8 counts by ballots instead: 40 and 43 instructions.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import triton.language as tl
 
 
 WARPS = 4
+REGISTERS = 128
+"""At most, for each thread. fp32 needs no more; index arithmetic across gaps does."""
 THREADS = tl.constexpr(32 * WARPS)
 ELEMENTS = {
     torch.float64: tl.float64,
@@ -32,10 +35,11 @@ WIDTH = tl.constexpr(71)
 _AMAX = tl.constexpr(5)
 _SQUARES = tl.constexpr(6)
 _BINS = tl.constexpr(7)
-_LOWEST = tl.constexpr(127 - 40)
-"""fp32's exponent field of bin 0."""
-_LIFT = tl.constexpr(24)
-"""fp32's subnormals times 2^24 are normal numbers: then field 0 holds zeros and nothing else."""
+_SMALLEST = tl.constexpr(2.0**-40)
+_LARGEST = tl.constexpr(2.0**23)
+"""The bottoms of the first and of the last bin."""
+_ROTATED = tl.constexpr((127 - 40) % 64)
+"""The slot of bin 0: the exponent field of its elements modulo 64. For fp64 it is the same."""
 _NAN = tl.constexpr(0x7FF8000000000000)
 
 
@@ -53,31 +57,36 @@ def _pointer(address, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _chunk(pointers, chunks, ITEM: tl.constexpr, TILE: tl.constexpr, GAPS: tl.constexpr):
-    """This program's chunk: row, address of the tensor's element 0, first element, length; how many elements lie before a
-    multiple of 16 bytes, how many whole tiles from there on; where to read of gaps. The rest is the edge.
+def _chunk(
+    pointers,
+    chunks,
+    DTYPE: tl.constexpr,
+    ITEM: tl.constexpr,
+    TILE: tl.constexpr,
+    GAPS: tl.constexpr,
+):
+    """This program's chunk: row, pointer to the tensor's element 0, first element, length, where to read of gaps, and
+    how many whole tiles can be read 16 bytes at a time: none where there are gaps or the address is no multiple of 16.
     """
     record = chunks + tl.program_id(0).to(tl.int64) * 4
     row = tl.load(record)
     start = tl.load(record + 1)
     length = tl.load(record + 2).to(tl.int32)
     address = tl.load(pointers + row)
-    head = (-((address + start * ITEM) // ITEM) & (16 // ITEM - 1)).to(tl.int32)
-    head = tl.minimum(head, length)
-    tiles = (length - head) // TILE
+    fast = (address + start * ITEM) % 16 == 0
     layout = chunks
     if GAPS:
         layout += tl.load(record + 3)
-        dense = (tl.load(layout) == 0).to(tl.int32)
-        head *= dense
-        tiles *= dense
-    return row, address, start, length, head, tiles, layout
+        fast = fast & (tl.load(layout) == 0)
+    tiles = length // TILE * fast.to(tl.int32)
+    return row, _pointer(address, DTYPE), start, length, layout, tiles
 
 
 @triton.jit
-def _offsets(place, layout, GAPS: tl.constexpr):
-    """How far elements, numbered from the innermost dimension out, lie from the first one."""
+def _places(base, start, lane, layout, GAPS: tl.constexpr):
+    """Pointers to elements ``start + lane`` of a tensor at ``base``, numbered from the innermost dimension out."""
     if GAPS:
+        place = start + lane
         offset = place * 0
         dims = tl.load(layout).to(tl.int32)
         for dim in range(dims):
@@ -85,33 +94,40 @@ def _offsets(place, layout, GAPS: tl.constexpr):
             offset += place % size * tl.load(layout + 2 + 2 * dim)
             place = place // size
         # Of a tensor without gaps, which has no dimensions to tell apart, all is left; of others nothing.
-        place += offset
-    return place
+        places = base + (offset + place)
+    else:
+        places = base + start + lane
+    return places
+
+
+@triton.jit
+def _lanes(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Numbers of a tile's elements [ROWS, COLUMNS]. A row is 16 bytes for each thread: sums over rows need no other."""
+    return tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
 
 
 @triton.jit
 def _widened(x):
-    """Half precision as fp32, which holds it exactly."""
+    """Half precision as fp32, which holds it exactly. bf16 is fp32's upper half, and so it is made where no unit is."""
     if x.dtype == tl.float64:
         return x
+    elif x.dtype == tl.bfloat16:
+        upper = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
+        return upper.to(tl.float32, bitcast=True)
     else:
         return x.to(tl.float32)
 
 
 @triton.jit
-def _field(wide):
-    """The exponent field of fp32, of values times 2^24; of fp64, the same of the nearest value that fp32 has.
-
-    Zero gives 0 and nothing else does; inf and NaN give 255, beside what is finite and at least 2^104.
-    """
+def _slots(wide):
+    """The bin of each element, rotated by 23: of zero and NaN the first bin, of inf the last."""
+    # In this order a NaN, which loses against any number, becomes the smallest.
+    clamped = tl.minimum(tl.maximum(tl.abs(wide), _SMALLEST), _LARGEST)
+    # An exponent's last 6 bits tell 64 neighbours apart, and need no subtraction and no test of their range.
     if wide.dtype == tl.float64:
-        bits = wide.to(tl.int64, bitcast=True) & 0x7FFFFFFFFFFFFFFF
-        lifted = (bits >> 52).to(tl.int32) + (127 + 24 - 1023)
-        lifted = tl.minimum(tl.maximum(lifted, 1), 255)
-        return tl.where(bits == 0, 0, lifted)
+        return (clamped.to(tl.int64, bitcast=True) >> 52).to(tl.int32) & 63
     else:
-        lifted = wide * 16777216.0
-        return ((lifted.to(tl.uint32, bitcast=True) >> 23) & 255).to(tl.int32)
+        return (clamped.to(tl.int32, bitcast=True) >> 23) & 63
 
 
 @triton.jit
@@ -125,10 +141,11 @@ def _add_special(wide, inf, nan):
 
 
 @triton.jit
-def _add_tile(x, fields, off_grid, peak, squares, inf, nan, TILE: tl.constexpr):
+def _add_tile(x, slots, zeros, off_grid, peak, squares, inf, nan, TILE: tl.constexpr):
     """Add a tile to the sums, and say whether it held inf or NaN."""
     wide = _widened(x)
-    fields += tl.histogram(tl.reshape(_field(wide), (TILE,)), 256)
+    slots += tl.histogram(tl.reshape(_slots(wide), (TILE,)), 64)
+    zeros += tl.sum(tl.where(wide == 0.0, 1.0, 0.0), axis=0)
     if x.dtype != tl.float16:
         rounded = wide.to(tl.float16).to(wide.dtype)
         off_grid += tl.sum(tl.where(wide != rounded, 1.0, 0.0), axis=0)
@@ -140,30 +157,29 @@ def _add_tile(x, fields, off_grid, peak, squares, inf, nan, TILE: tl.constexpr):
     odd = tl.max((high == 0x7FF00000).to(tl.int32), axis=0) != 0
     if odd:
         inf, nan = _add_special(wide, inf, nan)
-    return fields, off_grid, peak, squares + total, inf, nan, odd
+    return slots, zeros, off_grid, peak, squares + total, inf, nan, odd
 
 
 @triton.jit
-def _write_row(row, length, padding, fields, off_grid, peak, squares, inf, nan):
+def _write_row(row, length, padding, slots, zeros, off_grid, peak, squares, inf, nan):
     """Add a chunk's sums to its row. One atomic addition for each bin that has elements."""
-    field = tl.arange(0, 256)
-    fields -= tl.where(field == 0, padding, 0)
-    zeros = tl.sum(tl.where(field == 0, fields, 0), axis=0)
-    fields -= tl.where(field == 255, inf + nan, 0)
-    bin = tl.minimum(tl.maximum(field - (_LOWEST + _LIFT), 0), 63)
-    counted = (field > 0) & (fields != 0)
-    tl.atomic_add(row + _BINS + bin, fields.to(tl.int64), mask=counted, sem="relaxed")
-    on_grid = length - off_grid
-    counts = tl.where(field == 0, length, tl.where(field == 1, zeros, on_grid))
-    counts = tl.where(field < 3, counts, tl.where(field == 3, inf, nan))
-    counted = (field < 5) & (counts != 0)
-    tl.atomic_add(row + field, counts.to(tl.int64), mask=counted, sem="relaxed")
+    zeros = tl.sum(zeros, axis=0).to(tl.int32)
+    off_grid = tl.sum(off_grid, axis=0).to(tl.int32)
+    slot = tl.arange(0, 64)
+    bin = (slot - _ROTATED) & 63
+    slots -= tl.where(bin == 0, zeros + nan, tl.where(bin == 63, inf, 0))
+    tl.atomic_add(row + _BINS + bin, slots.to(tl.int64), mask=slots != 0, sem="relaxed")
+    counts = tl.where(slot == 0, length, tl.where(slot == 1, zeros - padding, length - off_grid))
+    counts = tl.where(slot < 3, counts, tl.where(slot == 3, inf, nan))
+    counted = (slot < _AMAX) & (counts != 0)
+    tl.atomic_add(row + slot, counts.to(tl.int64), mask=counted, sem="relaxed")
     # Bits of values that are not negative are ordered as the values are, and NaN's are above all.
-    largest = tl.where(nan > 0, _NAN, peak.to(tl.float64).to(tl.int64, bitcast=True))
+    peak = tl.max(peak, axis=0).to(tl.float64).to(tl.int64, bitcast=True)
+    largest = tl.where(nan > 0, _NAN, peak)
     one = tl.arange(0, 1)
     tl.atomic_max(row + _AMAX + one, largest + tl.zeros((1,), tl.int64), sem="relaxed")
     sums = (row + _SQUARES).to(tl.pointer_type(tl.float64))
-    tl.atomic_add(sums + one, squares + tl.zeros((1,), tl.float64), sem="relaxed")
+    tl.atomic_add(sums + one, tl.sum(squares, axis=0) + tl.zeros((1,), tl.float64), sem="relaxed")
 
 
 @triton.jit
@@ -184,53 +200,43 @@ def measure(
     GAPS: tl.constexpr,
     UNSCALE: tl.constexpr,
 ):
-    """Statistics of a chunk into its row of ``into``, int64 [n, 71]; with UNSCALE the chunk is then unscaled in place.
-
-    A tile is [ROWS, COLUMNS], a row being 16 bytes for each thread: sums over rows then stay within a thread.
-    """
+    """Statistics of a chunk into its row of ``into``, int64 [n, 71]; with UNSCALE it is then unscaled in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
     ROWS: tl.constexpr = 4 if ITEM == 2 else 8
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
-    row, address, start, length, head, tiles, layout = _chunk(pointers, chunks, ITEM, TILE, GAPS)
-    lanes = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    fields = tl.zeros((256,), tl.int32)
+    row, base, start, length, layout, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE, GAPS)
+    lanes = _lanes(ROWS, COLUMNS)
+    slots = tl.zeros((64,), tl.int32)
+    zeros = tl.zeros((COLUMNS,), tl.float32)
     off_grid = tl.zeros((COLUMNS,), tl.float32)
     peak = _widened(tl.zeros((COLUMNS,), DTYPE))
     squares = tl.zeros((COLUMNS,), tl.float64)
     inf, nan = 0, 0
-    if UNSCALE:
-        inverse = tl.load(inv_scale)
-    inner = _pointer(address + (start + head) * ITEM, DTYPE)
+    inverse = tl.load(inv_scale) if UNSCALE else 1.0
     for tile in range(tiles):
-        places = tl.multiple_of(inner + tile * TILE + lanes, (ITEM, 16))
+        places = tl.multiple_of(base + start + tile * TILE + lanes, (ITEM, 16))
         x = tl.load(places)
-        fields, off_grid, peak, squares, inf, nan, odd = _add_tile(
-            x, fields, off_grid, peak, squares, inf, nan, TILE
+        slots, zeros, off_grid, peak, squares, inf, nan, odd = _add_tile(
+            x, slots, zeros, off_grid, peak, squares, inf, nan, TILE
         )
         if UNSCALE:
             if odd | (inverse != 1.0):
                 tl.store(places, _unscaled(x, inverse))
-    edge = length - tiles * TILE
-    padding = -edge
-    base = _pointer(address, DTYPE)
-    for first in range(0, edge, TILE):
-        lane = first + lanes
-        place = start + tl.where(lane < head, lane, lane + tiles * TILE)
-        places = base + _offsets(place, layout, GAPS)
-        x = tl.load(places, mask=lane < edge, other=0.0)
-        fields, off_grid, peak, squares, inf, nan, odd = _add_tile(
-            x, fields, off_grid, peak, squares, inf, nan, TILE
+    for first in range(tiles * TILE, length, TILE):
+        inside = first + lanes < length
+        places = _places(base, start, first + lanes, layout, GAPS)
+        x = tl.load(places, mask=inside, other=0.0)
+        slots, zeros, off_grid, peak, squares, inf, nan, odd = _add_tile(
+            x, slots, zeros, off_grid, peak, squares, inf, nan, TILE
         )
         if UNSCALE:
             if odd | (inverse != 1.0):
-                tl.store(places, _unscaled(x, inverse), mask=lane < edge)
-        padding += TILE
-    off = tl.sum(off_grid, axis=0).to(tl.int32)
+                tl.store(places, _unscaled(x, inverse), mask=inside)
+    padding = (TILE - length % TILE) % TILE
     if DTYPE == tl.float16:
-        off = nan
-    largest, total = tl.max(peak, axis=0), tl.sum(squares, axis=0)
-    _write_row(into + row * WIDTH, length, padding, fields, off, largest, total, inf, nan)
+        off_grid += tl.where(tl.arange(0, COLUMNS) == 0, nan, 0)
+    _write_row(into + row * WIDTH, length, padding, slots, zeros, off_grid, peak, squares, inf, nan)
     if UNSCALE:
         if inf + nan > 0:
             tl.store(found_inf, 1.0)
@@ -251,22 +257,15 @@ def attribute(
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
     if tl.load(found_inf) != 0.0:
-        row, address, start, length, head, tiles, layout = _chunk(
-            pointers, chunks, ITEM, TILE, GAPS
-        )
-        lanes = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+        row, base, start, length, layout, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE, GAPS)
+        lanes = _lanes(ROWS, COLUMNS)
         inf, nan = 0, 0
-        inner = _pointer(address + (start + head) * ITEM, DTYPE)
         for tile in range(tiles):
-            x = tl.load(tl.multiple_of(inner + tile * TILE + lanes, (ITEM, 16)))
+            x = tl.load(tl.multiple_of(base + start + tile * TILE + lanes, (ITEM, 16)))
             inf, nan = _add_special(_widened(x), inf, nan)
-        edge = length - tiles * TILE
-        base = _pointer(address, DTYPE)
-        for first in range(0, edge, TILE):
-            lane = first + lanes
-            place = start + tl.where(lane < head, lane, lane + tiles * TILE)
-            places = base + _offsets(place, layout, GAPS)
-            x = tl.load(places, mask=lane < edge, other=0.0)
+        for first in range(tiles * TILE, length, TILE):
+            places = _places(base, start, first + lanes, layout, GAPS)
+            x = tl.load(places, mask=first + lanes < length, other=0.0)
             inf, nan = _add_special(_widened(x), inf, nan)
         kind = tl.arange(0, 2)
         counts = tl.where(kind == 0, inf, nan)

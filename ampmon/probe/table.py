@@ -1,14 +1,14 @@
 """Which elements each program of a launch reads, as tables on the device. Knows nothing of what is done with them.
 
-A table of chunks depends on shapes and strides alone and is kept; pointers change when gradients move, and are compared
-on each call. No tensor is kept, only where its memory was: the pointers are used in none but the call that compared them.
+Chunks depend on shapes and strides alone, and are kept; addresses change when gradients move, and are compared on each
+call. No gradient is kept alive: what is remembered is where one was, and a call uses no address that it was not given.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -16,10 +16,10 @@ import torch
 
 CHUNK_MIN = 1 << 12
 CHUNK_MAX = 1 << 15
-"""Elements that one program reads: with more, few programs are left for the last round on a large card; with fewer, a
-program's own work (a few hundred instructions, up to 300 atomic additions) shows beside that on the elements."""
+"""Elements that one program reads. With more, a large card is half empty while the last ones end; with fewer, what a
+program does once (some hundred instructions, up to 71 atomic operations) shows beside what it does for each element."""
 CHUNKS_WANTED = 1 << 11
-"""Two rounds on the largest cards, where some 600 to 1000 programs run at once."""
+"""So that the largest cards, on which some 500 programs run at once, have a few rounds of them."""
 _TABLES_KEPT = 16
 
 Extents: TypeAlias = list[tuple[int, int]]
@@ -40,12 +40,13 @@ class Table(NamedTuple):
     pointers: torch.Tensor
     """int64 [n]: addresses of the tensors' first elements."""
     chunks: torch.Tensor
-    """int64 [4 * count + ...]: the chunks, and behind them the layouts."""
-    count: int
+    """int64 [4 * grid + ...]: the chunks, and behind them the layouts."""
+    grid: int
+    """How many chunks there are, each for one program."""
     gaps: bool
     """Whether any tensor has gaps. Where none has, no layout is ever read."""
     distinct: bool
-    """Whether no element can be reached in two ways, so that each may be written."""
+    """Whether surely no element is reached in two ways, through one tensor or two, so that each may be written."""
 
 
 class _Kept:
@@ -66,13 +67,12 @@ class Tables:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of device memory that the tables hold: 24 for each 4096 elements or more, and 32 for each tensor."""
+        """Bytes of device memory that tables hold: 32 for each 4096 elements or more, and up to 40 for each tensor."""
         tables = [kept.table for kept in self._kept.values()]
         return sum(table.pointers.nbytes + table.chunks.nbytes for table in tables)
 
     def of(self, gradients: Sequence[torch.Tensor]) -> Table:
-        """The tables of n plain tensors of one device and dtype. Enqueues copies to the device, and waits for none.
-        """
+        """The tables of n plain tensors of one device and dtype. Enqueues copies to the device, and waits for none."""
         first = gradients[0]
         addresses = [gradient.data_ptr() for gradient in gradients]
         key = (first.device, first.dtype, _stream(first.device), *_shapes(gradients))
@@ -83,8 +83,10 @@ class Tables:
                 self._kept.popitem(last=False)
         elif addresses != kept.addresses:
             # A new tensor each time: what reads the old one may still be waiting on the device.
-            pointers = _upload(addresses, first.device)
-            kept.table, kept.addresses = kept.table._replace(pointers=pointers), addresses
+            kept.table = kept.table._replace(
+                pointers=_upload(addresses, first.device), distinct=distinct(gradients)
+            )
+            kept.addresses = addresses
         self._kept.move_to_end(key)
         return kept.table
 
@@ -107,13 +109,13 @@ def _build(gradients: Sequence[torch.Tensor], addresses: list[int]) -> Table:
     layouts = [extents(gradient) for gradient in gradients]
     numels = [gradient.numel() for gradient in gradients]
     size = chunk_size(sum(numels))
-    count = sum(-(-numel // size) for numel in numels)
+    grid = sum(-(-numel // size) for numel in numels)
     chunks: list[int] = []
     described: list[int] = []
     places: dict[tuple[tuple[int, int], ...], int] = {}
     for row, (numel, layout) in enumerate(zip(numels, layouts, strict=True)):
-        place = places.setdefault(tuple(layout), 4 * count + len(described))
-        if place == 4 * count + len(described):
+        place = places.setdefault(tuple(layout), 4 * grid + len(described))
+        if place == 4 * grid + len(described):
             described += [len(layout), *(number for extent in layout for number in extent)]
         for start in range(0, numel, size):
             chunks += [row, start, min(size, numel - start), place]
@@ -121,9 +123,9 @@ def _build(gradients: Sequence[torch.Tensor], addresses: list[int]) -> Table:
     return Table(
         pointers=_upload(addresses, device),
         chunks=_upload(chunks + described, device),
-        count=count,
+        grid=grid,
         gaps=any(layouts),
-        distinct=not any(map(overlaps, layouts)),
+        distinct=distinct(gradients),
     )
 
 
@@ -149,27 +151,28 @@ def extents(gradient: torch.Tensor) -> Extents:
     return [] if len(joined) == 1 and joined[0][1] == 1 else joined
 
 
-def overlaps(layout: Extents) -> bool:
-    """Whether elements may share memory. Errs on that side: only strides that step over all below them are sure."""
-    reach = 0
-    for size, stride in layout:
-        if stride <= reach:
-            return True
-        reach += (size - 1) * stride
-    return False
+def distinct(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether surely no two elements share memory: no strides that step into one another, no tensors interleaved."""
+    spans = []
+    for gradient in filter(torch.Tensor.numel, gradients):
+        reach = 0
+        for stride, size in sorted(zip(gradient.stride(), gradient.shape, strict=True)):
+            if size > 1:
+                if stride <= reach:
+                    return False
+                reach += (size - 1) * stride
+        start = gradient.data_ptr()
+        spans.append((start, start + (reach + 1) * gradient.element_size()))
+    spans.sort()
+    return all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def _upload(values: list[int], device: torch.device) -> torch.Tensor:
     """Integers as int64 on the device. Waits for nothing, and what is on its way cannot be overwritten.
 
-    The host's side is pinned and new each time; torch's caching allocator gives its memory away again only when an event
-    behind the copy has passed.
+    The host's side is pinned and new each time, and torch's caching allocator gives its memory away again only after an
+    event behind the copy.
     """
     pinned = device.type == "cuda"
     host = torch.tensor(values, dtype=torch.int64, pin_memory=pinned)
     return host.to(device, non_blocking=True) if pinned else host
-
-
-def on(device: torch.device) -> Any:
-    """Make the device current for a launch."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
