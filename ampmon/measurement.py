@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import numpy as np
 import torch
 
 from ampmon.config import Config
@@ -36,7 +36,7 @@ class Measurer:
         self._registry = registry
         self._sample = config.sample
         # A generator of its own: training's must not notice.
-        self._random = random.Random()
+        self._random = np.random.default_rng()
         self._report = report
         self._probe = DeviceProbe(report)
         self._set_aside: list[Gradient] | None = None

@@ -7,7 +7,6 @@ round. What is quick has several turns in a round, and counts with their median.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,7 +55,7 @@ def _ampmon(
 ) -> Iterator[Way]:
     config = Config(every=1, sample=sample)
     scaler = ampmon.GradScaler(**SCALER, name=f"sample={sample}", monitor=config)
-    looked = eager.measure(gradients, range(len(gradients)), sample, random.Random(0)).looked
+    looked = eager.measure(gradients, range(len(gradients)), sample, np.random.default_rng(0)).looked
     yield Way(
         "gradients",
         int(looked.sum()),

@@ -6,13 +6,13 @@ take turns.
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ampmon.config import Config
@@ -46,7 +46,7 @@ def measure(_: Path) -> list[dict[str, Any]]:
     grads = gradients()
     indices = list(range(len(grads)))
     found, inverse = torch.zeros(1), torch.ones(1)
-    chance = random.Random(0)
+    chance = np.random.default_rng(0)
     ways: dict[str, Callable[[], object]] = {
         "unscale_": lambda: torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse),
         "sample, default": lambda: probe(grads, indices, Config().sample, chance),

@@ -6,7 +6,6 @@ Keeps no activation and no gradient alive, and waits for no device: there, value
 from __future__ import annotations
 
 import math
-import random
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ class _Tray:
 class Gathering:
     """One iteration's sample of the activations, while it is being gathered."""
 
-    def __init__(self, sample: int | Literal["all"], generator: random.Random) -> None:
+    def __init__(self, sample: int | Literal["all"], generator: np.random.Generator) -> None:
         self._sample = sample
         self._random = generator
         self._order: dict[int, None] = {}

@@ -6,12 +6,12 @@ Called by the training's forward and backward passes. A hook changes no value, r
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from ampmon import wire
@@ -35,7 +35,7 @@ class Activations:
         self._config = config
         self._failed = failed
         # A generator of its own: training's must not notice.
-        self._random = random.Random()
+        self._random = np.random.default_rng()
         self._registry = ModuleRegistry(models if config.activations else None)
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []

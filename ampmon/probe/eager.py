@@ -6,7 +6,6 @@ tensor that is copied to the host without waiting for it. Nothing here keeps a g
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -32,7 +31,7 @@ def measure(
     gradients: Sequence[torch.Tensor],
     indices: Sequence[int],
     sample: int | Literal["all"],
-    generator: random.Random,
+    generator: np.random.Generator,
 ) -> Statistics:
     """Statistics of n CPU gradients of any floating dtype and shape; ``indices`` are their places in the header.
 

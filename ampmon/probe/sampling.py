@@ -1,13 +1,19 @@
-"""Which elements of a tensor a sample looks at: runs of neighbours, evenly spaced from a random start."""
+"""Which elements of a tensor a sample looks at: runs of neighbours, drawn at random without replacement."""
 
 from __future__ import annotations
 
-import math
-import random
-
+import numpy as np
 import torch
 
 from ampmon.histogram import RUN
+
+
+_BITS = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+}
 
 
 def flatten(tensor: torch.Tensor) -> torch.Tensor:
@@ -31,33 +37,24 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-def sample_runs(tensor: torch.Tensor, elements: int, generator: random.Random) -> torch.Tensor:
-    """A copy of about ``elements`` elements in runs of 16 neighbours, or all of them if there are no more.
+def sample_runs(
+    tensor: torch.Tensor, elements: int, generator: np.random.Generator
+) -> torch.Tensor:
+    """A copy of at least ``elements`` elements in runs of 16 neighbours, or all of them if there are no more.
 
-    Every run is as likely to be seen as any other: the runs are spaced evenly from a random start, around the end. The
-    spacing shares no factor with the row length, or column-structured gradients would show the same columns each time.
+    Runs are drawn at random without replacement, any as likely as any other and any two as likely as any other two:
+    what differs between those drawn then tells how far their mean may be off, however the gradient is structured. Where
+    the last run would be short it begins earlier, so that all have the same length. Runs are in no order.
     """
     flat = flatten(tensor)
-    wanted = max(elements // RUN, 1)
-    runs = flat.numel() // RUN
-    if runs <= wanted:
+    wanted = max(-(-elements // RUN), 1)
+    whole, rest = divmod(flat.numel(), RUN)
+    if whole + bool(rest) <= wanted:
         return flat
-    spacing = _spacing(runs // wanted, row=max(tensor.shape[-1] if tensor.dim() else 1, 1))
-    start = generator.randrange(runs)
-    table = flat[: runs * RUN].view(runs, RUN)
-    before_wrap = min(wanted, -(-(runs - start) // spacing))
-    head = table[start : start + before_wrap * spacing : spacing]
-    if before_wrap == wanted:
-        return head.reshape(-1)
-    wrapped = (start + before_wrap * spacing) % runs
-    tail = table[wrapped : wrapped + (wanted - before_wrap) * spacing : spacing]
-    return torch.cat((head, tail)).view(-1)
-
-
-def _spacing(largest: int, row: int) -> int:
-    """The largest spacing of runs, at most ``largest``, that shares no factor with the row length in runs."""
-    period = row // RUN if row % RUN == 0 else row
-    for spacing in range(largest, 1, -1):
-        if math.gcd(spacing, period) == 1:
-            return spacing
-    return 1
+    drawn = generator.choice(whole + bool(rest), wanted, replace=False, shuffle=False)
+    # As integers, for numpy has no bfloat16; its take is the cheapest way, and in no order cheaper than sorted.
+    table = flat.view(_BITS[flat.dtype])[: whole * RUN].view(whole, RUN).numpy()
+    runs = torch.from_numpy(table.take(drawn, axis=0, mode="clip")).view(flat.dtype)
+    if rest:
+        runs[torch.from_numpy(drawn == whole)] = flat[-RUN:]
+    return runs.view(-1)

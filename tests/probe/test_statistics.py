@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +20,7 @@ Measure = Callable[[list[torch.Tensor]], Statistics]
 
 def on_cpu(gradients: list[torch.Tensor]) -> Statistics:
     """Every element, by the CPU's path."""
-    return eager.measure(gradients, range(len(gradients)), "all", random.Random(0))
+    return eager.measure(gradients, range(len(gradients)), "all", np.random.default_rng(0))
 
 
 def as_device(gradients: list[torch.Tensor]) -> Statistics:
@@ -173,5 +172,5 @@ def test_gradients_are_left_alone() -> None:
     before = gradient.clone()
     on_cpu([gradient])
     as_device([gradient])
-    eager.measure([gradient], [0], 16_384, random.Random(0))
+    eager.measure([gradient], [0], 16_384, np.random.default_rng(0))
     assert torch.equal(gradient, before)
