@@ -51,6 +51,9 @@ def quiet(directory: Path) -> Iterator[None]:
     home.mkdir(exist_ok=True)
     os.environ.update(
         HOME=str(home),
+        XDG_CACHE_HOME=str(home),
+        XDG_CONFIG_HOME=str(home),
+        XDG_DATA_HOME=str(home),
         DO_NOT_TRACK="1",
         HF_HUB_OFFLINE="1",
         HF_HUB_DISABLE_TELEMETRY="1",

@@ -29,7 +29,7 @@ from benchmarks.given import SCALER, GivenGradients, iteration
 from benchmarks.paired import NO_RATIO, Work, ratio, take_turns
 
 
-ROUNDS = 9
+ROUNDS = 7
 WINDOW = Size(layers=12, heads=12, width=768, context=16, batch=1)
 """GPT-2 small over one short window: what `DebugUnderflowOverflow` needs is a forward pass, not a long one."""
 
@@ -55,7 +55,9 @@ def _ampmon(
 ) -> Iterator[Way]:
     config = Config(every=1, sample=sample)
     scaler = ampmon.GradScaler(**SCALER, name=f"sample={sample}", monitor=config)
-    looked = eager.measure(gradients, range(len(gradients)), sample, np.random.default_rng(0)).looked
+    looked = eager.measure(
+        gradients, range(len(gradients)), sample, np.random.default_rng(0)
+    ).looked
     yield Way(
         "gradients",
         int(looked.sum()),

@@ -52,8 +52,8 @@ class Effort(NamedTuple):
     """How long to measure one row: so many pairs warm and swept, or what fits into ``limit_s`` seconds."""
 
     warm: int = 3000
-    swept: int = 300
-    limit_s: float = 7.0
+    swept: int = 200
+    limit_s: float = 5.0
 
 
 @contextmanager
@@ -124,7 +124,7 @@ TOOLS = {
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """Rows for each tool, caches warm and swept, 6 and 148 tensors; takes some three minutes. Fills ``directory``."""
+    """Rows for each tool, caches warm and swept, 6 and 148 tensors; takes two minutes or so. Fills ``directory``."""
     return compare(directory, list(TOOLS), Effort())
 
 

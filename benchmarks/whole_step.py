@@ -57,7 +57,7 @@ def demo(size: Size = SMALL) -> Setting:
         partial(characters.batch, size.batch, size.context),
         kinds=(STOCK, MONITORED, AGAIN),
         block=1,
-        limit_s=150.0,
+        limit_s=120.0,
     )
 
 

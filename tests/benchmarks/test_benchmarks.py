@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,10 @@ from benchmarks import (
 )
 from benchmarks.__main__ import BENCHMARKS, GROUPS, chosen
 from benchmarks.paired import Ratio, ratio, ratio_of_totals, rounds_within, take_turns
+from recording import recording
 
 
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 TINY = Size(layers=1, heads=1, width=8, context=8, batch=1)
 
 
@@ -147,18 +151,16 @@ def test_host_times_are_compared_without_peers(tmp_path: Path, no_peers: None) -
     assert rows[-1]["note"] == "not measured: trackio is not installed"
 
 
-def test_an_update_is_logged_beside_its_record(tmp_path: Path) -> None:
-    """ampmon's part in it, in this process: an iteration of a monitored scaler, recorded, and no sample taken."""
+def test_the_monitored_iteration_records_each_update(data_directory: Path) -> None:
+    """What is timed as ampmon's is a recorded update, with a sample of its gradients in the first at most."""
     iterate = peers_host_cost.given_iteration(6, monitored=True)
 
-    times = peers_host_cost.alternate(
-        peers_host_cost.given_iteration(6, monitored=False),
-        iterate,
-        peers_host_cost.Effort(2, 2, 0.0),
-        swept=True,
-    )
+    for _ in range(3):
+        iterate()
 
-    assert [len(each) for each in times] == [2, 2]
+    updates = recording(data_directory).updates
+    assert len(updates) == 3
+    assert [update.gradients for update in updates[1:]] == [None, None]
 
 
 def test_whole_steps_are_compared(tmp_path: Path) -> None:
@@ -249,6 +251,25 @@ def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
         "machine-probe.json",
         "machine-probe.md",
     }
+
+
+def test_the_extra_installs_every_peer() -> None:
+    """What the extra `bench` names are the packages that are looked for and whose versions are reported."""
+    extra = re.search(r"^bench = \[(.*)\]$", PYPROJECT.read_text(), re.MULTILINE)
+
+    assert extra
+    assert re.findall(r'"([\w-]+)', extra[1]) == list(peers.PEERS)
+
+
+def test_peers_are_kept_quiet_only_while_they_are_measured(tmp_path: Path) -> None:
+    """Within, wandb is offline and the home is a folder of the benchmark's; after it the environment is as before."""
+    before = dict(os.environ)
+
+    with peers.quiet(tmp_path):
+        within = os.environ["WANDB_MODE"], Path.home().parent
+
+    assert within == ("offline", tmp_path)
+    assert dict(os.environ) == before
 
 
 def test_every_benchmark_is_in_a_group() -> None:
