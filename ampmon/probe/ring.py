@@ -1,4 +1,4 @@
-"""Copies from a device to the host that nobody waits for, in buffers that are used again. Knows not what they hold.
+"""Copies between a device and the host that nobody waits for, in buffers used again. Knows not what they hold.
 
 Pinned memory is allocated once and kept: to give it back would ask the driver for an event, which may break a CUDA
 graph that is being captured. There are as many buffers as copies were ever on their way together.
@@ -6,7 +6,7 @@ graph that is being captured. There are as many buffers as copies were ever on t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 import torch
@@ -16,7 +16,7 @@ _SMALLEST = 64
 
 
 class Slot:
-    """A pinned buffer, and the event behind the newest copy into it."""
+    """A pinned buffer, and the event behind the newest copy into it or out of it."""
 
     __slots__ = ("_buffer", "_event")
 
@@ -26,14 +26,23 @@ class Slot:
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Enqueue a copy, and give the place it goes to: a view of the buffer."""
-        host = self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        host = self._like(tensor)
         host.copy_(tensor, non_blocking=True)
         self._event.record(torch.cuda.current_stream(tensor.device))
         return host
 
+    def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """Enqueue a copy of a host's tensor to a device, and give the copy there."""
+        sent = self._like(tensor).copy_(tensor).to(device, non_blocking=True)
+        self._event.record(torch.cuda.current_stream(device))
+        return sent
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+
     def filled(self) -> bool:
         """Whether the newest copy has arrived. Does not wait."""
-        return self._event.query()
+        return bool(self._event.query())
 
     def wait(self) -> None:
         """Wait until it has."""
@@ -95,6 +104,35 @@ class Readback:
         self._tensor = self._tensor.clone()
         self._ring.put_back(self._key, slot)
         return self._tensor
+
+
+class Uploads:
+    """Copies of the host's tensors to devices. A buffer is written again only when its copy has arrived."""
+
+    def __init__(self, ring: Ring | None = None) -> None:
+        self._ring = ring or Ring()
+        self._under_way: deque[tuple[tuple[torch.device, int], Slot]] = deque()
+
+    def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """A copy of the tensor on a CUDA device, in the order of its current stream. Waits for nothing."""
+        for _ in range(len(self._under_way)):
+            key, slot = self._under_way.popleft()
+            if slot.filled():
+                self._ring.put_back(key, slot)
+            else:
+                self._under_way.append((key, slot))
+        key = (device, _size_class(tensor.nbytes))
+        slot = self._ring.take(key)
+        self._under_way.append((key, slot))
+        return slot.send(tensor, device)
+
+
+_uploads = Uploads()
+
+
+def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy of a host's tensor on a device, without waiting: the tensor itself on a CPU."""
+    return _uploads.send(tensor, device) if device.type == "cuda" else tensor.to(device)
 
 
 def _size_class(size: int) -> int:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from ampmon.probe.ring import upload
+
 
 CHUNK_MIN = 1 << 12
 CHUNK_MAX = 1 << 15
@@ -52,11 +54,24 @@ class Table(NamedTuple):
 class _Kept:
     """The tables of one list of shapes on one stream."""
 
-    __slots__ = ("addresses", "table")
+    __slots__ = ("addresses", "spans", "table")
 
-    def __init__(self, table: Table, addresses: list[int]) -> None:
-        self.table = table
+    def __init__(self, gradients: Sequence[torch.Tensor], addresses: list[int]) -> None:
         self.addresses = addresses
+        self.spans = spans(gradients)
+        chunks, grid, gaps = _chunks(gradients)
+        device = gradients[0].device
+        pointers = _upload(addresses, device)
+        self.table = Table(pointers, _upload(chunks, device), grid, gaps, self._distinct())
+
+    def move(self, addresses: list[int], device: torch.device) -> None:
+        """The same shapes are elsewhere. A new tensor each time: the device may yet have to read the one before."""
+        self.addresses = addresses
+        pointers = _upload(addresses, device)
+        self.table = self.table._replace(pointers=pointers, distinct=self._distinct())
+
+    def _distinct(self) -> bool:
+        return self.spans is not None and apart(self.addresses, self.spans)
 
 
 class Tables:
@@ -78,15 +93,11 @@ class Tables:
         key = (first.device, first.dtype, _stream(first.device), *_shapes(gradients))
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Kept(_build(gradients, addresses), addresses)
+            kept = self._kept[key] = _Kept(gradients, addresses)
             if len(self._kept) > _TABLES_KEPT:
                 self._kept.popitem(last=False)
         elif addresses != kept.addresses:
-            # A new tensor each time: what reads the old one may still be waiting on the device.
-            kept.table = kept.table._replace(
-                pointers=_upload(addresses, first.device), distinct=distinct(gradients)
-            )
-            kept.addresses = addresses
+            kept.move(addresses, first.device)
         self._kept.move_to_end(key)
         return kept.table
 
@@ -105,7 +116,8 @@ def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:
     return tuple((gradient.shape, gradient.stride()) for gradient in gradients)
 
 
-def _build(gradients: Sequence[torch.Tensor], addresses: list[int]) -> Table:
+def _chunks(gradients: Sequence[torch.Tensor]) -> tuple[list[int], int, bool]:
+    """The table of chunks with the layouts behind them, how many chunks there are, and whether any tensor has gaps."""
     layouts = [extents(gradient) for gradient in gradients]
     numels = [gradient.numel() for gradient in gradients]
     size = chunk_size(sum(numels))
@@ -119,14 +131,7 @@ def _build(gradients: Sequence[torch.Tensor], addresses: list[int]) -> Table:
             described += [len(layout), *(number for extent in layout for number in extent)]
         for start in range(0, numel, size):
             chunks += [row, start, min(size, numel - start), place]
-    device = gradients[0].device
-    return Table(
-        pointers=_upload(addresses, device),
-        chunks=_upload(chunks + described, device),
-        grid=grid,
-        gaps=any(layouts),
-        distinct=distinct(gradients),
-    )
+    return chunks + described, grid, any(layouts)
 
 
 def chunk_size(total: int) -> int:
@@ -151,28 +156,28 @@ def extents(gradient: torch.Tensor) -> Extents:
     return [] if len(joined) == 1 and joined[0][1] == 1 else joined
 
 
-def distinct(gradients: Sequence[torch.Tensor]) -> bool:
-    """Whether surely no two elements share memory: no strides that step into one another, no tensors interleaved."""
-    spans = []
-    for gradient in filter(torch.Tensor.numel, gradients):
+def spans(gradients: Sequence[torch.Tensor]) -> list[int] | None:
+    """Bytes from each tensor's first element to the end of its last; None if elements of one may share memory.
+
+    Only strides that each step over all that the smaller ones reach are sure not to.
+    """
+    found = []
+    for gradient in gradients:
         reach = 0
         for stride, size in sorted(zip(gradient.stride(), gradient.shape, strict=True)):
             if size > 1:
                 if stride <= reach:
-                    return False
+                    return None
                 reach += (size - 1) * stride
-        start = gradient.data_ptr()
-        spans.append((start, start + (reach + 1) * gradient.element_size()))
-    spans.sort()
-    return all(end <= start for (_, end), (start, _) in pairwise(spans))
+        found.append((reach + 1) * gradient.element_size() if gradient.numel() else 0)
+    return found
+
+
+def apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
+    """Whether no two tensors that begin at these addresses and span so many bytes are interleaved."""
+    ordered = sorted((start, span) for start, span in zip(addresses, spans, strict=True) if span)
+    return all(start + span <= after for (start, span), (after, _) in pairwise(ordered))
 
 
 def _upload(values: list[int], device: torch.device) -> torch.Tensor:
-    """Integers as int64 on the device. Waits for nothing, and what is on its way cannot be overwritten.
-
-    The host's side is pinned and new each time, and torch's caching allocator gives its memory away again only after an
-    event behind the copy.
-    """
-    pinned = device.type == "cuda"
-    host = torch.tensor(values, dtype=torch.int64, pin_memory=pinned)
-    return host.to(device, non_blocking=True) if pinned else host
+    return upload(torch.tensor(values, dtype=torch.int64), device)

@@ -1,11 +1,11 @@
-"""Copies to the host wait for nobody, arrive whole, and use the same few buffers again and again."""
+"""Copies to the host and from it wait for nobody, arrive whole, and use the same few buffers again and again."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ampmon.probe.ring import Readback, Ring, Slot
+from ampmon.probe.ring import Readback, Ring, Slot, Uploads, upload
 
 
 class Delayed(Slot):
@@ -24,6 +24,12 @@ class Delayed(Slot):
         host = self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         self._pending, self.arrived = (host, tensor.clone()), False
         return host
+
+    def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        source = self._like(tensor).copy_(tensor)
+        sent = torch.empty_like(tensor)
+        self._pending, self.arrived = (sent, source), False
+        return sent
 
     def filled(self) -> bool:
         return self.arrived
@@ -92,3 +98,26 @@ def test_a_gpus_copies_arrive() -> None:
             work = work * 1.0
         readbacks.append(Readback((work[:3] * n).long()))
     assert [readback.result().tolist() for readback in readbacks] == [[n] * 3 for n in range(20)]
+
+
+def test_an_upload_is_not_written_over() -> None:
+    """Of copies to a device each arrives whole, however late, and a buffer whose copy has arrived is used again."""
+    slots: list[Delayed] = []
+    uploads = Uploads(Ring(lambda size: slots.append(Delayed(size)) or slots[-1]))
+    cpu = torch.device("cpu")
+    late = [uploads.send(torch.tensor([n, -n]), cpu) for n in range(3)]
+    for slot in slots:
+        slot.arrive()
+    assert [sent.tolist() for sent in late] == [[0, 0], [1, -1], [2, -2]]
+
+    for n in range(50):
+        sent = uploads.send(torch.tensor([n, n]), cpu)
+        next(slot for slot in slots if not slot.arrived).arrive()
+        assert sent.tolist() == [n, n]
+    assert len(slots) == 3
+
+
+def test_an_upload_to_the_host_is_none() -> None:
+    """On a CPU a tensor is where it should be."""
+    tensor = torch.arange(3)
+    assert upload(tensor, torch.device("cpu")) is tensor
