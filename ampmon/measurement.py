@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,10 +16,16 @@ from ampmon.probe import attribution, eager
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.ring import Readback
+from ampmon.probe.timing import Baseline, DeviceTimer, Span
 
 
 FUSED = frozenset({torch.float16, torch.float32})
 """The dtypes that a kernel unscales just as torch does; fp16 only where the scaler lets fused optimizers have it."""
+
+BASELINES = 3
+"""How often torch's own unscaling is timed for what a pass in its place may be counted over."""
+_REFRESH = 32
+"""Once in so many updates that are not sampled it is timed again."""
 
 Gradient = tuple[int, torch.Tensor]
 """The elements of a gradient on this rank, with its parameter's place in the header."""
@@ -39,6 +46,12 @@ class Measurer:
         self._random = np.random.default_rng()
         self._report = report
         self._probe = DeviceProbe(report)
+        self.timer = DeviceTimer(report)
+        self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
+        """Of the optimizers whose gradients were measured in the pass that unscales them."""
+        self._stock: Span | None = None
+        """Torch's own unscaling under way, timed."""
+        self._bare = 0
         self._set_aside: list[Gradient] | None = None
         """Gradients to be measured in the pass that unscales them."""
 
@@ -64,9 +77,10 @@ class Measurer:
         ``fused`` are the dtypes whose unscaling by the scaler may be replaced by one that measures too, ``dying`` says
         that the scale is so low that unscaling may make inf of what is finite.
         """
-        self._set_aside = None
+        self._set_aside = self._stock = None
         if iteration.sampling:
             if self._fusable(optimizer, iteration, fused):
+                self._baselines.setdefault(optimizer, Baseline())
                 return
             self._measure(optimizer, iteration)
         elif self._probe.takes(inv_scale.device) and (
@@ -77,6 +91,22 @@ class Measurer:
             for indices, tensors in _grouped(self.gradients(optimizer)):
                 if tensors[0].is_cpu:
                     self._blame(optimizer, iteration, self._count(indices, tensors))
+        if not iteration.sampling:
+            self._time_stock(optimizer)
+
+    def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""
+        baseline = self._baselines.get(optimizer)
+        return baseline is not None and baseline.begun < BASELINES
+
+    def _time_stock(self, optimizer: torch.optim.Optimizer) -> None:
+        """Time torch's own unscaling, which is about to be called, now and then."""
+        if optimizer not in self._baselines:
+            return
+        self._bare += 1
+        if self.wants_baseline(optimizer) or self._bare % _REFRESH == 0:
+            devices = {gradient.device for _, gradient in self.gradients(optimizer)}
+            self._stock = self.timer.begin(devices)
 
     def _fusable(
         self,
@@ -102,7 +132,9 @@ class Measurer:
         for indices, tensors in _grouped(fresh):
             device = tensors[0].device
             if self._probe.takes(device):
+                span = self.timer.begin((device,))
                 sample = Sample(packed=self._probe.statistics(tensors), indices=indices)
+                self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
                     self._blame(optimizer, iteration, Culprits(device, sample=sample))
             else:
@@ -113,7 +145,9 @@ class Measurer:
 
     def _flag(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
         for indices, tensors in _grouped(self.gradients(optimizer)):
+            span = self.timer.begin((tensors[0].device,))
             flags = self._probe.flags(tensors)
+            self.timer.end(span, iteration.spans)
             culprits = Culprits(tensors[0].device, flags=flags, indices=indices)
             self._blame(optimizer, iteration, culprits)
 
@@ -134,6 +168,7 @@ class Measurer:
         found: dict[torch.device, torch.Tensor] = {}
         inverse: dict[torch.device, torch.Tensor] = {}
         measured = []
+        span = self.timer.begin({gradient.device for _, gradient in gradients})
         with torch.no_grad():
             for indices, tensors in _grouped(gradients):
                 device = tensors[0].device
@@ -148,6 +183,7 @@ class Measurer:
                         tensors, found[device], inverse[device]
                     )
         try:
+            self.timer.end(span, iteration.spans, over=self._baselines.get(optimizer))
             self._keep(optimizer, iteration, measured)
         except Exception as error:  # whatever it is, the gradients are unscaled
             self._report("keeping a sample", error)
@@ -172,6 +208,9 @@ class Measurer:
         found: dict[torch.device, torch.Tensor],
     ) -> None:
         """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides."""
+        if self._stock is not None:
+            self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
+            self._stock = None
         suspect = {
             device
             for device, flag in found.items()

@@ -1,0 +1,65 @@
+"""Keeps account of what the monitor takes of the training's time: by the clock here, by events on devices."""
+
+from __future__ import annotations
+
+import time
+
+from ampmon.probe.budget import Budget
+from ampmon.probe.timing import DeviceTimer, Span
+
+
+class Account:
+    """The monitor's cost, update by update, as far as it is known. Times are of time.perf_counter_ns()."""
+
+    def __init__(self, budget: Budget, timer: DeviceTimer) -> None:
+        self._budget = budget
+        self._timer = timer
+        self._busy_us = self._elapsed_us = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """The next update is the first of a series: what went before belongs to none."""
+        self._last_ns: int | None = None
+        self._spent_ns = self._owed_ns = 0
+        self._handing_over = {False: 0, True: 0}
+
+    @property
+    def overhead(self) -> float:
+        """The share of the time between updates that the monitor took, 0 to 1; 0 before there were two."""
+        return self._busy_us / self._elapsed_us if self._elapsed_us else 0.0
+
+    def spend(self, started: int) -> None:
+        """Count the time since ``started`` as spent on the update at hand."""
+        self._spent_ns += time.perf_counter_ns() - started
+
+    def lap(self, now: int) -> float | None:
+        """Microseconds since the last update; None at the first."""
+        last, self._last_ns = self._last_ns, now
+        return None if last is None else (now - last) / 1000
+
+    def settle(
+        self, duration: float | None, beside: float, spans: list[Span], *, sampled: bool
+    ) -> float:
+        """What was spent since the last update, in us, for its record; the budget takes note of it.
+
+        ``duration`` is `lap`'s; ``beside`` is what was spent on other things than gradients and records, in us. What a
+        device took is in it as soon as it is known, an update or more later. What it takes to hand a record over is
+        known only then: that of the last one like it stands in for the budget.
+        """
+        spent_ns, self._spent_ns = self._spent_ns, 0
+        usual_ns = spent_ns + self._handing_over[sampled]
+        self._budget.updated(duration, usual_ns / 1000, sampled=sampled, beside=beside)
+        cost = (spent_ns + self._owed_ns) / 1000 + beside
+        self._owed_ns = 0
+        self._timer.submit(spans, sampled=sampled)
+        for us, of_sample in self._timer.finished():
+            self._budget.device(us, sampled=of_sample)
+            cost += us
+        if duration is not None:
+            self._busy_us += cost
+            self._elapsed_us += duration
+        return cost
+
+    def handed_over(self, started: int, *, sampled: bool) -> None:
+        """A record was handed over, since ``started``: it counts as spent before the next update."""
+        self._owed_ns = self._handing_over[sampled] = time.perf_counter_ns() - started

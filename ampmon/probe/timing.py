@@ -1,0 +1,172 @@
+"""Times work on a device by pairs of events, asked for later, without waiting. Knows not what the work is for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Any, Protocol
+
+import torch
+
+
+_AWAITED_MAX = 64
+"""Updates whose events may be under way at once: behind a device that is stuck, no more are begun."""
+
+
+class Event(Protocol):
+    """What is used of torch.cuda.Event(enable_timing=True)."""
+
+    def record(self, stream: Any = None, /) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end: Any, /) -> float: ...
+
+
+class Baseline:
+    """What torch's own unscaling of an optimizer's gradients takes on the device, and how often it was timed."""
+
+    __slots__ = ("_newest", "begun")
+
+    def __init__(self) -> None:
+        self._newest: deque[float] = deque(maxlen=3)
+        self.begun = 0
+
+    def add(self, us: float) -> None:
+        self._newest.append(us)
+
+    def us(self) -> float:
+        """Microseconds; zero while nothing is known, so that a pass in its place counts in full."""
+        return median_low(self._newest) if self._newest else 0.0
+
+
+@dataclass(slots=True)
+class Span:
+    """A piece of work: pairs of events, one for each device.
+
+    Work done in the place of torch's unscaling is counted ``over`` that; torch's own is what a baseline is made ``of``.
+    """
+
+    pairs: list[tuple[torch.device, Event, Event]]
+    over: Baseline | None = None
+    of: Baseline | None = None
+
+    def done(self) -> bool:
+        return all(begin.query() and end.query() for _, begin, end in self.pairs)
+
+    def us(self) -> float:
+        return sum(begin.elapsed_time(end) for _, begin, end in self.pairs) * 1000
+
+    def cost(self) -> float:
+        """What this took of the device's time that training without a monitor would not, in us."""
+        if self.of is not None:
+            self.of.add(self.us())
+            return 0.0
+        return max(self.us() - (self.over.us() if self.over is not None else 0.0), 0.0)
+
+
+class DeviceTimer:
+    """Hands out pairs of events, and takes them back when both have come to pass. Never waits, and never raises.
+
+    For CUDA devices; on a CPU the clock of whoever does the work tells. Not to be used while a CUDA graph is captured.
+    What goes wrong is reported once, and nothing is timed from then on.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str, Exception], None],
+        event: Callable[[], Event] | None = None,
+        kind: str = "cuda",
+    ) -> None:
+        self._report = report
+        self._event = event or _cuda_event
+        self._kind = kind
+        self._usable = True
+        self._free: dict[torch.device, list[Event]] = {}
+        self._awaited: deque[tuple[list[Span], bool]] = deque()
+
+    def begin(self, devices: Collection[torch.device]) -> Span | None:
+        """Have the start of work on these devices noted; None where nothing is timed."""
+        timed = [device for device in devices if device.type == self._kind]
+        if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
+            return None
+        try:
+            return Span([(device, self._noted(device), self._take(device)) for device in timed])
+        except Exception as error:
+            self._failed(error)
+            return None
+
+    def end(
+        self,
+        span: Span | None,
+        spans: list[Span],
+        *,
+        over: Baseline | None = None,
+        of: Baseline | None = None,
+    ) -> None:
+        """Have the end of the work noted, and add it to ``spans``, those of the same update."""
+        if span is None:
+            return
+        try:
+            for device, _, end in span.pairs:
+                end.record(_stream(device))
+        except Exception as error:
+            self._failed(error)
+            return
+        span.over, span.of = over, of
+        if of is not None:
+            of.begun += 1
+        spans.append(span)
+
+    def submit(self, spans: list[Span], *, sampled: bool) -> None:
+        """The update is over in which these were timed."""
+        if spans:
+            self._awaited.append((spans, sampled))
+
+    def finished(self) -> list[tuple[float, bool]]:
+        """The cost on the device, in us, of each update that is known by now, and whether it was sampled, in order."""
+        known = []
+        try:
+            while self._awaited and all(span.done() for span in self._awaited[0][0]):
+                spans, sampled = self._awaited.popleft()
+                cost = _cost(spans)
+                if cost is not None:
+                    known.append((cost, sampled))
+                self._put_back(spans)
+        except Exception as error:
+            self._awaited.clear()
+            self._failed(error)
+        return known
+
+    def _take(self, device: torch.device) -> Event:
+        free = self._free.setdefault(device, [])
+        return free.pop() if free else self._event()
+
+    def _noted(self, device: torch.device) -> Event:
+        event = self._take(device)
+        event.record(_stream(device))
+        return event
+
+    def _put_back(self, spans: Sequence[Span]) -> None:
+        for span in spans:
+            for device, begin, end in span.pairs:
+                self._free[device] += begin, end
+
+    def _failed(self, error: Exception) -> None:
+        self._usable = False
+        self._report("timing the device", error)
+
+
+def _cost(spans: Sequence[Span]) -> float | None:
+    """The sum of what is a cost; None where torch's own work is all that was timed."""
+    costs = [span.cost() for span in spans]
+    return sum(costs) if any(span.of is None for span in spans) else None
+
+
+def _cuda_event() -> Event:
+    event: Event = torch.cuda.Event(enable_timing=True)
+    return event
+
+
+def _stream(device: torch.device) -> Any:
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
