@@ -16,6 +16,7 @@ from ampmon.outcome import AnyReading
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
+from ampmon.probe.timing import Span
 from ampmon.stream import Stream
 
 
@@ -89,7 +90,8 @@ class Iteration:
     """Parameters that are in a sample already."""
     sampling: bool | None = None
     """Whether this iteration is sampled, once that is decided."""
-    sampling_us: float = 0.0
+    spans: list[Span] = field(default_factory=list)
+    """What was timed of its work on devices."""
     activations: Gathered | None = None
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
@@ -113,6 +115,8 @@ class PendingUpdate:
     order: BackwardOrderLearner
     duration: float | None
     cost: float
+    interval: int | None
+    over_budget: bool
     memory_peak: int | None
     done: Callable[[int, list[int], float, float], None]
 
@@ -150,6 +154,8 @@ class PendingUpdate:
             optimizers=tuple(steps),
             duration=self.duration,
             cost=self.cost,
+            interval=self.interval,
+            over_budget=self.over_budget,
             memory_peak=self.memory_peak,
             gradients=_joined(self.iteration.samples),
             activations=activations.result() if activations is not None else None,

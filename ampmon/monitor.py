@@ -28,6 +28,7 @@ from ampmon.iteration import (
 )
 from ampmon.measurement import FUSED, Measurer
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
+from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.graphs import capturing
@@ -64,10 +65,12 @@ class Monitor:
     """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
 
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
-    of the training time that the monitor took, 0 to 1; ``captured``, updates that went into a CUDA graph, whose replays
-    it cannot see; ``errors`` of its own; ``dropped`` records; ``last_skip``, the names of the parameters that were not
-    finite when a step was last skipped, the first to overflow first; ``run_id`` and ``url``. On CUDA the newest updates
-    may still be on their way. Reading any of them neither syncs nor blocks.
+    of the training time that the monitor took on the training thread and on devices; ``interval``, the updates between
+    samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed; ``captured``,
+    updates that went into a CUDA graph, whose replays it cannot see; ``errors`` of its own; ``dropped`` records;
+    ``last_skip``, the names of the parameters that were not finite when a step was last skipped, the first to overflow
+    first; ``run_id`` and ``url``. On CUDA the newest updates may still be on their way. Reading any of them neither
+    syncs nor blocks.
     """
 
     def __init__(
@@ -76,8 +79,6 @@ class Monitor:
         self.config = config
         self.updates = self.skips = self.samples = self.captured = 0
         self.last_skip: tuple[str, ...] = ()
-        self._spent_ns = 0
-        self._busy_us = self._elapsed_us = 0.0
         self._name = name
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
@@ -86,6 +87,7 @@ class Monitor:
         self._order = BackwardOrderLearner()
         self._budget = Budget(config.every, config.budget)
         self._measurer = Measurer(self._registry, config, self.failed)
+        self._account = Account(self._budget, self._measurer.timer)
         self._fused = {True: FUSED, False: FUSED - {torch.float16}}
         if not outcome.unscales_as_torch(type(scaler)):
             self._fused = {True: frozenset(), False: frozenset()}
@@ -93,7 +95,6 @@ class Monitor:
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
-        self._last_update_ns: int | None = None
         self._turns: dict[str, int] = {}
         self._begun: int | None = None
         """The optimizer, by id, whose `step()` is being called for the first time in the iteration."""
@@ -107,7 +108,15 @@ class Monitor:
 
     @property
     def overhead(self) -> float:
-        return self._busy_us / self._elapsed_us if self._elapsed_us else 0.0
+        return self._account.overhead
+
+    @property
+    def interval(self) -> int:
+        return self._budget.every
+
+    @property
+    def over_budget(self) -> bool:
+        return self._budget.exceeded
 
     @property
     def errors(self) -> int:
@@ -129,8 +138,15 @@ class Monitor:
     def __repr__(self) -> str:
         return (
             f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
-            f"{self.samples} samples, overhead {self.overhead:.2%}, {self.dropped} dropped, {self.errors} errors>"
+            f"{self.samples} samples, one in {self.interval} updates, overhead {self._cost()}, "
+            f"{self.dropped} dropped, {self.errors} errors>"
         )
+
+    def _cost(self) -> str:
+        share = self._budget.share
+        if share is None:
+            return f"{self.overhead:.2%}"
+        return f"{self.overhead:.2%} ({'over the' if self.over_budget else 'within the'} budget of {share:.3g})"
 
     def failed(self, where: str, error: BaseException) -> None:
         """Count an error of the monitor's own."""
@@ -170,16 +186,17 @@ class Monitor:
         """`_unscale_grads_` is about to read and unscale the gradients of an optimizer, fp16 ones too if it may."""
         if self._stream is None:
             return
+        started = time.perf_counter_ns()
         self._raised = None
         iteration = self._iteration
         if self._registry.meet(optimizer):
             self._learn(scaler)
         if iteration.sampling is None:
-            iteration.sampling = self._samples_here() and self._budget.due(self._turn(optimizer))
+            turn, spare = self._turn(optimizer), self._measurer.wants_baseline(optimizer)
+            iteration.sampling = self._samples_here() and self._budget.due(turn, spare=spare)
         # Parameters that were frozen when their optimizer was met may have gradients by now.
         if iteration.sampling and self._registry.meet(optimizer, again=True):
             self._learn(scaler)
-        started = time.perf_counter_ns()
         self._measurer.before_unscale(
             optimizer,
             iteration,
@@ -187,7 +204,7 @@ class Monitor:
             fused=self._fused[allow_fp16],
             dying=self._scale < DYING_SCALE,
         )
-        self._spend(started)
+        self._account.spend(started)
 
     def unscale(
         self,
@@ -202,7 +219,7 @@ class Monitor:
         started = time.perf_counter_ns()
         found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
         if found is not None:
-            self._spend(started)
+            self._account.spend(started)
         return found
 
     @guarded
@@ -213,7 +230,7 @@ class Monitor:
         if self._stream is not None:
             started = time.perf_counter_ns()
             self._measurer.after_unscale(optimizer, self._iteration, found)
-            self._spend(started)
+            self._account.spend(started)
 
     @guarded
     def stepping(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
@@ -230,7 +247,9 @@ class Monitor:
         """`update()` is about to change the scale, and to forget what each optimizer found."""
         self._raised = None
         if self._stream is not None:
+            started = time.perf_counter_ns()
             self._iteration.before = outcome.read(scaler, self._iteration.steps)
+            self._account.spend(started)
 
     @guarded
     def after_update(self, scaler: Any, manual: bool) -> None:
@@ -246,7 +265,9 @@ class Monitor:
         if not iteration.steps:
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
-        duration = self._lap(started)
+        duration = self._account.lap(started)
+        sampled = bool(iteration.samples)
+        self.samples += sampled
         iteration.activations = self._activations.end()
         pending = PendingUpdate(
             stream=stream,
@@ -259,19 +280,19 @@ class Monitor:
             infers_skips=not outcome.keeps_found(scaler),
             order=self._order,
             duration=duration,
-            cost=self._settle(duration),
-            memory_peak=memory_peak() if iteration.samples else None,
+            cost=self._account.settle(
+                duration, self._activations.spent() / 1000, iteration.spans, sampled=sampled
+            ),
+            interval=self.interval if sampled else None,
+            over_budget=sampled and self.over_budget,
+            memory_peak=memory_peak() if sampled else None,
             done=self._written,
         )
         self._order.updated()
-        self._budget.period(duration)
-        if iteration.samples:
-            self.samples += 1
-            self._budget.sampled(iteration.sampling_us)
         stream.ordinal += 1
         stream.updating = False
         stream.submit(pending)
-        self._spent_ns += time.perf_counter_ns() - started
+        self._account.handed_over(started, sampled=sampled)
         if self._activations.begin(stream.ordinal, self._samples_here()):
             self._describe(scaler)
 
@@ -322,13 +343,6 @@ class Monitor:
         self._turns[name] = turn + 1
         return turn
 
-    def _spend(self, started: int) -> None:
-        """Count the time since ``started``, of time.perf_counter_ns(), as spent, in a sampled iteration on sampling."""
-        spent = time.perf_counter_ns() - started
-        self._spent_ns += spent
-        if self._iteration.sampling:
-            self._iteration.sampling_us += spent / 1000
-
     def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
         names = self._registry.parameters
         gradients = self._measurer.gradients(optimizer)
@@ -348,22 +362,6 @@ class Monitor:
         if scale != scale_after:
             self._budget.scale_changed()
 
-    def _lap(self, now: int) -> float | None:
-        """Microseconds since the last update; None at the first."""
-        last, self._last_update_ns = self._last_update_ns, now
-        return None if last is None else (now - last) / 1000
-
-    def _settle(self, duration: float | None) -> float:
-        """The monitor's own time since the last update, in microseconds, taken into account and begun anew.
-
-        What the hooks take that only look and go is too little to be worth the clock.
-        """
-        cost, self._spent_ns = (self._spent_ns + self._activations.spent()) / 1000, 0
-        if duration is not None:
-            self._busy_us += cost
-            self._elapsed_us += duration
-        return cost
-
     # -- the stream ---------------------------------------------------------------------------------
 
     def _connect(self, scaler: Any) -> None:
@@ -371,7 +369,7 @@ class Monitor:
         run = self._recorder = process.current()
         self._stream = run.stream(self._name) if run is not None else None
         self._iteration = Iteration()
-        self._last_update_ns, self._spent_ns = None, 0
+        self._account.restart()
         self._turns.clear()
         if run is not None:
             self._activations.begin(0, self._samples_here())
@@ -385,6 +383,7 @@ class Monitor:
             stream=self._stream.name,
             layout=self._layout,
             sample=None if self.config.sample == "all" else self.config.sample,
+            budget=self._budget.share,
             parameters=tuple(self._registry.parameters),
             modules=self._activations.modules,
         )

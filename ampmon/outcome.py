@@ -143,6 +143,7 @@ def describe(
     stream: str,
     layout: wire.Layout,
     sample: int | None,
+    budget: float | None,
     parameters: tuple[wire.Parameter, ...],
     modules: tuple[wire.Module, ...],
 ) -> wire.StreamHeader:
@@ -158,6 +159,7 @@ def describe(
         backoff_factor=_finite(getattr(scaler, "_backoff_factor", 0.5)),
         growth_interval=_count(getattr(scaler, "_growth_interval", 2000)),
         sample=sample,
+        budget=budget,
         parameters=parameters,
         modules=modules,
     )

@@ -92,7 +92,8 @@ class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One scaler of the attempt. Sent again when parameters or modules join; the lists only ever grow at their end.
 
     ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
-    ``sample`` is the number of elements looked at per tensor, or None where every element is.
+    ``sample`` is the number of elements looked at per tensor, or None where every element is. ``budget`` is the share
+    of the training time that the monitor keeps to, or None where it samples at a fixed interval.
     """
 
     stream: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
@@ -105,6 +106,7 @@ class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     backoff_factor: float = 0.5
     growth_interval: Count = 2000
     sample: Count | None = None
+    budget: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     parameters: Annotated[tuple[Parameter, ...], msgspec.Meta(max_length=200_000)] = ()
     modules: Annotated[tuple[Module, ...], msgspec.Meta(max_length=200_000)] = ()
 
@@ -173,7 +175,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     ``ordinal`` counts the stream's updates in this attempt from 0; the server adds the attempt's origin to get the
     step. ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the
     time since the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training
-    thread.
+    thread, and on devices of this and earlier updates, as far as that is known. A sampled update tells ``interval``,
+    the updates between samples from then on, and whether even that is ``over_budget``.
     """
 
     stream: StreamName
@@ -187,6 +190,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     optimizers: Annotated[tuple[OptimizerStep, ...], msgspec.Meta(min_length=1, max_length=4096)]
     duration: Annotated[float, msgspec.Meta(ge=0)] | None = None
     cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    interval: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
+    over_budget: bool = False
     memory_peak: Count | None = None  # bytes on the device
     gradients: Gradients | None = None
     activations: Activations | None = None
