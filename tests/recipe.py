@@ -91,7 +91,7 @@ class _ToStock(ast.NodeTransformer):
             case ast.Attribute(value=ast.Name(id="ampmon"), attr="watch"):
                 scaler = node.args[0]
             case ast.Attribute(value=ast.Name(id="ampmon"), attr="GradScaler"):
-                own = [keyword for keyword in node.keywords if keyword.arg != "model"]
+                own = [word for word in node.keywords if word.arg not in {"model", "monitor"}]
                 scaler = ast.Call(
                     ast.parse("torch.amp.GradScaler", mode="eval").body, node.args, own
                 )

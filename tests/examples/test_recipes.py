@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,6 +24,7 @@ from serving import free_port
 
 ALONE = [
     "accumulation_with_clipping",
+    "activation_gradients",
     "clip_by_norm",
     "clip_by_value",
     "cpu_autocast",
@@ -106,6 +109,21 @@ def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Pat
     assert events(recorded) == ["init", "finish"]
 
 
+def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) -> None:
+    """Every tenth update has all modules; the first is skipped, for a gradient that overflowed at the last layer."""
+    recipe.run("activation_gradients", stock=False)
+    recorded = recording(data_directory)
+    sampled = [update.ordinal for update in recorded.updates if update.activations is not None]
+    first, last = (recorded.activations(place) for place in (sampled[0], sampled[-1]))
+
+    assert sampled == list(range(0, 160, 10))
+    assert last.names == [str(place) for place in range(21)]
+    assert recorded.updates[0].optimizers[0].skipped
+    assert all(map(math.isfinite, [*first.forward, first.loss]))
+    assert first.statistics.inf[20] > 0
+    assert np.isfinite(last.statistics.amax).all()
+
+
 @pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 def test_a_disabled_scaler_records_that_it_is_disabled(data_directory: Path) -> None:
     """bfloat16's recipe trains as with the stock scaler, and its spool says that there was nothing to measure."""
@@ -177,19 +195,19 @@ def test_a_recipe_of_several_processes_starts_them_itself(data_directory: Path) 
 
 
 def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
-    """In every recipe the name is used once, where the scaler is made, and gone when the stock one takes its place."""
+    """In every recipe only the line that makes the scaler has the name, and not when the stock one takes its place."""
     names = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
     tested = [*(getattr(name, "values", (name,))[0] for name in ALONE), *TOGETHER, DISABLED]
     assert names == sorted(tested)
     for name in names:
         source = (EXAMPLES / f"{name}.py").read_text()
-        uses = [
-            node
+        uses = {
+            node.lineno
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Name) and node.id == "ampmon"
-        ]
+        }
         assert len(uses) == 1, name
-        assert source.splitlines()[uses[0].lineno - 1].startswith("scaler = ampmon."), name
+        assert source.splitlines()[uses.pop() - 1].startswith("scaler = ampmon."), name
         left = list(ast.walk(ast.parse(recipe.with_stock_scaler(source))))
         assert not any(isinstance(node, ast.Name) and node.id == "ampmon" for node in left), name
 
