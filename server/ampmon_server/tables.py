@@ -91,6 +91,10 @@ runs = Table(
     Column("subnormal_fraction", Double),
     Column("headroom_bits", Double),
     _flag("headroom_kind"),
+    # Updates between samples, the share of the time they are kept to, and whether even the rarest exceed it.
+    Column("sampling_interval", BigInteger),
+    Column("budget", Double),
+    _flag("over_budget"),
     # Microseconds: a typical update's, and sums over the updates that have a duration.
     Column("update_us", Double, nullable=False, default=0.0),
     Column("duration_us", Double, nullable=False, default=0.0),

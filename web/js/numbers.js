@@ -35,13 +35,13 @@ const READOUTS = [
     key: "sampled",
     name: "Gradients sampled",
     value: (run) => plural(run.sampled_updates, "update"),
-    more: (run) => (run.sampled_updates ? plural(run.parameters, "parameter") : ""),
+    more: (run) => (run.sampled_updates ? [intervalWords(run), plural(run.parameters, "parameter")].filter(Boolean).join(" · ") : ""),
   },
   {
     key: "overhead",
     name: "Monitor's cost",
     value: (run) => percent(run.overhead),
-    more: (run) => (run.overhead === null ? "" : "of training time"),
+    more: (run) => [run.overhead === null ? "" : "of training time", budgetWords(run)].filter(Boolean).join(", "),
   },
   {
     key: "newest",
@@ -62,6 +62,21 @@ function sampleWords(run) {
   return run.subnormal_fraction === null ? "" : "of gradient values";
 }
 
+/**
+ * How often gradients are looked at now.
+ * @param {Summary} run
+ */
+export function intervalWords(run) {
+  if (run.sampling_interval === null) return "";
+  return run.sampling_interval === 1 ? "every update" : `every ${count(run.sampling_interval)} updates`;
+}
+
+/** @param {Summary} run */
+export function budgetWords(run) {
+  if (run.budget === null) return "";
+  return `${run.over_budget ? "over the budget of" : "budget"} ${percent(run.budget)}`;
+}
+
 export class Numbers {
   element = h("dl", { class: "numbers" });
   #cells = READOUTS.map((readout) => {
@@ -80,6 +95,7 @@ export class Numbers {
       say(more, readout.more?.(run) ?? "");
     }
     mark(this.element, "data-lost", run.lost_records > 0 ? "" : null);
+    mark(this.element, "data-over", run.over_budget ? "" : null);
   }
 }
 

@@ -57,6 +57,10 @@ export interface Summary {
   dropped: number;
   disabled: boolean;
   overhead: number | null;
+  /** Updates between samples, the share of training time that they are kept to, and whether the rarest exceed it. */
+  sampling_interval: number | null;
+  budget: number | null;
+  over_budget: boolean;
   ranks: number;
   attempts: number;
   version: number;

@@ -53,6 +53,9 @@ class Summary:
     errors: int
     dropped: int
     overhead: float | None
+    sampling_interval: int | None
+    budget: float | None
+    over_budget: bool
     ranks: int
     attempts: int
     streams: list[dict[str, Any]]
@@ -157,6 +160,9 @@ def _summary(row: Row[Any], now: int) -> Summary:
         dropped=row.dropped,
         # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
         overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
+        sampling_interval=row.sampling_interval,
+        budget=row.budget,
+        over_budget=bool(row.over_budget),
         ranks=row.ranks,
         attempts=row.attempts,
         streams=listed,

@@ -55,6 +55,9 @@ class RunState:
     subnormal_fraction: float | None = None
     headroom_bits: float | None = None
     headroom_kind: int = 0
+    sampling_interval: int | None = None
+    budget: float | None = None
+    over_budget: int = 0
     update_us: float = 0.0
     duration_us: float = 0.0
     cost_us: float = 0.0

@@ -237,6 +237,7 @@ class Roster:
         state.streams = orjson.dumps(self._listed).decode()
         if self._listed[0] == entry:
             state.parameters = len(header.parameters)
+            state.budget = header.budget
         state.exact = int(bool(state.exact) and _is_exact(header))
         state.disabled = int(not header.enabled and len(self._listed) == 1)
 

@@ -60,7 +60,7 @@ class Tally:
         return [Mark(*row) for row in rows]
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
-        """Note what new updates say of the monitor's cost, and of the scale now."""
+        """Note what new updates say of the monitor's cost, how often it samples, and of the scale now."""
         timed = [update for update in new if update.duration is not None]
         if timed:
             durations = [update.duration or 0.0 for update in timed]
@@ -69,6 +69,10 @@ class Tally:
             self.state.typical_update(median(durations), len(durations))
         if self.is_present(stream, attempt):
             self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
+            told = [update for update in new if update.interval is not None]
+            if told:
+                self.state.sampling_interval = told[-1].interval
+                self.state.over_budget = int(told[-1].over_budget)
 
     def is_present(self, stream: Stream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""

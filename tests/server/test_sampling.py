@@ -1,0 +1,122 @@
+"""How often a run is sampled and whether that keeps to its budget: stored, shown, and kept through an upgrade."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from pathlib import Path
+
+import msgspec
+import pytest
+from alembic import command
+from alembic.config import Config
+from fastapi.testclient import TestClient
+from sqlalchemy import create_engine, text
+
+from ampmon_server import migrations
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from batches import Trainer, statistics
+
+
+def sampled(trainer: Trainer, **fields: object):
+    """An update with a sample."""
+    return trainer.update(gradients=statistics(seed=1).to_wire(), **fields)
+
+
+def budgeted(trainer: Trainer, budget: float | None):
+    """The trainer's headers, with a budget."""
+    attempt, stream = trainer.headers
+    return attempt, msgspec.structs.replace(stream, budget=budget)
+
+
+def test_a_summary_tells_the_interval(store: Store) -> None:
+    """The newest sampled update's interval is shown with the budget; updates that are not sampled change neither."""
+    trainer = Trainer()
+    headers = budgeted(trainer, 0.01)
+    store.ingest(trainer.batch([sampled(trainer, interval=1)], headers=headers))
+    before = store.run(trainer.run_id)[0]
+    assert (before.sampling_interval, before.budget, before.over_budget) == (1, 0.01, False)
+
+    store.ingest(
+        trainer.batch(
+            [sampled(trainer, interval=4), sampled(trainer, interval=128, over_budget=True)],
+            headers=headers,
+        )
+    )
+    store.ingest(trainer.batch([trainer.update()], headers=headers))
+    after = store.run(trainer.run_id)[0]
+    assert (after.sampling_interval, after.budget, after.over_budget) == (128, 0.01, True)
+
+    store.ingest(trainer.batch([sampled(trainer, interval=64)], headers=headers))
+    assert not store.run(trainer.run_id)[0].over_budget
+
+
+def test_a_client_that_does_not_tell_is_shown_as_one(store: Store) -> None:
+    """Updates without the fields, as an older client sends them, leave interval and budget unknown."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([sampled(trainer)]))
+    summary = store.run(trainer.run_id)[0]
+    assert (summary.sampling_interval, summary.budget, summary.over_budget) == (None, None, False)
+
+
+def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
+    """Records of an attempt that is over, when they come late, do not change what is so now."""
+    first = Trainer()
+    second = Trainer(run_id=first.run_id, resume_step=10)
+    store.ingest(first.batch([sampled(first, interval=1)], headers=budgeted(first, 0.01)))
+    store.ingest(second.batch([sampled(second, interval=16)], headers=budgeted(second, 0.02)))
+    store.ingest(first.batch([sampled(first, interval=2)]))
+    summary = store.run(first.run_id)[0]
+    assert (summary.sampling_interval, summary.budget) == (16, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("interval", 0), ("interval", -4), ("interval", 2**53), ("interval", 1.5)]
+)
+def test_an_interval_that_cannot_be_is_refused(
+    client: TestClient, field: str, value: object
+) -> None:
+    """A wrong interval is a 4xx that names the field."""
+    trainer = Trainer()
+    body = msgspec.to_builtins(trainer.batch([sampled(trainer)]))
+    body["records"][0][field] = value
+    answer = client.post("/api/v1/ingest", json=body)
+    assert (answer.status_code, field in answer.text) == (422, True)
+
+
+def test_the_list_and_the_run_show_it(client: TestClient, send) -> None:
+    """Both calls that give a summary have the three fields, as JSON's own kinds."""
+    trainer = Trainer()
+    send(trainer.batch([sampled(trainer, interval=8)], headers=budgeted(trainer, 0.01)))
+    for summary in (
+        client.get("/api/v1/runs").json()["runs"][0],
+        client.get(f"/api/v1/runs/{trainer.run_id}").json(),
+    ):
+        assert (summary["sampling_interval"], summary["budget"]) == (8, 0.01)
+        assert summary["over_budget"] is False
+
+
+def test_a_database_from_before_keeps_its_runs(settings: Settings) -> None:
+    """Upgraded from the revision before, a run is not known to be over a budget, and then tells its interval."""
+    trainer = Trainer()
+    first = Store.open(settings)
+    first.ingest(trainer.batch([trainer.update()], headers=(trainer.attempt, trainer.stream)))
+    first.close()
+    engine = create_engine(settings.url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrations.__path__[0])))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0002")
+        row = connection.execute(text("SELECT * FROM runs")).one()._mapping
+        assert row["updates"] == 1
+        assert not {"sampling_interval", "budget", "over_budget"} & set(row)
+    engine.dispose()
+
+    upgraded = Store.open(settings)
+    summary = upgraded.run(trainer.run_id)[0]
+    assert (summary.updates, summary.sampling_interval, summary.over_budget) == (1, None, False)
+    upgraded.ingest(trainer.batch([sampled(trainer, interval=4)]))
+    told = upgraded.run(trainer.run_id)[0]
+    assert told == changed(told, updates=2, sampling_interval=4, over_budget=False)
+    upgraded.close()
