@@ -12,7 +12,7 @@ from ampmon.config import Config
 from ampmon.iteration import Culprits, Iteration, Sample
 from ampmon.outcome import is_invertible
 from ampmon.parameters import ParameterRegistry
-from ampmon.probe import attribution, eager
+from ampmon.probe import attribution, host
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.ring import Readback
@@ -138,7 +138,7 @@ class Measurer:
                 if len(fresh) == len(known):
                     self._blame(optimizer, iteration, Culprits(device, sample=sample))
             else:
-                statistics = eager.measure(tensors, indices, self._sample, self._random)
+                statistics = host.measure(tensors, indices, self._sample, self._random)
                 sample = Sample(statistics)
             iteration.samples.append(sample)
             iteration.measured.update(indices)

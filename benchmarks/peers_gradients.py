@@ -22,7 +22,7 @@ from torch import Tensor
 
 import ampmon
 from ampmon.config import Config
-from ampmon.probe import eager
+from ampmon.probe import host
 from ampmon_server.demo.model import Size
 from benchmarks import networks, peers, sample_cost
 from benchmarks.given import SCALER, GivenGradients, iteration
@@ -55,9 +55,7 @@ def _ampmon(
 ) -> Iterator[Way]:
     config = Config(every=1, sample=sample)
     scaler = ampmon.GradScaler(**SCALER, name=f"sample={sample}", monitor=config)
-    looked = eager.measure(
-        gradients, range(len(gradients)), sample, np.random.default_rng(0)
-    ).looked
+    looked = host.measure(gradients, range(len(gradients)), sample, np.random.default_rng(0)).looked
     yield Way(
         "gradients",
         int(looked.sum()),

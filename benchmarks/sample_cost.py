@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ampmon.config import Config
-from ampmon.probe.eager import measure as probe
+from ampmon.probe.host import measure as probe
 
 
 ROUNDS = 9

@@ -17,7 +17,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ampmon import wire
 from ampmon.histogram import Statistics
-from ampmon.probe import eager
+from ampmon.probe import eager, host
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
 
@@ -81,7 +81,7 @@ class Gathering:
             return
         self._elements[module] = self._elements.get(module, 0) + elements.numel()
         if is_host(elements):
-            self._statistics.append(eager.measure([elements], [module], self._sample, self._random))
+            self._statistics.append(host.measure([elements], [module], self._sample, self._random))
         else:
             tray = self._tray(elements.device)
             tray.packed.append(eager.launch([elements]))

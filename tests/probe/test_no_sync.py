@@ -37,7 +37,7 @@ class NoSync(TorchDispatchMode):
 def gradients() -> list[torch.Tensor]:
     """Gradients of all kinds: large, transposed, half, with inf and NaN."""
     odd = torch.tensor([float("inf"), float("nan"), 0.0])
-    return [torch.randn(eager._DEVICE_BLOCK + 3), torch.randn(5, 7).t(), torch.randn(9).half(), odd]
+    return [torch.randn(eager._BLOCK + 3), torch.randn(5, 7).t(), torch.randn(9).half(), odd]
 
 
 @pytest.mark.parametrize("work", [eager.launch, attribution.flag])
