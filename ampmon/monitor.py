@@ -143,10 +143,10 @@ class Monitor:
         )
 
     def _cost(self) -> str:
-        share = self._budget.share
-        if share is None:
+        if self._budget.share is None:
             return f"{self.overhead:.2%}"
-        return f"{self.overhead:.2%} ({'over the' if self.over_budget else 'within the'} budget of {share:.3g})"
+        exceeded = ", exceeded" if self.over_budget else ""
+        return f"{self.overhead:.2%} (budget {self._budget.share * 100:.3g}%{exceeded})"
 
     def failed(self, where: str, error: BaseException) -> None:
         """Count an error of the monitor's own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import torch
 from torch.optim import SGD, AdamW, Optimizer
 
 import ampmon
+from ampmon import measurement
 from ampmon.probe import kernels
+from ampmon.probe.timing import DeviceTimer
+from probe.scripted import Device
 from recording import recording
 from scaler.test_gradient_kinds import step, with_gradients
 from scaler.test_parity import ROUTES, Case, bits, train
@@ -159,3 +163,20 @@ def test_training_ends_bit_for_bit_the_same(case: Case, passes: list[str]) -> No
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
     assert scaler.monitor._measurer._set_aside is None
+
+
+def test_a_pass_counts_over_torchs_own(
+    data_directory: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three updates in turn are not sampled: they tell what torch's own unscaling takes, which is then no cost."""
+    device = Device(tick=1e9)  # ms between two events: nothing that the clock tells counts beside it
+    timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
+    monkeypatch.setattr(measurement, "DeviceTimer", timer)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
+    optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
+    for _ in range(5):
+        step(scaler, optimizer)
+    assert passes == ["unscale", "culprits", "culprits", "culprits", "unscale"]
+    costs = [update.cost for update in recording(data_directory).updates]
+    assert costs[0] > 1e12
+    assert max(costs[1:]) < 1e11
