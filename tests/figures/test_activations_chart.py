@@ -97,7 +97,7 @@ def test_a_hover_says_the_whole_name_and_how_sure() -> None:
     assert (
         bar["text"][0]
         .replace("\u202f", " ")
-        .endswith("50 % ± 1.6 % subnormal<br>0 % zero<br>16 000 of 1 000 000 elements")
+        .endswith("50 % ± 1.6 % subnormal<br>0 % ± 0.096 % zero<br>16 000 of 1 000 000 elements")
     )
     assert "The shares are those of a sample." in figure["layout"]["meta"]["caption"]
 

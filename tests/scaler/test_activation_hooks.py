@@ -17,7 +17,9 @@ from torch.optim import SGD, AdamW
 from torch.utils.checkpoint import checkpoint
 
 import ampmon
+from ampmon.activations import gathering
 from ampmon.errors import ConfigurationError
+from probe.test_no_sync import NoSync
 from recording import recording
 from scaler.test_parity import bits
 
@@ -339,6 +341,21 @@ def test_a_model_that_is_compiled_elsewhere_is_not_cut(compiler: Any) -> None:
     assert frames(compiler) <= 2
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
+
+
+def test_no_value_is_read_where_work_is_enqueued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the way that a device takes, an iteration goes by without an operator that waits for a value, as one would."""
+    model = network()
+    watched = ampmon.GradScaler("cpu", init_scale=1.0, model=model, monitor=EVERY)
+    assert watched.monitor is not None
+    with NoSync():
+        with monkeypatch.context() as on_device, torch.autocast("cpu", dtype=torch.float16):
+            on_device.setattr(gathering, "is_host", lambda tensor: False)
+            loss = model(torch.randn(ROWS, 8)).float().square().mean()
+            watched.scale(loss).backward()
+        assert watched.monitor.errors == 0
+        with pytest.warns(ampmon.AmpmonWarning, match="waits for the device"):
+            model(torch.randn(ROWS, 8))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
