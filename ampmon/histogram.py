@@ -8,7 +8,7 @@ ranges of bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +27,11 @@ ON_GRID_SHARE = 0.99
 
 RUN = 16
 """Neighbouring elements that a sample takes together: a cache line of fp32. Their values are not independent."""
+
+SMALL_CLASSES = ("zero", "below_grid", "subnormal")
+"""Classes of the elements that fp16 does not hold in full, as `Classes` names them."""
+
+SMALL = len(SMALL_CLASSES)
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -53,12 +58,19 @@ class Classes:
     def total(self) -> Ints:
         return self.not_finite + self.zero + self.below_grid + self.subnormal + self.normal
 
+    @property
+    def small(self) -> Ints:
+        """Counts of the classes in `SMALL_CLASSES`, [..., 3]."""
+        return np.stack([getattr(self, name) for name in SMALL_CLASSES], axis=-1)
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Statistics of n gradients: counts are int64 [n], ``histogram`` int64 [n, 64], the rest float64 [n].
 
-    ``parameters`` int32 [n] are indices into the stream's header.
+    ``parameters`` int32 [n] are indices into the stream's header. ``run_squares`` int64 [n, 3] is, where a sample was
+    looked at, the sum over its runs of the square of how many elements of each are zero, below the grid, subnormal; 0
+    where every element was looked at, or where that is not known.
     """
 
     parameters: npt.NDArray[np.int32]
@@ -70,6 +82,11 @@ class Statistics:
     amax: Floats
     sum_squares: Floats
     histogram: Ints
+    run_squares: Ints = field(default_factory=lambda: np.zeros((0, SMALL), np.int64))
+
+    def __post_init__(self) -> None:
+        if len(self.run_squares) < len(self):
+            object.__setattr__(self, "run_squares", np.zeros((len(self), SMALL), np.int64))
 
     def __len__(self) -> int:
         return len(self.looked)
@@ -113,7 +130,7 @@ class Statistics:
         place = np.argsort(np.argsort(first))[row]
         added = cls.nothing(found[np.argsort(first)].tolist())
         with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
-            for name in (*_FIELDS, "sum_squares", "histogram"):
+            for name in (*_FIELDS, "sum_squares", "histogram", "run_squares"):
                 np.add.at(getattr(added, name), place, joined[name])
             np.maximum.at(added.amax, place, joined["amax"])
         return added
@@ -125,6 +142,7 @@ class Statistics:
             amax=self.amax.astype("<f8").tobytes(),
             sum_squares=self.sum_squares.astype("<f8").tobytes(),
             histogram=self.histogram.astype("<i8").tobytes(),
+            run_squares=self.run_squares.astype("<i8").tobytes() if self.run_squares.any() else b"",
         )
 
     @classmethod
@@ -138,6 +156,9 @@ class Statistics:
             amax=_array("amax", wire.amax, "<f8", n),
             sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
             histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
+            run_squares=_array(
+                "run_squares", wire.run_squares, "<i8", n * SMALL if wire.run_squares else 0
+            ).reshape(-1, SMALL),
         )
         statistics.check()
         return statistics
@@ -153,6 +174,10 @@ class Statistics:
             raise ValueError("gradients.looked: the classes of the elements do not add up to it")
         if (self.on_grid > self.looked).any():
             raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
+        small = self.classes().small
+        told = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
+        if not (told | (self.run_squares == 0)).all():
+            raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
 
 
 def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArray[Any]:
@@ -200,13 +225,3 @@ def shift(histogram: Ints, bits: int) -> Ints:
     target = np.clip(source + bits, 0, BINS - 1)
     np.add.at(np.moveaxis(shifted, -1, 0), target, np.moveaxis(histogram, -1, 0))
     return shifted
-
-
-def share_standard_error(share: Floats, looked: Ints, numel: Ints) -> Floats:
-    """Standard error of a share seen in a sample of runs of 16 neighbours; 0 where every element was looked at.
-
-    Counts runs, not elements, as if a run's neighbours were all alike: an upper bound.
-    """
-    runs = np.maximum(looked / RUN, 1.0)
-    unseen = 1.0 - np.minimum(looked / np.maximum(numel, 1), 1.0)
-    return np.asarray(np.sqrt(share * (1.0 - share) / runs * unseen), dtype=np.float64)

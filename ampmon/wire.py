@@ -140,7 +140,10 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``parameters`` are indices into the stream's header. ``looked`` is how many elements were looked at; they fall into
     not finite (``inf`` + ``nan``), ``zeros`` and the histogram's 64 bins. ``on_grid`` of them equal their own fp16
-    rounding. ``amax`` and ``sum_squares`` may be infinite or NaN.
+    rounding. ``amax`` and ``sum_squares`` may be infinite or NaN; of a sample they are of what was looked at.
+
+    ``run_squares`` tells how a sample's runs of 16 elements differ: the sum over the runs of the square of how many
+    elements of each are zero, below fp16's grid, and subnormal. 0 where every element was looked at, or not known.
     """
 
     parameters: bytes  # <i4 [n]
@@ -152,6 +155,7 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     amax: bytes  # <f8 [n]
     sum_squares: bytes  # <f8 [n]
     histogram: bytes  # <i8 [n, 64]
+    run_squares: bytes = b""  # <i8 [n, 3]; empty: all 0
 
 
 class Activations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

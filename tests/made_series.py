@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,20 @@ def updates(
     )
 
 
-def totals(histograms: np.ndarray, zeros: list[int], inf: list[int] | None = None) -> Totals:
-    """Totals of 4 parameters at each of m samples, every element of them in ``histograms`` [m, 64], zeros or inf."""
+def totals(
+    histograms: np.ndarray, zeros: list[int], inf: list[int] | None = None, *, runs: float = 0
+) -> Totals:
+    """Totals of 4 parameters at each of m samples, every element of them in ``histograms`` [m, 64], zeros or inf.
+
+    With ``runs``, of a sample of so many, whose elements are each all alike.
+    """
     m = len(histograms)
     lost = np.array(inf or [0] * m)
     looked = histograms.sum(1) + zeros + lost
-    return Totals(
+    grain = looked / runs if runs else np.zeros(m)
+    exact = Totals(
         parameters=np.where(looked > 0, 4, 0),
+        elements=looked,
         looked=looked,
         zeros=np.array(zeros),
         inf=lost,
@@ -63,7 +71,11 @@ def totals(histograms: np.ndarray, zeros: list[int], inf: list[int] | None = Non
         amax=np.ones(m),
         sum_squares=np.ones(m),
         histogram=histograms,
+        variance=np.zeros((m, 3)),
+        grain=grain,
     )
+    share = exact.shares()
+    return replace(exact, variance=share * (1 - share) * (grain * looked)[:, None])
 
 
 def histograms(counts: list[dict[int, int]]) -> np.ndarray:
@@ -212,7 +224,8 @@ def _any_totals(draw: st.DrawFn, seed: np.random.Generator, m: int) -> Totals:
     most = draw(st.sampled_from([0, 1, 10**9]))
     counts = seed.integers(0, most + 1, (m, BINS)) * (seed.random((m, BINS)) < 0.4)
     zeros = seed.integers(0, most + 1, m).tolist()
-    return totals(counts, zeros, seed.integers(0, draw(st.sampled_from([1, 5])), m).tolist())
+    lost = seed.integers(0, draw(st.sampled_from([1, 5])), m).tolist()
+    return totals(counts, zeros, lost, runs=draw(st.sampled_from([0, 1, 1024])))
 
 
 @st.composite

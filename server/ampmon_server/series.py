@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.histogram import BINS, Classes, Statistics, classify
+from ampmon import estimates
+from ampmon.histogram import BINS, SMALL, Classes, Statistics, classify
 
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -40,9 +41,15 @@ class UpdateSeries:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], the rest [m]."""
+    """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
+
+    Counts are estimates of what all ``elements`` have, from those ``looked`` at; ``variance`` is that of the counts of
+    zero, below-grid and subnormal elements, 0 where every element was looked at. ``grain`` is the most elements that
+    one run looked at stands for, as `ampmon.estimates.grain` counts them. ``amax`` is the largest that was looked at.
+    """
 
     parameters: Ints
+    elements: Ints
     looked: Ints
     zeros: Ints
     inf: Ints
@@ -50,9 +57,28 @@ class Totals:
     amax: Floats
     sum_squares: Floats
     histogram: Ints
+    variance: Floats
+    grain: Floats
 
     def classes(self) -> Classes:
         return classify(self.histogram, zeros=self.zeros, not_finite=self.inf + self.nan)
+
+    def shares(self) -> Floats:
+        """The shares of zero, below-grid and subnormal elements, [m, 3]."""
+        classes = self.classes()
+        return np.asarray(classes.small / np.maximum(classes.total, 1)[:, None], np.float64)
+
+    def interval(self) -> tuple[Floats, Floats]:
+        """The 95 % interval of each of `shares`, low and high, [m, 3]; both the share where all was looked at."""
+        return estimates.interval(self.shares(), *self._known())
+
+    def errors(self) -> Floats:
+        """The standard error of each of `shares`, [m, 3]; 0 where every element was looked at."""
+        return estimates.standard_error(self.shares(), *self._known())
+
+    def _known(self) -> tuple[Floats, Floats]:
+        all_of = np.maximum(self.elements, 1).astype(np.float64)[:, None]
+        return self.variance / all_of**2, self.grain[:, None] / all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +169,7 @@ def _add(totals: Sequence[Totals]) -> Totals:
     for field in fields(Totals):
         stacked = np.stack([getattr(total, field.name) for total in totals])
         columns[field.name] = (
-            stacked.max(0) if field.name in {"amax", "parameters"} else stacked.sum(0)
+            stacked.max(0) if field.name in {"amax", "parameters", "grain"} else stacked.sum(0)
         )
     return Totals(**columns)
 
@@ -157,14 +183,7 @@ def empty_updates() -> UpdateSeries:
 
 def empty_gradients() -> GradientSeries:
     zero = np.zeros(0, np.int64)
-    none = Totals(
-        zero,
-        zero,
-        zero,
-        zero,
-        zero,
-        zero.astype(float),
-        zero.astype(float),
-        np.zeros((0, BINS), np.int64),
-    )
+    real, small = zero.astype(float), np.zeros((0, SMALL))
+    bins = np.zeros((0, BINS), np.int64)
+    none = Totals(zero, zero, zero, zero, zero, zero, real, real, bins, small, real)
     return GradientSeries(zero, zero, zero.astype(float), none, none)

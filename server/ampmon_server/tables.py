@@ -89,6 +89,8 @@ runs = Table(
     _flag("scale_kind"),
     Column("zero_fraction", Double),
     Column("subnormal_fraction", Double),
+    Column("zero_fraction_error", Double),
+    Column("subnormal_fraction_error", Double),
     Column("headroom_bits", Double),
     _flag("headroom_kind"),
     # Updates between samples, the share of the time they are kept to, and whether even the rarest exceed it.

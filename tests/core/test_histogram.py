@@ -18,7 +18,6 @@ from ampmon.histogram import (
     classify,
     gradient_norm,
     headroom_bits,
-    share_standard_error,
     shift,
 )
 
@@ -73,11 +72,3 @@ def test_headroom_of_what_is_not_finite() -> None:
     bits = headroom_bits(np.array([math.nan, math.inf, 0.0]))
     assert math.isnan(bits[0])
     assert bits[1:].tolist() == [-math.inf, math.inf]
-
-
-def test_a_full_count_has_no_sampling_error() -> None:
-    """The standard error is zero where every element was looked at, and counts runs of 16 where not."""
-    share, looked = np.array([0.5, 0.5]), np.array([1600, 1600])
-    errors = share_standard_error(share, looked, np.array([1600, 10**9]))
-    assert errors[0] == 0
-    assert errors[1] == pytest.approx(0.5 / 10, rel=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 import made_series as made
@@ -60,8 +61,9 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
     """Elements, parameters, what is left out, and the standard error where it is a sample."""
     hist = made.histograms([{0: 1480, -20: 120}])
     on_grid, off_grid = made.totals(hist, [0]), made.totals(hist, [7])
+    few = made.totals(hist, [0], runs=100)
     exact = made.gradients([0], on_grid, off_grid)
-    sampled = made.gradients([0], on_grid, off_grid, exact=False)
+    sampled = made.gradients([0], few, off_grid, exact=False)
     words = [
         underflow(made.source(made.updates([1.0]), at), View())["layout"]["meta"]["caption"]
         for at in (exact, sampled)
@@ -70,10 +72,28 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
         "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Of 1\u202f600 elements "
         "in 4 parameters on fp16's grid; 4 parameters off it left out."
     )
-    # 1600 elements in runs of 16 are 100 runs: sqrt(p (1 - p) / 100).
-    assert words[1].endswith(
-        "A sample: the subnormal share is within ±2.6\u202f% (standard error)."
+    # 100 runs that are each all alike: sqrt(p (1 - p) / 100), about. Of none seen, at most 3.7 % are left to expect.
+    assert words[1].startswith(
+        "92.5\u202f% normal, 7.5\u202f% ± 2.7\u202f% subnormal, 0\u202f% ± 0.94\u202f% zero at step 0."
     )
+    assert words[1].endswith(" A sample: ± is the standard error.")
+
+
+def test_a_sample_has_its_interval_around_each_line() -> None:
+    """The band of a share is its 95 % interval, as the hover says; an exact one has none."""
+    hist = made.histograms([{0: 1480, -20: 120}] * 2)
+    sampled = made.gradients([0, 4], made.totals(hist, [0, 0], runs=100), exact=False)
+    figure = underflow(made.source(made.updates([1.0] * 9), sampled), View())
+    (band,) = made.traces(figure, name="subnormal, 95\u202f%")
+    (line,) = made.traces(figure, name="subnormal", yaxis="y2")
+
+    assert made.read(band["x"]).tolist() == [0, 4, 4, 8, 8, 4, 4, 0]
+    ends = 100 * 10 ** made.read(band["y"])
+    # Wilson's interval of 7.5 of 100.
+    assert ends == pytest.approx([14.3] * 4 + [3.8] * 4, abs=0.1)
+    assert line["text"][0] == "7.5\u202f% (95\u202f%: 3.8\u202f% – 14.4\u202f%)"
+    exact = underflow(_one(), View())
+    assert not [trace for trace in exact["data"] if trace.get("fill") == "toself"]
 
 
 def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> None:

@@ -124,7 +124,7 @@ def _drawn(name: str) -> torch.Tensor:
     ],
 )
 def test_intervals_cover_what_they_say(name: str) -> None:
-    """Nominal 95 % intervals of a default sample hold the true share in 93 to 97 % of samples; the error is unbiased."""
+    """Nominal 95 % intervals of a default sample hold the true share in 93 to 97 % of samples; errors are unbiased."""
     member = _drawn(name)
     truth, numel = member.double().mean().item(), member.numel()
     generator = np.random.default_rng(3)

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, packing
+from ampmon_server.store import Store, Unusable, packing, totals
 from ampmon_server.store.packing import Sample, Stack
 from ampmon_server.tables import metadata
 from batches import statistics
@@ -33,6 +33,7 @@ def test_a_block_gives_back_what_was_put_in(parameters: int, seeds: list[int], w
     ]
     samples[0].statistics.amax[:1] = wild
     samples[0].statistics.looked[:1] += 2**40
+    samples[0].statistics.run_squares[:1] = [[64, 0, 2**50]]
     back = packing.block_from_bytes(packing.block_to_bytes(Stack.of(samples)))
 
     for before, after in zip(samples, back, strict=True):
@@ -49,13 +50,11 @@ def test_totals_part_parameters_by_the_grid() -> None:
     off.amax[0] = np.nan
     rows = np.concatenate(
         [
-            packing.total(Stack.of([Sample(step, step, 1.0, each)]))
+            totals.total(Stack.of([Sample(step, step, 1.0, each)]), np.full(3, 80), None)
             for step, each in enumerate((on, off))
         ]
     )
-    series = packing.series(
-        packing.samples_from_bytes([packing.samples_to_bytes(rows)]), exact=True
-    )
+    series = totals.series(totals.samples_from_bytes([totals.samples_to_bytes(rows)]), exact=True)
 
     assert series.on_grid.parameters.tolist() == [3, 0]
     assert series.off_grid.parameters.tolist() == [0, 2]

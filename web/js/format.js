@@ -36,6 +36,15 @@ export function percent(share) {
 }
 
 /**
+ * A share with its standard error: "3.1 % ± 0.2 %"; alone where it is exact.
+ * @param {number | null | undefined} share
+ * @param {number | null | undefined} error
+ */
+export function within(share, error) {
+  return error ? `${percent(share)} ± ${percent(error)}` : percent(share);
+}
+
+/**
  * A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help.
  * @param {number | null | undefined} scale
  */

@@ -1,7 +1,7 @@
 // The numbers of a run's summary, each with its unit, and its definition on hover.
 
 import { h, mark, say, term } from "./dom.js";
-import { ago, bits, count, duration, percent, plural, powerOfTwo, revived } from "./format.js";
+import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
 import { DEFINITIONS } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -17,8 +17,8 @@ const READOUTS = [
     value: (run) => `${count(run.skipped)} of ${count(run.updates)}`,
     more: (run) => (run.skip_rate === null ? "" : percent(run.skip_rate)),
   },
-  { key: "subnormal", name: "Subnormal now", value: (run) => percent(run.subnormal_fraction), more: sampleWords },
-  { key: "zero", name: "Zero now", value: (run) => percent(run.zero_fraction), more: sampleWords },
+  { key: "subnormal", name: "Subnormal now", value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error), more: sampleWords },
+  { key: "zero", name: "Zero now", value: (run) => within(run.zero_fraction, run.zero_fraction_error), more: sampleWords },
   {
     key: "headroom",
     name: "Headroom",
@@ -35,7 +35,7 @@ const READOUTS = [
     key: "sampled",
     name: "Gradients sampled",
     value: (run) => plural(run.sampled_updates, "update"),
-    more: (run) => (run.sampled_updates ? [intervalWords(run), plural(run.parameters, "parameter")].filter(Boolean).join(" · ") : ""),
+    more: intervalWords,
   },
   {
     key: "overhead",

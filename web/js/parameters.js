@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { dotted, h, say } from "./dom.js";
-import { bits, count, measure, percent, plural, revived } from "./format.js";
+import { bits, count, measure, percent, plural, revived, within } from "./format.js";
 import { Table } from "./table.js";
 
 /** @import { Column } from "./table.js" */
@@ -14,10 +14,10 @@ const SHOWN = 20;
 const COLUMNS = [
   { name: "Parameter", cell: (row) => dotted(row.name) },
   { name: "Shape", tight: true, cell: (row) => (row.shape.length ? row.shape.join(" × ") : "scalar") },
-  { name: "Subnormal", number: true, cell: (row) => percent(share(row.subnormal, row)) },
-  { name: "Zero", number: true, cell: (row) => percent(share(row.zeros, row)) },
+  { name: "Subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error) },
+  { name: "Zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error) },
   { name: "inf, NaN", number: true, cell: (row) => (row.inf + row.nan ? `${count(row.inf)}, ${count(row.nan)}` : "0") },
-  { name: "Headroom", number: true, cell: (row) => bits(revived(row.headroom_bits, row.headroom_bits_kind)) },
+  { name: "Headroom", number: true, cell: (row) => headroomWords(row) },
   { name: "Norm, unscaled", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)) },
   { name: "On fp16's grid", number: true, cell: (row) => gridWords(row) },
 ];
@@ -83,15 +83,14 @@ export class Parameters {
 function captionOf(step, rows) {
   const made = rows.filter((row) => row.on_grid).length;
   const rest = rows.length - made ? " The others' gradients were made in fp32; they are listed last." : "";
-  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}`;
+  const sampled = rows.some((row) => row.sampled) ? " A sample of each large one: ± is the standard error." : "";
+  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}${sampled}`;
 }
 
-/**
- * @param {number} part
- * @param {ParameterRow} row
- */
-function share(part, row) {
-  return row.looked ? part / row.looked : null;
+/** @param {ParameterRow} row */
+function headroomWords(row) {
+  const room = bits(revived(row.headroom_bits, row.headroom_bits_kind));
+  return row.sampled ? `at most ${room}` : room;
 }
 
 /** @param {ParameterRow} row */
@@ -104,5 +103,5 @@ function gridWords(row) {
  * @param {ParameterRow} b
  */
 function worstFirst(a, b) {
-  return Number(b.on_grid) - Number(a.on_grid) || (share(b.subnormal, b) ?? 0) - (share(a.subnormal, a) ?? 0);
+  return Number(b.on_grid) - Number(a.on_grid) || (b.subnormal_fraction ?? 0) - (a.subnormal_fraction ?? 0);
 }

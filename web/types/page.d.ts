@@ -49,6 +49,8 @@ export interface Summary {
   scale_kind: Kind;
   zero_fraction: number | null;
   subnormal_fraction: number | null;
+  zero_fraction_error: number | null;
+  subnormal_fraction_error: number | null;
   headroom_bits: number | null;
   headroom_bits_kind: Kind;
   records: number;
@@ -116,12 +118,19 @@ export interface ParameterRow {
   shape: number[];
   numel: number;
   looked: number;
+  sampled: boolean;
   zeros: number;
   below_grid: number;
   subnormal: number;
   normal: number;
   inf: number;
   nan: number;
+  zero_fraction: number | null;
+  zero_fraction_error: number | null;
+  below_grid_fraction: number | null;
+  below_grid_fraction_error: number | null;
+  subnormal_fraction: number | null;
+  subnormal_fraction_error: number | null;
   on_grid: boolean;
   on_grid_fraction: number | null;
   headroom_bits: number | null;

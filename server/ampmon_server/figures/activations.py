@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.histogram import Classes, headroom_bits, share_standard_error
+from ampmon import estimates
+from ampmon.histogram import SMALL_CLASSES, Classes, headroom_bits
 from ampmon_server.figures.layout import Figure, Trace, empty, figure, nothing_here, y_axis
 from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES, Fate
-from ampmon_server.figures.words import count, percent, plural, power_of_two
+from ampmon_server.figures.words import count, percent, plural, power_of_two, within
 from ampmon_server.series import Floats, Ints, ModuleSample
 
 
@@ -157,9 +158,8 @@ def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -
     if looked:
         for fate in drawn:
             share = getattr(classes, fate.field)[row] / looked
-            error = float(share_standard_error(share, looked, elements))
-            within = f" ± {percent(error)}" if error else ""
-            lines.append(f"{percent(float(share))}{within} {fate.word}")
+            error = _standard_error(sample, getattr(classes, fate.field), fate, row)
+            lines.append(f"{within(float(share), error)} {fate.word}")
         of = (
             f"{count(int(looked))} of {count(int(elements))}"
             if looked < elements
@@ -167,6 +167,17 @@ def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -
         )
         lines.append(f"{of} elements")
     return "<br>".join(lines)
+
+
+def _standard_error(sample: ModuleSample, counts: Ints, fate: Fate, row: int) -> float:
+    """Of the share that ``counts`` [modules] have in a module; 0 where all of its gradient was looked at."""
+    looked, elements = sample.statistics.looked[row], sample.elements[row]
+    squares = np.zeros_like(counts)  # not known of the other classes
+    if fate.field in SMALL_CLASSES:
+        squares = sample.statistics.run_squares[:, SMALL_CLASSES.index(fate.field)]
+    variance = estimates.share_variance(counts[row], squares[row], looked, elements)
+    share = np.asarray(counts[row] / looked)
+    return float(estimates.standard_error(share, variance, estimates.grain(looked, elements)))
 
 
 def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]:

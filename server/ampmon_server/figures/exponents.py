@@ -81,7 +81,7 @@ def exponents(source: Source, view: View) -> Figure:
         top=36,
         meta={**META, "caption": _caption(judged, columns)},
         yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands)),
-        coloraxis=_colours(int(judged.totals.looked.max())),
+        coloraxis=_colours(int(judged.totals.elements.max())),
         shapes=[line for height, _ in LIMITS for line in _limit(height)],
         annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
     )
@@ -139,13 +139,13 @@ def _ticks(bands: list[Band]) -> dict[str, Any]:
     return {"tickvals": values, "ticktext": texts}
 
 
-def _colours(looked: int) -> dict[str, Any]:
+def _colours(elements: int) -> dict[str, Any]:
     """One colour for one count, whatever the window shows."""
-    powers = range(0, len(str(looked)), 1 if looked < 10_000 else 2)
+    powers = range(0, len(str(elements)), 1 if elements < 10_000 else 2)
     return {
         "colorscale": "role:counts",
         "cmin": 0,
-        "cmax": float(np.log10(1 + looked)),
+        "cmax": float(np.log10(1 + elements)),
         "colorbar": {
             "orientation": "h",
             "x": 1,

@@ -60,9 +60,9 @@ def judge(window: Window, view: View) -> Judged | None:
 def scope(judged: Judged) -> str:
     """Whose gradients were judged, at the newest sample."""
     newest = judged.newest
-    looked, parameters = int(newest.looked[0]), int(newest.parameters[0])
-    elements = "elements" if judged.exact else "elements looked at"
-    of = f"Of {count(looked)} {elements} in {plural(parameters, 'parameter')}"
+    elements, looked = int(newest.elements[0]), int(newest.looked[0])
+    seen = f", {count(looked)} of them looked at," if looked < elements else ""
+    of = f"Of {count(elements)} elements{seen} in {plural(int(newest.parameters[0]), 'parameter')}"
     if not judged.on_grid:
         return (
             f"{of}, none of them on fp16's grid: these gradients were made or summed in fp32, "

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon.histogram import Classes, share_standard_error
+from ampmon.histogram import SMALL_CLASSES, Classes
 from ampmon_server.downsample import Columns, pixel_columns
 from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.figures.layout import (
@@ -25,7 +25,7 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, percent
+from ampmon_server.figures.words import count, percent, within
 from ampmon_server.series import Floats, Ints
 
 
@@ -63,6 +63,9 @@ META = {
         "below grid": "Not zero, but below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
         "inf or NaN": "Overflowed: one such element skips the update.",
+        "standard error": "± beside a share, and a band of 95 % around its line, where only a sample of the elements "
+        "was looked at: how far the share of all elements may be from it, by what differs between the runs of 16 "
+        "neighbours in the sample.",
         "fp16's grid": GRID_DEFINITION,
     },
 }
@@ -85,8 +88,9 @@ def underflow(source: Source, view: View) -> Figure:
         _line(fate, _share(classes, fate), judged, columns, floor, window.high, view)
         for fate in drawn[1:]
     ]
+    bands = [_band(fate, judged, columns, floor, window.high, view) for fate in drawn[1:]]
     return figure(
-        [*stack, *lines],
+        [*stack, *filter(None, bands), *lines],
         window,
         view,
         height=384,
@@ -169,8 +173,47 @@ def _line(
         "x": plot_x(x, view),
         "y": typed(_height(share[rows], floor)),
         "yaxis": "y2",
-        "text": [percent(part) for part in share[rows].tolist()],
+        "text": _said(fate, share, judged, rows),
         "hovertemplate": "%{text}",
+    }
+
+
+def _said(fate: Fate, share: Floats, judged: Judged, rows: Ints) -> list[str]:
+    """What a line says of each share on hover: its interval too, where it has one."""
+    shares = [percent(part) for part in share[rows].tolist()]
+    if fate.field not in SMALL_CLASSES or not judged.totals.grain.any():
+        return shares
+    low, high = (end[rows, SMALL_CLASSES.index(fate.field)] for end in judged.totals.interval())
+    return [
+        f"{said} ({percent(0.95)}: {percent(least)} – {percent(most)})" if least < most else said
+        for said, least, most in zip(shares, low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def _band(
+    fate: Fate, judged: Judged, columns: Columns, floor: float, held_to: int, view: View
+) -> Trace | None:
+    """The 95 % intervals of a column's samples around a line, quietly; None where it is exact."""
+    if fate.field not in SMALL_CLASSES or not judged.totals.grain.any():
+        return None
+    place = SMALL_CLASSES.index(fate.field)
+    low, high = (end[:, place] for end in judged.totals.interval())
+    low, high = _height(columns.least(low), floor), _height(columns.greatest(high), floor)
+    # Out along the upper ends and back along the lower ones, in steps.
+    x = np.repeat(np.append(judged.x[columns.starts], held_to), 2)[1:-1]
+    return {
+        "type": "scatter",
+        "name": f"{fate.word}, {percent(0.95)}",
+        "mode": "lines",
+        "line": {"width": 0},
+        "fill": "toself",
+        "fillcolor": f"role:{fate.role}",
+        "opacity": 0.2,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": plot_x(np.append(x, x[::-1]), view),
+        "y": typed(np.append(np.repeat(high, 2), np.repeat(low, 2)[::-1])),
+        "yaxis": "y2",
     }
 
 
@@ -237,14 +280,10 @@ def _line_labels(
 
 
 def _caption(drawn: list[Fate], classes: Classes, judged: Judged) -> str:
-    newest = [f"{percent(float(_share(classes, fate)[-1]))} {fate.word}" for fate in drawn]
+    errors = dict(zip(SMALL_CLASSES, judged.newest.errors()[0].tolist(), strict=True))
+    newest = [
+        f"{within(float(_share(classes, fate)[-1]), errors.get(fate.field))} {fate.word}"
+        for fate in drawn
+    ]
     words = f"{', '.join(newest)} at step {count(int(judged.step[-1]))}. {scope(judged)}"
-    if judged.exact:
-        return words
-    error = _standard_error(_share(classes, drawn[1])[-1:], judged.totals.looked[-1:])
-    return f"{words} A sample: the subnormal share is within ±{percent(error)} (standard error)."
-
-
-def _standard_error(share: Floats, looked: Ints) -> float:
-    endless = np.full_like(looked, np.iinfo(np.int64).max)
-    return float(share_standard_error(share, looked, endless)[0])
+    return f"{words} A sample: ± is the standard error." if any(errors.values()) else words

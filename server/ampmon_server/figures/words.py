@@ -28,6 +28,11 @@ def percent(share: float) -> str:
     return (_trim(f"{parts:.1f}") if parts >= 9.95 else _two_digits(parts)) + PERCENT
 
 
+def within(share: float, error: float | None) -> str:
+    """A share with its standard error: "3.1 % ± 0.2 %"; alone where it is exact."""
+    return f"{percent(share)} ± {percent(error)}" if error else percent(share)
+
+
 def power_of_two(scale: float) -> str:
     """A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help."""
     if not math.isfinite(scale) or scale <= 0:

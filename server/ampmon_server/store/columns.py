@@ -97,6 +97,9 @@ def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Co
         "zero_fraction": found.zero,
         "below_grid_fraction": found.below_grid,
         "subnormal_fraction": found.subnormal,
+        "zero_fraction_error": found.zero_error,
+        "below_grid_fraction_error": found.below_grid_error,
+        "subnormal_fraction_error": found.subnormal_error,
         "headroom_bits": found.headroom_bits,
         "gradient_norm": norms,
     }
@@ -127,7 +130,7 @@ def _spread(
         spread[name] = (
             [None if value is None else split(value)[0] for value in column] if odd else column
         )
-        if not name.endswith("_fraction"):
+        if not name.endswith(("_fraction", "_error")):
             spread[f"{name}_kind"] = (
                 [None if value is None else KINDS[split(value)[1]] for value in column]
                 if odd
@@ -140,6 +143,9 @@ _SAMPLED = (
     "zero_fraction",
     "below_grid_fraction",
     "subnormal_fraction",
+    "zero_fraction_error",
+    "below_grid_fraction_error",
+    "subnormal_fraction_error",
     "headroom_bits",
     "gradient_norm",
 )

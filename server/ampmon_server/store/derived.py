@@ -1,4 +1,4 @@
-"""What fp16 makes of sampled gradients, as shares of the elements looked at. Pure."""
+"""What fp16 makes of sampled gradients, as shares of their elements. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from ampmon_server.series import Floats, Totals
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """[m] each. Where ``known`` is false nothing was looked at, and the rest is NaN."""
+    """[m] each. Where ``known`` is false nothing was looked at, and the rest is NaN.
+
+    Beside each share stands its standard error, 0 where every element was looked at.
+    """
 
     known: npt.NDArray[np.bool_]
     zero: Floats
     below_grid: Floats
     subnormal: Floats
+    zero_error: Floats
+    below_grid_error: Floats
+    subnormal_error: Floats
     headroom_bits: Floats
 
 
 def derive(totals: Totals) -> Derived:
     """Shares and headroom of m samples."""
     known = totals.looked > 0
-    looked = np.where(known, totals.looked, 1)
-    classes = totals.classes()
-
-    def share(counts: npt.NDArray[np.int64]) -> Floats:
-        return np.where(known, counts / looked, np.nan)
-
+    zero, below_grid, subnormal = np.where(known, totals.shares().T, np.nan)
+    errors = np.where(known, totals.errors().T, np.nan)
     return Derived(
         known=known,
-        zero=share(classes.zero),
-        below_grid=share(classes.below_grid),
-        subnormal=share(classes.subnormal),
+        zero=zero,
+        below_grid=below_grid,
+        subnormal=subnormal,
+        zero_error=errors[0],
+        below_grid_error=errors[1],
+        subnormal_error=errors[2],
         headroom_bits=np.where(known, histogram.headroom_bits(totals.amax), np.nan),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from sqlalchemy import Connection, Table, select, update
 
 from ampmon_server.series import combine_shards
-from ampmon_server.store import packing
+from ampmon_server.store import packing, totals
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.derived import derive
 from ampmon_server.store.engine import insert_rows
@@ -33,13 +33,13 @@ def write(
     """Store samples in order of step, and keep the newest with its stream."""
     key = (state.run_id, stream.number)
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
-    totals = np.concatenate([packing.total(stack) for stack in stacks])
+    rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     ends = (samples[0].step, attempt.number, samples[-1].step)
-    insert_rows(connection, gradient_totals, [(*key, *ends, packing.samples_to_bytes(totals))])
+    insert_rows(connection, gradient_totals, [(*key, *ends, totals.samples_to_bytes(rows))])
     connection.execute(
         update(streams)
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
-        .values(newest_sample=totals[-1:].tobytes())
+        .values(newest_sample=totals.row_to_bytes(rows))
     )
 
 
@@ -85,7 +85,7 @@ def summarize(connection: Connection, state: RunState, stream: Stream, roster: R
         )
     ).all()
     newest = [
-        packing.series(packing.samples_from_row(row), exact=True) for row in rows if row is not None
+        totals.series(totals.row_from_bytes(row), exact=True) for row in rows if row is not None
     ]
     if len(newest) < len(numbers):
         return
@@ -98,5 +98,9 @@ def summarize(connection: Connection, state: RunState, stream: Stream, roster: R
     state.zero_fraction, state.subnormal_fraction = (
         float(derived.zero[0]),
         float(derived.subnormal[0]),
+    )
+    state.zero_fraction_error, state.subnormal_fraction_error = (
+        float(derived.zero_error[0]),
+        float(derived.subnormal_error[0]),
     )
     state.headroom_bits, state.headroom_kind = split(float(derived.headroom_bits[0]))

@@ -1,4 +1,4 @@
-"""Sampled gradients as bytes: sums over parameters in rows, and what each parameter had in columns. Pure.
+"""Sampled gradients as bytes: what each parameter had, in columns. Pure.
 
 A block holds consecutive samples of the same parameters, a column for each statistic: in the narrowest integers that
 hold it, bins outermost, and byte plane by byte plane, so that empty bins and high bytes compress to nothing.
@@ -15,36 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from ampmon.histogram import BINS, ON_GRID_SHARE, Statistics
-from ampmon_server.series import GradientSeries, Totals
+from ampmon.histogram import BINS, SMALL, Statistics
 
 
-_TOTALS = np.dtype(
-    [
-        ("parameters", "<i8"),
-        ("looked", "<i8"),
-        ("zeros", "<i8"),
-        ("inf", "<i8"),
-        ("nan", "<i8"),
-        ("amax", "<f8"),
-        ("sum_squares", "<f8"),
-        ("histogram", "<i8", (BINS,)),
-    ]
-)
-_SAMPLE = np.dtype(
-    [
-        ("step", "<i8"),
-        ("time", "<i8"),
-        ("scale", "<f8"),
-        ("on_grid", _TOTALS),
-        ("off_grid", _TOTALS),
-    ]
-)
-_COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram")
+_COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
 _FLOATS = ("amax", "sum_squares")
+_WIDE = {"histogram": (BINS,), "run_squares": (SMALL,)}
 
-Samples = npt.NDArray[Any]
-"""Rows of `_SAMPLE`: a structured array [m]."""
+VERSION = b"\x01"
+"""Stands before what is packed. A migration packs again what an older version packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +62,13 @@ def decompress(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data)
 
 
+def unversioned(data: bytes) -> bytes:
+    """What stands behind the version. Raises ValueError for another than this one's."""
+    if data[:1] != VERSION:
+        raise ValueError(f"packed as version {data[:1].hex()}: this is {VERSION.hex()}")
+    return data[1:]
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """m samples of the same n parameters: arrays [m], and of statistics [m, n], of histograms [m, n, 64]."""
@@ -110,62 +96,6 @@ class Stack:
                 for name in samples[0].beside
             },
         )
-
-
-def total(stack: Stack) -> Samples:
-    """Sums over the parameters of each sample, those on fp16's grid and the others apart."""
-    rows = np.zeros(len(stack.steps), _SAMPLE)
-    rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
-    on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * stack.statistics["looked"]
-    with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
-        for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
-            _fill(rows[name], stack.statistics, chosen)
-    return rows
-
-
-def _fill(cells: Samples, statistics: dict[str, Any], chosen: npt.NDArray[np.bool_]) -> None:
-    cells["parameters"] = np.count_nonzero(chosen, axis=1)
-    if not chosen.any():
-        return
-    for name in ("looked", "zeros", "inf", "nan", "sum_squares"):
-        cells[name] = np.where(chosen, statistics[name], 0).sum(1)
-    # NaN is the largest: what is not known must not look small.
-    cells["amax"] = np.where(chosen, statistics["amax"], 0.0).max(1, initial=0.0)
-    histogram = statistics["histogram"]
-    if not chosen.all():
-        histogram = np.where(chosen[:, :, None], histogram, 0)
-    cells["histogram"] = histogram.sum(1)
-
-
-def samples_to_bytes(samples: Samples) -> bytes:
-    return compress(samples.tobytes())
-
-
-def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
-    """The rows of many blocks, in their order. A read-only array."""
-    decompressor = zstandard.ZstdDecompressor()
-    return np.frombuffer(b"".join(map(decompressor.decompress, blocks)), _SAMPLE)
-
-
-def samples_from_row(row: bytes) -> Samples:
-    """Rows that were kept as they are, without compression."""
-    return np.frombuffer(row, _SAMPLE)
-
-
-def series(samples: Samples, *, exact: bool) -> GradientSeries:
-    """The rows as what figures draw."""
-    return GradientSeries(
-        step=samples["step"].astype(np.int64),
-        time=samples["time"].astype(np.int64),
-        scale=samples["scale"].astype(np.float64),
-        on_grid=_totals(samples["on_grid"]),
-        off_grid=_totals(samples["off_grid"]),
-        exact=exact,
-    )
-
-
-def _totals(cells: Samples) -> Totals:
-    return Totals(**{name: np.ascontiguousarray(cells[name]) for name in _TOTALS.names or ()})
 
 
 def runs_of_alike(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
@@ -198,7 +128,7 @@ def block_to_bytes(stack: Stack) -> bytes:
         parameters=stack.parameters.astype("<i4").tobytes(),
         columns=columns,
     )
-    return compress(msgspec.msgpack.encode(block))
+    return VERSION + compress(msgspec.msgpack.encode(block))
 
 
 def _to_planes(array: npt.NDArray[Any]) -> bytes:
@@ -212,8 +142,8 @@ def _from_planes(column: _Column) -> npt.NDArray[Any]:
 
 
 def block_from_bytes(data: bytes) -> list[Sample]:
-    """The samples of a block."""
-    block = _block_decoder.decode(decompress(data))
+    """The samples of a block; statistics that it does not have are taken for not known."""
+    block = _block_decoder.decode(decompress(unversioned(data)))
     steps, times = np.frombuffer(block.steps, "<i8"), np.frombuffer(block.times, "<i8")
     scales = np.frombuffer(block.scales, "<f8")
     parameters = np.frombuffer(block.parameters, "<i4")
@@ -221,7 +151,7 @@ def block_from_bytes(data: bytes) -> list[Sample]:
         name: _unpack(name, column, len(parameters), len(steps))
         for name, column in block.columns.items()
     }
-    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS)}
+    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
     return [
         Sample(
             int(steps[index]),
@@ -240,5 +170,4 @@ def block_from_bytes(data: bytes) -> list[Sample]:
 def _unpack(name: str, column: _Column, parameters: int, samples: int) -> npt.NDArray[Any]:
     array = _from_planes(column)
     array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-    shape = (BINS, parameters, samples) if name == "histogram" else (parameters, samples)
-    return array.reshape(shape).T
+    return array.reshape((*_WIDE.get(name, ()), parameters, samples)).T

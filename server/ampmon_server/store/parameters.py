@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from ampmon import histogram, wire
-from ampmon.histogram import ON_GRID_SHARE, Ints, Statistics
+from ampmon import estimates, histogram, wire
+from ampmon.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
 from ampmon_server.store.numbers import KINDS, split
 from ampmon_server.store.samples import Shard
+from ampmon_server.store.totals import elements_of
+
+
+_FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
     """One parameter's scaled gradient. Counts are of elements looked at; ``norm`` is unscaled.
 
-    Where an amax or a norm is not finite it is null with its kind beside it; headroom is null where nothing was
-    looked at. ``shape`` is that of the local shard where gradients are sharded.
+    Fractions are of all elements, each with its standard error, 0 where all were looked at. Of a sample, ``sampled``,
+    they and the norm are estimates, amax is a lower bound and headroom an upper one. Where an amax or a norm is not
+    finite it is null with its kind beside it; fractions and headroom are null where nothing was looked at. ``shape`` is
+    that of the local shard where gradients are sharded.
     """
 
     name: str
@@ -27,12 +34,19 @@ class ParameterRow:
     dtype: str
     numel: int
     looked: int
+    sampled: bool
     zeros: int
     below_grid: int
     subnormal: int
     normal: int
     inf: int
     nan: int
+    zero_fraction: float | None
+    zero_fraction_error: float | None
+    below_grid_fraction: float | None
+    below_grid_fraction_error: float | None
+    subnormal_fraction: float | None
+    subnormal_fraction_error: float | None
     on_grid: bool
     on_grid_fraction: float | None
     amax: float | None
@@ -56,14 +70,14 @@ class Sampled:
 
 def rows_of(shards: Sequence[Shard]) -> Sampled:
     """The parameters of all shards in the order of the first that has them."""
-    gathered: dict[str, list[tuple[wire.Parameter, Statistics]]] = {}
+    gathered: dict[str, list[_Part]] = {}
     for shard in shards:
         statistics = shard.sample.statistics
         for row, index in enumerate(statistics.parameters.tolist()):
             parameter = shard.parameters[index]
-            gathered.setdefault(parameter.name, []).append(
-                (parameter, statistics.select(np.array([row])))
-            )
+            one = statistics.select(np.array([row]))
+            elements = elements_of(one.looked, np.array([parameter.numel]), shard.looked_at)
+            gathered.setdefault(parameter.name, []).append(_Part(parameter, one, int(elements[0])))
     first = shards[0].sample
     return Sampled(
         first.step,
@@ -73,30 +87,40 @@ def rows_of(shards: Sequence[Shard]) -> Sampled:
     )
 
 
-def _row(parts: Sequence[tuple[wire.Parameter, Statistics]], scale: float) -> ParameterRow:
-    parameter, one = parts[0]
+class _Part(NamedTuple):
+    """A shard of a parameter: its statistics, [1], and how many elements they stand for."""
+
+    parameter: wire.Parameter
+    statistics: Statistics
+    elements: int
+
+
+def _row(parts: Sequence[_Part], scale: float) -> ParameterRow:
+    parameter, one, _ = parts[0]
     if len(parts) > 1:
-        one = _added([statistics for _, statistics in parts])
+        one = _added([part.statistics for part in parts])
     classes = one.classes()
     looked = int(one.looked[0])
     amax, amax_kind = split(float(one.amax[0]))
     bits, bits_kind = split(float(histogram.headroom_bits(one.amax)[0]))
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # squares may be infinite or NaN
         norm, norm_kind = split(
-            float(histogram.gradient_norm(one.sum_squares, np.array([scale]))[0])
+            float(histogram.gradient_norm(_sum_squares(parts), np.array([scale]))[0])
         )
     return ParameterRow(
         name=parameter.name,
         shape=parameter.shape,
         dtype=parameter.dtype,
-        numel=sum(each.numel for each, _ in parts),
+        numel=sum(part.parameter.numel for part in parts),
         looked=looked,
+        sampled=sum(part.elements for part in parts) > looked,
         zeros=int(one.zeros[0]),
         below_grid=int(classes.below_grid[0]),
         subnormal=int(classes.subnormal[0]),
         normal=int(classes.normal[0]),
         inf=int(one.inf[0]),
         nan=int(one.nan[0]),
+        **_fractions(parts),
         on_grid=int(one.on_grid[0]) >= ON_GRID_SHARE * looked,
         on_grid_fraction=int(one.on_grid[0]) / looked if looked else None,
         amax=amax,
@@ -107,6 +131,37 @@ def _row(parts: Sequence[tuple[wire.Parameter, Statistics]], scale: float) -> Pa
         norm_kind=KINDS[norm_kind],
         histogram=one.histogram[0].tolist(),
     )
+
+
+def _sum_squares(parts: Sequence[_Part]) -> Floats:
+    """The sum of squares of all elements, [1], as those looked at tell it."""
+    estimated = [
+        part.statistics.sum_squares * (part.elements / np.maximum(part.statistics.looked, 1))
+        for part in parts
+    ]
+    return np.asarray(np.sum(estimated, axis=0))
+
+
+def _fractions(parts: Sequence[_Part]) -> dict[str, float | None]:
+    """The share of each class of small elements, and its standard error, shards being strata."""
+    elements = np.array([part.elements for part in parts], np.int64)
+    if not elements.any():
+        return dict.fromkeys([f"{name}{word}" for name in _FRACTIONS for word in ("", "_error")])
+    looked = np.array([part.statistics.looked[0] for part in parts])
+    small = np.array([part.statistics.classes().small[0] for part in parts])
+    squares = np.array([part.statistics.run_squares[0] for part in parts])
+    weight = elements / elements.sum()
+    variance = estimates.share_variance(small, squares, looked[:, None], elements[:, None])
+    share = (small / np.maximum(looked, 1)[:, None] * weight[:, None]).sum(0)
+    error = estimates.standard_error(
+        share,
+        (variance * weight[:, None] ** 2).sum(0),
+        (estimates.grain(looked, elements) * weight).max(),
+    )
+    return {
+        **dict(zip(_FRACTIONS, share.tolist(), strict=True)),
+        **dict(zip([f"{name}_error" for name in _FRACTIONS], error.tolist(), strict=True)),
+    }
 
 
 def _added(parts: Sequence[Statistics]) -> Statistics:
@@ -126,4 +181,5 @@ def _added(parts: Sequence[Statistics]) -> Statistics:
             [math.fsum(squares) if all(map(math.isfinite, squares)) else sum(squares)]
         ),
         histogram=together("histogram"),
+        run_squares=together("run_squares"),
     )

@@ -43,6 +43,8 @@ class Summary:
     scale_kind: str | None
     zero_fraction: float | None
     subnormal_fraction: float | None
+    zero_fraction_error: float | None
+    subnormal_fraction_error: float | None
     headroom_bits: float | None
     headroom_bits_kind: str | None
     parameters: int
@@ -149,6 +151,8 @@ def _summary(row: Row[Any], now: int) -> Summary:
         scale_kind=KINDS[row.scale_kind],
         zero_fraction=row.zero_fraction,
         subnormal_fraction=row.subnormal_fraction,
+        zero_fraction_error=row.zero_fraction_error,
+        subnormal_fraction_error=row.subnormal_fraction_error,
         headroom_bits=row.headroom_bits,
         headroom_bits_kind=KINDS[row.headroom_kind],
         parameters=row.parameters,

@@ -10,13 +10,14 @@ from sqlalchemy import Connection, func, select
 
 from ampmon import wire
 from ampmon_server.series import GradientSeries, combine_shards, empty_gradients
-from ampmon_server.store import packing
+from ampmon_server.store import packing, totals
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.packing import Sample, Samples
+from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_parameters
+from ampmon_server.store.totals import Samples
 from ampmon_server.tables import gradient_blocks, gradient_totals, headers, updates
 
 
@@ -31,6 +32,8 @@ class Shard:
     rank: int
     sample: Sample
     parameters: Sequence[wire.Parameter]
+    looked_at: int | None
+    """How many elements are looked at in a tensor that has more; None where all are."""
 
 
 def read_series(
@@ -42,7 +45,7 @@ def read_series(
         return empty_gradients()
     return combine_shards(
         [
-            packing.series(
+            totals.series(
                 _samples(connection, scaler.run_id, source, start, stop)[0], exact=source.exact
             )
             for source in sources
@@ -66,7 +69,7 @@ def _samples(
         )
         .order_by(table.first_step, table.attempt),
     )
-    blocks = [packing.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
+    blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
     if source.overlaid and blocks:
         samples = np.concatenate(blocks)
         attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
@@ -75,7 +78,7 @@ def _samples(
         order = np.argsort(samples["step"], kind="stable")
         samples, attempts = samples[order], attempts[order]
     else:
-        samples = packing.samples_from_bytes([data for data, _ in rows])
+        samples = totals.samples_from_bytes([data for data, _ in rows])
         attempts = np.full(len(samples), rows[0][1] if rows else 0)
     within = (samples["step"] >= start) & (samples["step"] < stop)
     return samples[within], attempts[within]
@@ -142,12 +145,12 @@ def _shard(
         .order_by(table.first_step.desc())
         .limit(1)
     )
-    packed = connection.scalar(
-        select(told.parameters).where(
+    header = connection.execute(
+        select(told.parameters, told.sample).where(
             told.run_id == run_id, told.stream == source.number, told.attempt == attempt
         )
-    )
-    if data is None or packed is None:
+    ).first()
+    if data is None or header is None:
         raise NotFound(f"The sample at step {step} is not held any more.")
     sample = next(each for each in packing.block_from_bytes(data) if each.step == step)
-    return Shard(source.rank, sample, unpack_parameters(packed))
+    return Shard(source.rank, sample, unpack_parameters(header.parameters), header.sample)

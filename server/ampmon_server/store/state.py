@@ -53,6 +53,8 @@ class RunState:
     scale_kind: int = 0
     zero_fraction: float | None = None
     subnormal_fraction: float | None = None
+    zero_fraction_error: float | None = None
+    subnormal_fraction_error: float | None = None
     headroom_bits: float | None = None
     headroom_kind: int = 0
     sampling_interval: int | None = None

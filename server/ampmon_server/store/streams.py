@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import orjson
 from sqlalchemy import Connection, func, select, update
 
 from ampmon import wire
+from ampmon_server.series import Ints
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.counts import Counts
 from ampmon_server.store.engine import insert_rows
@@ -24,29 +26,6 @@ from ampmon_server.tables import headers, streams
 
 _parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
 _modules_decoder = msgspec.msgpack.Decoder(tuple[wire.Module, ...])
-
-
-@dataclass(slots=True)
-class Stream:
-    """A stream as ingest sees it. ``parameter_count`` and ``module_count`` are those of the attempt's header."""
-
-    number: int
-    rank: int
-    scaler: str
-    layout: str
-    updates: int
-    sampled: int
-    first_step: int | None
-    last_step: int | None
-    parameter_count: int = 0
-    module_count: int = 0
-
-    def count(self, change: Counts, first: int, last: int) -> None:
-        """Note a change of its own counts, by updates from step ``first`` to ``last``."""
-        self.updates += change.updates
-        self.sampled += change.sampled
-        self.first_step = first if self.first_step is None else min(self.first_step, first)
-        self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
 def pack(listed: tuple[wire.Parameter, ...] | tuple[wire.Module, ...]) -> bytes:
@@ -63,12 +42,54 @@ def unpack_modules(data: bytes | None) -> tuple[wire.Module, ...]:
     return _modules_decoder.decode(decompress(data)) if data is not None else ()
 
 
+@lru_cache(maxsize=32)
+def numel(parameters: bytes) -> Ints:
+    """How many elements each of the packed parameters has."""
+    return np.array(
+        [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
+    )
+
+
 class Held(NamedTuple):
-    """What is held of a header: how many parameters, and both lists, packed."""
+    """What is held of a header: how many parameters, both lists, packed, and the size of its samples."""
 
     parameter_count: int
     parameters: bytes
     modules: bytes | None
+    sample: int | None
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream as ingest sees it. ``numel`` [parameters], ``module_count``, ``sample`` are of the attempt's header."""
+
+    number: int
+    rank: int
+    scaler: str
+    layout: str
+    updates: int
+    sampled: int
+    first_step: int | None
+    last_step: int | None
+    numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    module_count: int = 0
+    sample: int | None = None
+
+    @property
+    def parameter_count(self) -> int:
+        return len(self.numel)
+
+    def told(self, held: Held) -> None:
+        """Note what the attempt's header says."""
+        self.numel, self.module_count = numel(held.parameters), len(unpack_modules(held.modules))
+        self.sample = held.sample
+
+    def count(self, change: Counts, first: int, last: int) -> None:
+        """Note a change of its own counts, by updates from step ``first`` to ``last``."""
+        self.updates += change.updates
+        self.sampled += change.sampled
+        self.first_step = first if self.first_step is None else min(self.first_step, first)
+        self.last_step = last if self.last_step is None else max(self.last_step, last)
 
 
 class Roster:
@@ -96,9 +117,7 @@ class Roster:
         for name in wanted - {*told, ""}:
             if name not in held:
                 raise HeaderMissing(name)
-            stream = self.mine(name)
-            stream.parameter_count = held[name].parameter_count
-            stream.module_count = len(unpack_modules(held[name].modules))
+            self.mine(name).told(held[name])
 
     def mine(self, name: str) -> Stream:
         """This attempt's stream of that name, made now if it is the first."""
@@ -159,7 +178,13 @@ class Roster:
         }
         table = headers.c
         rows = self._connection.execute(
-            select(table.stream, table.parameter_count, table.parameters, table.modules).where(
+            select(
+                table.stream,
+                table.parameter_count,
+                table.parameters,
+                table.modules,
+                table.sample,
+            ).where(
                 table.run_id == self._state.run_id,
                 table.attempt == self._attempt.number,
                 table.stream.in_(mine),
@@ -185,11 +210,11 @@ class Roster:
             len(header.parameters),
             pack(header.parameters),
             pack(header.modules) if header.modules else None,
+            header.sample,
         )
         if held is not None and (held == packed or not _extends(place, header, held)):
             packed = held
-        stream.parameter_count = packed.parameter_count
-        stream.module_count = len(unpack_modules(packed.modules))
+        stream.told(packed)
         if packed is not held:
             row = self._header_row(stream, header, packed)
             insert_rows(self._connection, headers, [row], replace=True)
@@ -212,7 +237,9 @@ class Roster:
             header.sample,
             int(_is_exact(header)),
             json_text(settings),
-            *packed,
+            packed.parameter_count,
+            packed.parameters,
+            packed.modules,
         )
 
     def _list(self, stream: Stream, header: wire.StreamHeader) -> None:

@@ -1,0 +1,277 @@
+"""Errors of sampled gradients on their way through the server: weights, variances, packed forms, calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import zstandard
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, create_engine, text
+
+from ampmon import wire
+from ampmon.histogram import BINS, RUN, Statistics
+from ampmon_server import migrations
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, packing, totals
+from ampmon_server.store.packing import Sample, Stack
+from batches import Trainer, statistics
+
+
+SEEDS = 2000
+
+
+def sampled(zeros: np.ndarray, numel: list[int], runs: int) -> Statistics:
+    """Statistics of a sample of n parameters from the zeros in each of its runs, [n, runs]; the rest is 2^-10."""
+    parameters = len(numel)
+    counts = zeros.sum(1)
+    looked = np.full(parameters, RUN * runs)
+    histogram = np.zeros((parameters, BINS), np.int64)
+    histogram[:, 30] = looked - counts
+    return Statistics(
+        parameters=np.arange(parameters, dtype=np.int32),
+        looked=looked,
+        zeros=counts,
+        on_grid=looked,
+        inf=np.zeros(parameters, np.int64),
+        nan=np.zeros(parameters, np.int64),
+        amax=np.full(parameters, 2.0**-10),
+        sum_squares=(looked - counts) * 2.0**-20,
+        histogram=histogram,
+        run_squares=np.stack([(zeros**2).sum(1), 0 * counts, 0 * counts], axis=1),
+    )
+
+
+def test_a_parameter_weighs_what_it_has_of_all_elements() -> None:
+    """A large parameter of which a sixtieth was looked at counts whole beside a small one that was seen whole."""
+    one = statistics(2)  # 80 elements of each are looked at, 8 of them zero
+    one.zeros[0], one.histogram[0, 20] = 80, 0
+    one.histogram[0] = 0
+    row = totals.total(Stack.of([Sample(0, 0, 1.0, one)]), np.array([80, 4800]), 80)
+    of = totals.series(row, exact=False).on_grid
+
+    assert (of.elements[0], of.looked[0], of.zeros[0]) == (4880, 160, 80 + 480)
+    assert of.shares()[0, 0] == pytest.approx((80 + 480) / 4880)
+    assert of.sum_squares[0] == pytest.approx(one.sum_squares[0] + 60 * one.sum_squares[1])
+    low, high = of.interval()
+    assert low[0, 0] < of.shares()[0, 0] < high[0, 0]
+
+
+def test_what_was_seen_whole_has_no_error() -> None:
+    """Of every element, or of a sparse gradient that has no more, shares are exact and so are their intervals."""
+    stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
+    for numel, sample in (([80, 80], 80), ([80, 4800], None), ([80, 4800], 1000)):
+        of = totals.series(totals.total(stack, np.array(numel), sample), exact=True).on_grid
+        assert of.elements[0] == 160
+        assert of.errors().max() == 0
+        assert (np.stack(of.interval()) == of.shares()).all()
+
+
+def test_intervals_of_totals_cover_what_they_say() -> None:
+    """Of parameters that are sampled together, nominal 95 % intervals hold the true share in 93 to 97 % of samples."""
+    random = np.random.default_rng(5)
+    runs, sizes = 256, [2000, 40_000, 5000]
+    populations = [
+        random.binomial(RUN, 0.03, sizes[0]),
+        RUN * (random.random(sizes[1]) < 0.2),
+        random.binomial(RUN, random.beta(0.3, 2, sizes[2])),
+    ]
+    truth = sum(each.sum() for each in populations) / (RUN * sum(sizes))
+    numel = [RUN * size for size in sizes]
+    samples = [
+        Sample(
+            seed,
+            seed,
+            1.0,
+            sampled(
+                np.stack(
+                    [
+                        random.choice(each, runs, replace=False, shuffle=False)
+                        for each in populations
+                    ]
+                ),
+                numel,
+                runs,
+            ),
+        )
+        for seed in range(SEEDS)
+    ]
+    rows = totals.total(Stack.of(samples), np.array(numel), RUN * runs)
+    of = totals.series(rows, exact=False).on_grid
+    low, high = (end[:, 0] for end in of.interval())
+
+    assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.97
+    share = of.shares()[:, 0]
+    assert share.mean() == pytest.approx(truth, abs=4 * share.std() / np.sqrt(SEEDS))
+    assert np.median(of.errors()[:, 0]) == pytest.approx(share.std(), rel=0.08)
+
+
+def test_a_block_without_squares_is_read() -> None:
+    """What an older trainer's block does not tell is taken for not known."""
+    packed = packing.block_to_bytes(Stack.of([Sample(0, 0, 1.0, statistics(2))]))
+    block = msgspec.msgpack.decode(packing.decompress(packed[1:]))
+    del block[-1]["run_squares"]
+    older = packed[:1] + packing.compress(msgspec.msgpack.encode(block))
+
+    assert not packing.block_from_bytes(older)[0].statistics.run_squares.any()
+
+
+def test_what_is_packed_names_its_version() -> None:
+    """Blocks, totals and the newest row of another version are refused, not misread."""
+    stack = Stack.of([Sample(0, 0, 1.0, statistics(2))])
+    rows = totals.total(stack, np.full(2, 80), None)
+    for data, read in (
+        (packing.block_to_bytes(stack), packing.block_from_bytes),
+        (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
+        (totals.row_to_bytes(rows), totals.row_from_bytes),
+    ):
+        assert len(read(data)) == 1
+        with pytest.raises(ValueError, match="version"):
+            read(b"\x02" + data[1:])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
+    """The run, each update and each parameter have a standard error; a larger one where no squares are told."""
+    trainer = Trainer()
+    zeros = np.random.default_rng(0).binomial(RUN, 0.25, (2, 5))
+    one = sampled(zeros, [800, 80], 5)
+    if not told:
+        one = replace(one, run_squares=np.zeros((2, 3), np.int64))
+    header = msgspec.structs.replace(trainer.stream, sample=RUN * 5)
+    store = Store.open(Settings(data_directory=tmp_path))
+    store.ingest(
+        trainer.batch([trainer.update(gradients=one.to_wire())], headers=(trainer.attempt, header))
+    )
+    (summary,) = store.runs().rows
+    columns, _ = store.updates(trainer.run_id, stream=None, start=0, stop=9, limit=9)
+    rows = store.parameters(trainer.run_id).parameters
+    store.close()
+
+    assert summary.zero_fraction == columns["zero_fraction"][0]
+    assert summary.zero_fraction_error == columns["zero_fraction_error"][0] > 0
+    assert (summary.zero_fraction_error > 0.1) != told
+    assert [row.sampled for row in rows] == [True, False]
+    assert rows[0].zero_fraction == rows[0].zeros / 80
+    assert rows[0].zero_fraction_error > 0 == rows[1].zero_fraction_error
+    # A tenth of the elements was looked at, so the norm is that of ten times the squares.
+    assert rows[0].norm == pytest.approx(np.sqrt(10 * one.sum_squares[0]) / 1024)
+
+
+@pytest.mark.parametrize("squares", [[[1, 0, 0]], [[8 * 16 + 1, 0, 0]], [[-8, 0, 0]], [[0, 1, 0]]])
+def test_squares_that_cannot_be_are_refused(squares: list[list[int]]) -> None:
+    """Squares are between a count and 16 times it, and not negative."""
+    one = statistics(1)
+    wrong = replace(one, run_squares=np.array(squares)).to_wire()
+    with pytest.raises(ValueError, match="run_squares"):
+        Statistics.from_wire(wrong)
+    right = replace(one, run_squares=np.array([[8 * 16, 0, 0]])).to_wire()
+    assert Statistics.from_wire(right).run_squares.tolist() == [[128, 0, 0]]
+
+
+def test_squares_cost_nothing_where_all_was_seen() -> None:
+    """A record of every element carries no squares, and one without the field is read."""
+    packed = wire.encode(Trainer().update(gradients=statistics(2).to_wire()))
+    assert b"run_squares" not in packed
+    update = wire.decode(packed)
+    assert isinstance(update, wire.Update)
+    assert update.gradients is not None
+    assert not Statistics.from_wire(update.gradients).run_squares.any()
+
+
+OLD_TOTALS = [
+    *((name, "<i8") for name in ("parameters", "looked", "zeros", "inf", "nan")),
+    ("amax", "<f8"),
+    ("sum_squares", "<f8"),
+    ("histogram", "<i8", (BINS,)),
+]
+OLD_SAMPLE = np.dtype(
+    [
+        ("step", "<i8"),
+        ("time", "<i8"),
+        ("scale", "<f8"),
+        ("on_grid", OLD_TOTALS),
+        ("off_grid", OLD_TOTALS),
+    ]
+)
+"""As the first schema had the rows of gradient_totals."""
+
+
+def _migrate(connection: Connection, revision: str, *, down: bool = False) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.attributes["connection"] = connection
+    (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def _insert(connection: Connection, table: str, **values: object) -> None:
+    told = {
+        str(column[1]): 0 if "INT" in str(column[2]) or column[2] == "DOUBLE" else ""
+        for column in connection.execute(text(f"PRAGMA table_info({table})"))
+        if column[3]
+    }
+    row = {**told, **values}
+    connection.execute(
+        text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(':' + n for n in row)})"),
+        row,
+    )
+
+
+def _old_rows() -> np.ndarray:
+    rows = np.zeros(3, OLD_SAMPLE)
+    rows["step"], rows["time"], rows["scale"] = [1, 2, 3], [10, 20, 30], 1024.0
+    cells = rows["on_grid"]
+    cells["parameters"], cells["looked"], cells["zeros"], cells["amax"] = 2, 1600, 800, 0.5
+    cells["histogram"][:, 20], cells["histogram"][:, 30] = 160, 640
+    return rows
+
+
+@pytest.mark.parametrize("exact", [0, 1])
+def test_older_data_is_packed_again(tmp_path: Path, exact: int) -> None:
+    """Rows of the first schema are read after the upgrade, of a sample with the error they had, and go back."""
+    old = _old_rows()
+    block = packing.block_to_bytes(Stack.of([Sample(1, 10, 1024.0, statistics(2))]))[1:]
+    key = {"run_id": b"r" * 16, "stream": 0}
+    place = {**key, "first_step": 1, "attempt": 0, "last_step": 3}
+    frame = zstandard.ZstdCompressor().compress(old.tobytes())
+    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
+    with engine.begin() as connection:
+        _migrate(connection, "0001")
+        _insert(connection, "runs", run_id=key["run_id"])
+        _insert(connection, "headers", **key, attempt=0, sample=None if exact else 800, exact=exact)
+        _insert(connection, "streams", **key, newest_sample=old[-1:].tobytes())
+        _insert(connection, "streams", run_id=key["run_id"], stream=1)
+        _insert(connection, "gradient_totals", **place, data=frame)
+        _insert(connection, "gradient_blocks", **place, data=block)
+        migrations.upgrade(connection)
+
+        def read(table: str, column: str) -> bytes:
+            found = connection.execute(text(f"SELECT {column} FROM {table} WHERE stream = 0"))
+            return bytes(found.scalar_one())
+
+        rows = totals.samples_from_bytes([read("gradient_totals", "data")])
+        of = totals.series(rows, exact=bool(exact)).on_grid
+        assert rows["step"].tolist() == [1, 2, 3]
+        for name in ("parameters", "looked", "zeros", "amax", "histogram"):
+            np.testing.assert_array_equal(getattr(of, name), old["on_grid"][name])
+        assert of.elements.tolist() == [1600] * 3
+        # 1600 elements in runs of 16 that are each all alike are 100: sqrt(p (1 - p) / 100), about.
+        wanted = [0, 0, 0] if exact else [0.05, 0.0094, 0.030]
+        assert of.errors()[0] == pytest.approx(wanted, rel=0.05)
+        assert (
+            totals.row_from_bytes(read("streams", "newest_sample")).tobytes() == rows[-1:].tobytes()
+        )
+        assert packing.block_from_bytes(read("gradient_blocks", "data"))[0].step == 1
+
+        _migrate(connection, "0001", down=True)
+        assert (
+            zstandard.ZstdDecompressor().decompress(read("gradient_totals", "data"))
+            == old.tobytes()
+        )
+        assert read("streams", "newest_sample") == old[-1:].tobytes()
+        assert read("gradient_blocks", "data") == block
+    engine.dispose()
