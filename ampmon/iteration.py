@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +25,10 @@ CULPRITS_MAX = 64
 """Culprits that a record names; their number is kept beside."""
 
 
-@dataclass(slots=True)
-class Step:
-    """An optimizer whose `step()` was called."""
-
-    optimizer: str
-    path: wire.StepPath
+@functools.cache
+def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
+    """A step of an optimizer that was not skipped. There are few different ones, so each is made once."""
+    return wire.OptimizerStep(optimizer=optimizer, path=path)
 
 
 @dataclass(slots=True)
@@ -83,7 +82,8 @@ class Culprits:
 class Iteration:
     """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
 
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
+    """The optimizers whose `step()` was called, as if none was skipped."""
     culprits: dict[tuple[int, torch.device], list[Culprits]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     measured: set[int] = field(default_factory=set)
@@ -124,26 +124,27 @@ class PendingUpdate:
         """Whether all values are on the host. Does not wait."""
         if not (self.before.ready() and self.after.ready()):
             return False
-        samples, culprits = self.iteration.samples, self.iteration.culprits.values()
-        activations = self.iteration.activations
-        if activations is not None and not activations.ready():
+        iteration = self.iteration
+        if iteration.samples and not all(sample.ready() for sample in iteration.samples):
             return False
-        return all(sample.ready() for sample in samples) and all(
-            part.ready() for parts in culprits for part in parts
-        )
+        if iteration.activations is not None and not iteration.activations.ready():
+            return False
+        culprits = iteration.culprits
+        return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
 
     def write(self) -> None:
         """Write the record, waiting for values that are not there yet."""
         before, after = self.before.result(), self.after.result()
-        activations = self.iteration.activations
+        iteration = self.iteration
+        samples, activations = iteration.samples, iteration.activations
         event = outcome.why(before, after, self.manual, self.growth_interval)
-        skipped = [event == "backoff"] * len(before.found) if self.infers_skips else before.found
-        steps = [
-            self._skipped(optimizer, step)
-            if skip
-            else wire.OptimizerStep(optimizer=step.optimizer, path=step.path)
-            for (optimizer, step), skip in zip(self.iteration.steps.items(), skipped, strict=True)
-        ]
+        steps = tuple(iteration.steps.values())
+        skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
+        culprits: list[int] = []
+        if True in skipped:
+            owners = zip(iteration.steps.items(), skipped, strict=True)
+            steps = tuple(self._skipped(*owner) if skip else owner[1] for owner, skip in owners)
+            culprits = [culprit.parameter for step in steps for culprit in step.culprits]
         self.stream.put(
             wire.Update,
             ordinal=self.ordinal,
@@ -151,19 +152,18 @@ class PendingUpdate:
             scale_after=after.scale,
             growth_tracker=after.growth_tracker,
             event=event,
-            optimizers=tuple(steps),
+            optimizers=steps,
             duration=self.duration,
             cost=self.cost,
             interval=self.interval,
             over_budget=self.over_budget,
             memory_peak=self.memory_peak,
-            gradients=_joined(self.iteration.samples),
+            gradients=_joined(samples) if samples else None,
             activations=activations.result() if activations is not None else None,
         )
-        culprits = [culprit.parameter for step in steps for culprit in step.culprits]
         self.done(sum(skipped), culprits, before.scale, after.scale)
 
-    def _skipped(self, optimizer: int, step: Step) -> wire.OptimizerStep:
+    def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
         by_parameter = {
             culprit.parameter: culprit
             for (owner, _), parts in self.iteration.culprits.items()
@@ -182,9 +182,7 @@ class PendingUpdate:
         )
 
 
-def _joined(samples: list[Sample]) -> wire.Gradients | None:
-    if not samples:
-        return None
+def _joined(samples: list[Sample]) -> wire.Gradients:
     parts = [sample.result() for sample in samples]
     columns = (
         np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__

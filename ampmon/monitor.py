@@ -22,9 +22,9 @@ from ampmon.iteration import (
     Iteration,
     PendingMove,
     PendingUpdate,
-    Step,
     memory_peak,
     plain,
+    taken,
 )
 from ampmon.measurement import FUSED, Measurer
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
@@ -240,7 +240,7 @@ class Monitor:
         if id(optimizer) not in self._iteration.steps:
             self._begun = id(optimizer)
             path = outcome.step_path(scaler, optimizer)
-            self._iteration.steps[id(optimizer)] = Step(self._optimizers.name(optimizer), path)
+            self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
 
     @guarded
     def before_update(self, scaler: Any) -> None:

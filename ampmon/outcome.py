@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +19,12 @@ from ampmon.probe.ring import Readback
 
 DEAD_SCALE = 2.0**-128
 """From here down ``1/scale`` is not finite in fp32, and unscaling destroys finite gradients."""
+
+
+Flags: TypeAlias = Collection[torch.Tensor]
+"""The found_inf tensors of one optimizer, one for each device that its gradients are on."""
+
+_UNSCALED = OptState.UNSCALED
 
 
 class Reading:
@@ -40,21 +47,42 @@ class Reading:
 
 
 class ReadingOnDevice:
-    """The same, on its way to the host."""
+    """The same, on its way to the host: from each device that has a part of it, in one copy.
 
-    __slots__ = ("_copy",)
+    ``found`` are the found_inf tensors of each optimizer asked about. All have one element.
+    """
 
-    def __init__(self, copy: Readback) -> None:
-        self._copy = copy
+    __slots__ = ("_copies", "_devices", "_flags")
+
+    def __init__(
+        self, scale: torch.Tensor, growth_tracker: torch.Tensor, found: list[Flags]
+    ) -> None:
+        floats = [scale, *(flag for flags in found for flag in flags)]
+        # The growth tracker counts beyond what fp32 holds exactly: all travel as the bits of an int32.
+        bits = [value.reshape(1).to(torch.float32).view(torch.int32) for value in floats]
+        bits.insert(1, growth_tracker.reshape(1).to(torch.int32))
+        parts: dict[torch.device, list[torch.Tensor]] = {}
+        for part in bits:
+            parts.setdefault(part.device, []).append(part)
+        # Joining copies, for what is on the host already too: `update()` writes into these tensors.
+        self._copies = {device: Readback(torch.cat(joined)) for device, joined in parts.items()}
+        self._devices = [part.device for part in bits]
+        self._flags = [len(flags) for flags in found]
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._copy.ready()
+        return all(copy.ready() for copy in self._copies.values())
 
     def result(self) -> Reading:
         """The values. Waits for them where they are not there yet."""
-        scale, growth_tracker, *found = self._copy.result().tolist()
-        return Reading(scale, int(growth_tracker), [value != 0 for value in found])
+        arrived = {device: iter(copy.result()) for device, copy in self._copies.items()}
+        scale, growth_tracker, *flags = [next(arrived[device]) for device in self._devices]
+        found = iter([flag.view(torch.float32).item() != 0 for flag in flags])
+        return Reading(
+            scale.view(torch.float32).item(),
+            int(growth_tracker.item()),
+            [any(list(islice(found, count))) for count in self._flags],
+        )
 
 
 AnyReading: TypeAlias = Reading | ReadingOnDevice
@@ -70,23 +98,22 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     if scale is None or tracker is None:
         return Reading(float(scaler.get_scale()), 0, [False for _ in optimizers])
     states = state.get("_per_optimizer_states", {})
-    found = [_found(states, optimizer) for optimizer in optimizers]
-    if scale.is_cpu and all(flag.is_cpu for flags in found for flag in flags):
-        return Reading(
-            scale.item(), tracker.item(), [any(flag.item() for flag in flags) for flags in found]
-        )
-    parts = [scale.reshape(1), tracker.reshape(1).to(torch.float32)]
-    for flags in found:
-        total = torch.zeros(1, dtype=torch.float32, device=scale.device)
-        for flag in flags:
-            total = total + flag.reshape(1).to(scale.device, torch.float32, non_blocking=True)
-        parts.append(total)
-    return ReadingOnDevice(Readback(torch.cat(parts)))
-
-
-def _found(states: Any, optimizer: int) -> Collection[torch.Tensor]:
     # The scaler's dict makes an entry for whoever asks: look without asking.
-    return states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
+    found: list[Flags] = [
+        states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
+        for optimizer in optimizers
+    ]
+    on_host = scale.is_cpu
+    values = []
+    for flags in found:
+        value = False
+        for flag in flags:
+            on_host = on_host and flag.is_cpu
+            value = on_host and (value or flag.item() != 0)
+        values.append(value)
+    if on_host:
+        return Reading(scale.item(), tracker.item(), values)
+    return ReadingOnDevice(scale, tracker, found)
 
 
 def unscales_as_torch(watched: type) -> bool:
@@ -103,7 +130,7 @@ def unscales_as_torch(watched: type) -> bool:
 def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:
     """The route that a `step()` being called will take."""
     states = scaler.__dict__.get("_per_optimizer_states", ())
-    if id(optimizer) in states and states[id(optimizer)]["stage"] is OptState.UNSCALED:
+    if id(optimizer) in states and states[id(optimizer)]["stage"] is _UNSCALED:
         return "unscaled"
     return "fused" if getattr(optimizer, "_step_supports_amp_scaling", False) else "plain"
 

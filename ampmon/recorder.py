@@ -7,7 +7,6 @@ once a second does what may wait: syncing the file, looking after the sender, wa
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -76,12 +75,14 @@ class Recorder:
         self._process = Stream(self, "")
         self.recent = self._process
         """The stream that `ampmon.log` adds to: the one that moved last."""
+        self._opened = False
+        """False also in the child of a fork, until it records."""
         self._open()
 
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._pid = os.getpid()
+        self._opened = True
         self.attempt_id = identity.uuid7()
         self.rank, self.world_size = agreement.rank_and_world_size()
         if self.run_id is None and self.world_size == 1:
@@ -110,7 +111,7 @@ class Recorder:
             world_size=self.world_size,
         )
         payload = _checked(header)
-        self._exclusively(lambda: self._spool.header(_ATTEMPT, payload))
+        self._exclusively(self._spool.header, _ATTEMPT, payload)
         self.run_id = run_id
 
     def after_fork_in_child(self) -> None:
@@ -123,7 +124,7 @@ class Recorder:
         self._spool.abandon()
         for stream in (self._process, *self._streams.values()):
             stream.restart()
-        self._pid = -1
+        self._opened = False
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -142,15 +143,15 @@ class Recorder:
         payload = _checked(header)
         key = f"stream {header.stream}"
         self._headers[key] = payload
-        self._exclusively(lambda: self._spool.header(key, payload))
+        self._exclusively(self._spool.header, key, payload)
 
     def write(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
     ) -> None:
         """Number a record of the stream and write it; one that cannot be kept is counted."""
-        if self._pid != os.getpid():
+        if not self._opened:
             self._open()
-        self._exclusively(partial(self._put_record, stream, record, fields))
+        self._exclusively(self._put_record, stream, record, fields)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""
@@ -160,16 +161,17 @@ class Recorder:
         """Whether the reader has nothing to do."""
         return self._reader.idle
 
-    def _exclusively(self, work: Callable[[], object]) -> None:
+    def _exclusively(self, work: Callable[..., object], *args: object) -> None:
         """Do one thing at a time. A signal handler may interrupt this very thread in the middle of another: its own
         then comes right after that, for waiting would be for ever, and going ahead would tear the record.
         """
         with self._lock:
-            self._queue.append(work)
             if self._busy:
+                self._queue.append(partial(work, *args))
                 return
             self._busy = True
             try:
+                work(*args)
                 while self._queue:
                     self._queue.popleft()()
             finally:
@@ -269,7 +271,7 @@ class Recorder:
 
     def finish(self, deadline_s: float, outcome: str = "finished") -> None:
         """Write the last record, and wait until all is delivered, at most ``deadline_s`` seconds."""
-        if self._finishing.is_set() or self._pid != os.getpid():
+        if self._finishing.is_set() or not self._opened:
             return
         deadline = time.monotonic() + deadline_s
         if self._agreement is not None:

@@ -51,6 +51,8 @@ class SpoolWriter:
         self._segment_bytes = segment_bytes
         self._headers: dict[str, bytes] = {}
         self._retired: deque[int] = deque()
+        self._end: int | None = None
+        """Where the newest segment ends, if that is certain."""
         self._sync_lock = threading.Lock()
         try:
             self._make_directory(destination)
@@ -114,21 +116,25 @@ class SpoolWriter:
 
     def _let_go(self) -> int:
         fd, number, salt = self._tail
+        self._end = None
         self._tail = (_CLOSED_FD, number, salt)
         return fd
 
     def _write(self, kind: frame.Kind, payload: bytes, key: bytes) -> bool:
         try:
             fd, number, salt = self._tail
-            # Asked, not counted: an exception of a signal handler may fall between a write and its bookkeeping.
-            offset = os.lseek(fd, 0, os.SEEK_CUR)
+            offset = os.lseek(fd, 0, os.SEEK_CUR) if self._end is None else self._end
             if offset >= self._segment_bytes and self._rotate(fd, number + 1):
                 if kind == frame.HEADER:
                     return True  # the new segment begins with it
                 fd, number, salt = self._tail
                 offset = os.lseek(fd, 0, os.SEEK_CUR)
             data = frame.encode(kind, payload, key, salt=salt, offset=offset)
-            if os.write(fd, data) == len(data):
+            # An exception of a signal handler may fall between a write and its bookkeeping: the system is asked then.
+            self._end = None
+            written = os.write(fd, data)
+            self._end = offset + written
+            if written == len(data):
                 return True
             self.problem = "the disk is full"
         except (OSError, ValueError) as error:
@@ -138,6 +144,7 @@ class SpoolWriter:
 
     def _rotate(self, fd: int, number: int) -> bool:
         """Go on in a new segment. Where none can be made, the old one just grows."""
+        self._end = None
         try:
             self._tail = self._new_segment(number)
         except OSError as error:

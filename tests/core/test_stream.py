@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ampmon import outcome, wire
-from ampmon.iteration import CULPRITS_MAX, Culprits, Iteration, PendingUpdate, Sample, Step
+from ampmon.iteration import CULPRITS_MAX, Culprits, Iteration, PendingUpdate, Sample, taken
 from ampmon.outcome import Reading, ReadingOnDevice
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
@@ -97,8 +97,21 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
 
-def on_device(*values: float) -> ReadingOnDevice:
-    return ReadingOnDevice(Readback(torch.tensor(values)))
+def on_device(scale: float, growth_tracker: int, *found: float) -> ReadingOnDevice:
+    flags = [[torch.tensor(flag)] for flag in found]
+    return ReadingOnDevice(torch.tensor(scale), torch.tensor(growth_tracker), flags)
+
+
+def test_a_reading_from_a_device_is_exact() -> None:
+    """Scale, a growth tracker that fp32 cannot hold, and what each optimizer found arrive as they were when read."""
+    scale, tracker = torch.tensor(2.0**-20), torch.tensor(2**24 + 1, dtype=torch.int32)
+    flags = [torch.tensor(value) for value in (0.0, 1.0, 0.0)]
+    reading = ReadingOnDevice(scale, tracker, [flags[:2], [], flags[2:]])
+    for tensor in (scale, tracker, *flags):
+        tensor.fill_(7)
+    arrived = reading.result()
+    assert (arrived.scale, arrived.growth_tracker) == (2.0**-20, 2**24 + 1)
+    assert arrived.found == [True, False, False]
 
 
 def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
@@ -111,7 +124,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
     paper = Paper()
     stream = Stream(paper, "scaler")
     iteration = Iteration(
-        steps={7: Step("AdamW", "fused")},
+        steps={7: taken("AdamW", "fused")},
         culprits={
             (7, torch.device("cpu")): [
                 Culprits(
@@ -129,14 +142,16 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
             stream=stream,
             ordinal=3,
             iteration=iteration,
-            before=on_device(4.0, 11.0, 1.0),
-            after=on_device(2.0, 0.0),
+            before=on_device(4.0, 11, 1.0),
+            after=on_device(2.0, 0),
             manual=False,
             growth_interval=2000,
             infers_skips=False,
             order=BackwardOrderLearner(),
             duration=None,
             cost=0.0,
+            interval=None,
+            over_budget=False,
             memory_peak=None,
             done=lambda *said: told.append(said),
         )
@@ -157,7 +172,7 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     paper = Paper()
     stream = Stream(paper, "scaler")
     iteration = Iteration(
-        steps={7: Step("SGD", "plain")},
+        steps={7: taken("SGD", "plain")},
         culprits={(7, torch.device("cpu")): [Culprits(torch.device("cpu"), counted)]},
     )
     before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
@@ -174,6 +189,8 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
             BackwardOrderLearner(),
             None,
             0.0,
+            None,
+            False,
             None,
             print,
         )
