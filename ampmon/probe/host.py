@@ -46,7 +46,7 @@ def measure(
         flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
         for gradient in gradients
     )
-    sums = _Sums([gradient.numel() for gradient in gradients])
+    sums = _Sums([gradient.numel() for gradient in gradients], sampled=sample != "all")
     for block in _blocks(looked):
         sums.add(block)
     return sums.statistics(indices)
@@ -125,9 +125,10 @@ class _Scratch:
 class _Sums:
     """What has been counted so far of n tensors. What can wait for the end is then done for all of them at once."""
 
-    def __init__(self, numels: list[int]) -> None:
+    def __init__(self, numels: list[int], *, sampled: bool) -> None:
         tensors = len(numels)
         self._numels = numels
+        self._sampled = sampled
         self._looked = [0] * tensors
         self._zeros = [0] * tensors
         self._off_grid = [0] * tensors
@@ -183,7 +184,7 @@ class _Sums:
             nan = int(np.count_nonzero(np.isnan(array)))
         self._zeros[row] += zeros
         self._nan[row] += nan
-        if len(array) < self._numels[row] and not len(array) % RUN:
+        if self._sampled and len(array) < self._numels[row] and not len(array) % RUN:
             self._run_squares[row] += _run_squares(array, fields, counts, zeros)
         largest = _largest(array)
         if largest > self._amax[row] or math.isnan(
