@@ -96,12 +96,12 @@ class Measurer:
 
     def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""
-        baseline = self._baselines.get(optimizer)
+        baseline = self._baselines.get(optimizer) if self._baselines else None
         return baseline is not None and baseline.begun < BASELINES
 
     def _time_stock(self, optimizer: torch.optim.Optimizer) -> None:
         """Time torch's own unscaling, which is about to be called, now and then."""
-        if optimizer not in self._baselines:
+        if not self._baselines or optimizer not in self._baselines:
             return
         self._bare += 1
         if self.wants_baseline(optimizer) or self._bare % _REFRESH == 0:
