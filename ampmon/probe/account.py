@@ -51,10 +51,11 @@ class Account:
         self._budget.updated(duration, usual_ns / 1000, sampled=sampled, beside=beside)
         cost = (spent_ns + self._owed_ns) / 1000 + beside
         self._owed_ns = 0
-        self._timer.submit(spans, sampled=sampled)
-        for us, of_sample in self._timer.finished():
-            self._budget.device(us, sampled=of_sample)
-            cost += us
+        if spans or self._timer.awaiting:
+            self._timer.submit(spans, sampled=sampled)
+            for us, of_sample in self._timer.finished():
+                self._budget.device(us, sampled=of_sample)
+                cost += us
         if duration is not None:
             self._busy_us += cost
             self._elapsed_us += duration

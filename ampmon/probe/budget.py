@@ -35,7 +35,7 @@ class _Typical:
         self._first = True
 
     def add(self, value: float) -> None:
-        if len(self._values) == 1 and self._first:
+        if self._first and self._values:
             self._values.clear()
             self._first = False
         self._values.append(value)
@@ -107,11 +107,11 @@ class Budget:
         if duration is not None:
             self._period.add(max(duration - cost - beside, 0.0))
         self._beside += _SMOOTHING * (beside - self._beside)
-        forced = sampled and not self._in_turn
-        self._out_of_turn += _SMOOTHING * (forced - self._out_of_turn)
         if not sampled:
+            self._out_of_turn -= _SMOOTHING * self._out_of_turn
             self._bare.host.add(cost)
             return
+        self._out_of_turn += _SMOOTHING * ((not self._in_turn) - self._out_of_turn)
         self._answered = self._noticed
         self._sampled.host.add(cost)
         self._adapt()

@@ -85,6 +85,11 @@ class DeviceTimer:
         self._free: dict[torch.device, list[Event]] = {}
         self._awaited: deque[tuple[list[Span], bool]] = deque()
 
+    @property
+    def awaiting(self) -> bool:
+        """Whether there is anything to be told by `finished`, now or later."""
+        return bool(self._awaited)
+
     def begin(self, devices: Collection[torch.device]) -> Span | None:
         """Have the start of work on these devices noted; None where nothing is timed."""
         timed = [device for device in devices if device.type == self._kind]
