@@ -141,7 +141,9 @@ def _ticks(bands: list[Band]) -> dict[str, Any]:
 
 def _colours(elements: int) -> dict[str, Any]:
     """One colour for one count, whatever the window shows."""
-    powers = range(0, len(str(elements)), 1 if elements < 10_000 else 2)
+    # The bar has room for four labels, for three long ones.
+    stride = 1 if elements < 10_000 else 2 if elements < 1_000_000 else 3
+    powers = range(0, len(str(elements)), stride)
     return {
         "colorscale": "role:counts",
         "cmin": 0,
@@ -158,6 +160,7 @@ def _colours(elements: int) -> dict[str, Any]:
             "thickness": 8,
             "outlinewidth": 0,
             "ticklen": 2,
+            "tickangle": 0,
             "title": {"text": "elements ", "side": "right", "font": {"size": 12}},
             "tickvals": [float(np.log10(1 + 10**power)) for power in powers],
             "ticktext": [count(10**power) for power in powers],
