@@ -8,7 +8,7 @@ ranges of bins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,11 +82,7 @@ class Statistics:
     amax: Floats
     sum_squares: Floats
     histogram: Ints
-    run_squares: Ints = field(default_factory=lambda: np.zeros((0, SMALL), np.int64))
-
-    def __post_init__(self) -> None:
-        if len(self.run_squares) < len(self):
-            object.__setattr__(self, "run_squares", np.zeros((len(self), SMALL), np.int64))
+    run_squares: Ints
 
     def __len__(self) -> int:
         return len(self.looked)
@@ -118,6 +114,7 @@ class Statistics:
             amax=np.zeros(n),
             sum_squares=np.zeros(n),
             histogram=np.zeros((n, BINS), np.int64),
+            run_squares=no_runs(n),
         )
 
     @classmethod
@@ -156,9 +153,9 @@ class Statistics:
             amax=_array("amax", wire.amax, "<f8", n),
             sum_squares=_array("sum_squares", wire.sum_squares, "<f8", n),
             histogram=_array("histogram", wire.histogram, "<i8", n * BINS).reshape(n, BINS),
-            run_squares=_array(
-                "run_squares", wire.run_squares, "<i8", n * SMALL if wire.run_squares else 0
-            ).reshape(-1, SMALL),
+            run_squares=_array("run_squares", wire.run_squares, "<i8", n * SMALL).reshape(n, SMALL)
+            if wire.run_squares
+            else no_runs(n),
         )
         statistics.check()
         return statistics
@@ -178,6 +175,11 @@ class Statistics:
         told = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
         if not (told | (self.run_squares == 0)).all():
             raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
+
+
+def no_runs(n: int) -> Ints:
+    """The run squares of n gradients of which there are none: every element was looked at, or nobody knows."""
+    return np.zeros((n, SMALL), np.int64)
 
 
 def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import urllib3
 
 from ampmon import wire
-from ampmon.histogram import BINS, Statistics
+from ampmon.histogram import BINS, Statistics, no_runs
 from ampmon.transport import HttpTransport
 from benchmarks.server import serving
 
@@ -136,6 +136,7 @@ def _sampled(ordinal: int) -> wire.Update:
         amax=random.random(PARAMETERS, np.float32).astype(np.float64),
         sum_squares=random.random(PARAMETERS),
         histogram=histogram,
+        run_squares=no_runs(PARAMETERS),
     )
     return msgspec.structs.replace(_plain(ordinal), gradients=statistics.to_wire())
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from ampmon import wire
-from ampmon.histogram import BINS, Statistics
+from ampmon.histogram import BINS, Statistics, no_runs
 
 
 START = 1_790_000_000_000_000
@@ -48,6 +48,7 @@ def statistics(
         amax=random.uniform(1e-5, 1e-4, parameters),
         sum_squares=random.uniform(1e-9, 1e-8, parameters),
         histogram=histogram,
+        run_squares=no_runs(parameters),
     )
 
 

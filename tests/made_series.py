@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS, Statistics
+from ampmon.histogram import BINS, Statistics, no_runs
 from ampmon_server.figures import Source, View
 from ampmon_server.series import (
     EVENTS,
@@ -138,6 +138,7 @@ def modules(
             amax=np.where(lost > 0, np.inf, 2.0**top),
             sum_squares=np.ones(n),
             histogram=histogram,
+            run_squares=no_runs(n),
         ),
         "forward": np.array([(forward or {}).get(name, 1.0) for name in names]),
     }

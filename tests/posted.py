@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from ampmon import wire
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics
+from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from serving import Server
 
 
@@ -139,6 +139,7 @@ class PostedRun:
             amax=np.full(n, 2.0**top),
             sum_squares=np.full(n, 4.0**top),
             histogram=histogram,
+            run_squares=no_runs(n),
         ).to_wire()
 
     def _post(self, *records: wire.Record) -> None:

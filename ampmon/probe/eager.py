@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics
+from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
 from ampmon.probe.sampling import flatten
 
 
@@ -102,4 +102,5 @@ def _statistics(
         amax=values[:, _AMAX],
         sum_squares=values[:, _SUM_SQUARES],
         histogram=counts[:, -BINS:],
+        run_squares=no_runs(len(counts)),
     )

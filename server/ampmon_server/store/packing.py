@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from ampmon.histogram import BINS, SMALL, Statistics
+from ampmon.histogram import BINS, SMALL, Statistics, no_runs
 
 
 _COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
@@ -151,7 +151,10 @@ def block_from_bytes(data: bytes) -> list[Sample]:
         name: _unpack(name, column, len(parameters), len(steps))
         for name, column in block.columns.items()
     }
-    known = {name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns}
+    known: dict[str, Any] = {
+        name: columns.pop(name) for name in (*_COUNTS, *_FLOATS) if name in columns
+    }
+    known.setdefault("run_squares", [no_runs(len(parameters))] * len(steps))
     return [
         Sample(
             int(steps[index]),
