@@ -78,10 +78,10 @@ def exponents(source: Source, view: View) -> Figure:
         window,
         view,
         height=400,
-        top=36,
+        top=36 + _label(view),
         meta={**META, "caption": _caption(judged, columns)},
         yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands)),
-        coloraxis=_colours(int(judged.totals.elements.max())),
+        coloraxis=_colours(int(judged.totals.elements.max()), view),
         shapes=[line for height, _ in LIMITS for line in _limit(height)],
         annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
     )
@@ -139,9 +139,14 @@ def _ticks(bands: list[Band]) -> dict[str, Any]:
     return {"tickvals": values, "ticktext": texts}
 
 
-def _colours(elements: int) -> dict[str, Any]:
+def _label(view: View) -> int:
+    """Pixels above the plot that the label of its uppermost line takes, where labels stand within its width."""
+    return 16 if view.narrow else 0
+
+
+def _colours(elements: int, view: View) -> dict[str, Any]:
     """One colour for one count, whatever the window shows."""
-    # The bar has room for four labels, for three long ones.
+    # The bar has room for five short labels, or three long ones.
     stride = 1 if elements < 10_000 else 2 if elements < 1_000_000 else 3
     powers = range(0, len(str(elements)), stride)
     return {
@@ -154,7 +159,7 @@ def _colours(elements: int) -> dict[str, Any]:
             "xanchor": "right",
             "y": 1,
             "yanchor": "bottom",
-            "ypad": 0,
+            "ypad": _label(view),
             "lenmode": "pixels",
             "len": 200,
             "thickness": 8,
