@@ -7,7 +7,6 @@ Nothing here keeps a gradient alive, reads a clock or changes anything.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -42,43 +41,49 @@ def measure(
     The sum of squares is of fp32 products, added up in fp32 within a block of 131072 elements and in fp64 beyond: its
     relative error is about 1e-6.
     """
-    looked = (
-        flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
-        for gradient in gradients
-    )
-    sums = _Sums([gradient.numel() for gradient in gradients], sampled=sample != "all")
-    for block in _blocks(looked):
+    sums = _Sums(len(gradients))
+    # The largest first: those of which a sample is taken then lie together, and so do those that are looked at whole.
+    order = sorted(range(len(gradients)), key=lambda row: -gradients[row].numel())
+    for block in _blocks(order, gradients, sample, generator):
         sums.add(block)
     return sums.statistics(indices)
 
 
 class _Block:
-    """Elements of one or several tensors side by side, and the row of each tensor."""
+    """Elements of one tensor or side by side of several, of each tensor one part; and the row of each tensor."""
 
-    __slots__ = ("elements", "rows", "stops")
+    __slots__ = ("elements", "lengths", "rows", "sampled")
 
-    def __init__(self, rows: list[int], parts: list[torch.Tensor]) -> None:
+    def __init__(self, rows: list[int], parts: list[torch.Tensor], *, sampled: bool) -> None:
         self.rows = rows
+        self.sampled = sampled
+        self.lengths = [len(part) for part in parts]
         self.elements = _wide(parts[0]) if len(parts) == 1 else torch.cat(list(map(_wide, parts)))
-        self.stops = np.cumsum([len(part) for part in parts]).tolist()
 
 
-def _blocks(tensors: Iterable[torch.Tensor]) -> Iterator[_Block]:
-    """Tensors cut, and put together where they are small. No block mixes fp64 with what fp32 holds."""
+def _blocks(
+    order: Iterable[int],
+    gradients: Sequence[torch.Tensor],
+    sample: int | Literal["all"],
+    generator: np.random.Generator,
+) -> Iterator[_Block]:
+    """Tensors cut, and put together where they are small; blocks hold what is alike in kind."""
     rows: list[int] = []
     parts: list[torch.Tensor] = []
-    length, wide = 0, False
-    for row, tensor in enumerate(tensors):
-        for part in tensor.split(_BLOCK):
-            is_wide = part.dtype == torch.float64
-            if parts and (length + len(part) > _BLOCK or is_wide != wide):
-                yield _Block(rows, parts)
+    length, kind = 0, (False, False)
+    for row in order:
+        gradient = gradients[row]
+        looked = flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
+        of_kind = len(looked) < gradient.numel(), looked.dtype == torch.float64
+        for part in looked.split(_BLOCK):
+            if parts and (length + len(part) > _BLOCK or of_kind != kind):
+                yield _Block(rows, parts, sampled=kind[0])
                 rows, parts, length = [], [], 0
             rows.append(row)
             parts.append(part)
-            length, wide = length + len(part), is_wide
+            length, kind = length + len(part), of_kind
     if parts:
-        yield _Block(rows, parts)
+        yield _Block(rows, parts, sampled=kind[0])
 
 
 def _wide(part: torch.Tensor) -> torch.Tensor:
@@ -115,6 +120,12 @@ class _Scratch:
                 bits, 23, out=self.fields_array, casting="unsafe"
             )  # a byte drops the sign
 
+    def count_fields(self, lengths: list[int]) -> Ints:
+        """How often each part, given by its length, has each exponent: [parts, 256 or 2048]."""
+        size = 256 if self.fields.dtype == torch.uint8 else 2048
+        parts = self.fields.split(lengths)
+        return np.stack([torch.bincount(part, minlength=size).numpy() for part in parts])
+
     def set_flags(self, elements: torch.Tensor, array: npt.NDArray[Any]) -> None:
         """Which elements fp16 would change: those that are not on its grid, and NaN."""
         self._rounded.copy_(self._half.copy_(elements))
@@ -125,16 +136,13 @@ class _Scratch:
 class _Sums:
     """What has been counted so far of n tensors. What can wait for the end is then done for all of them at once."""
 
-    def __init__(self, numels: list[int], *, sampled: bool) -> None:
-        tensors = len(numels)
-        self._numels = numels
-        self._sampled = sampled
-        self._looked = [0] * tensors
-        self._zeros = [0] * tensors
-        self._off_grid = [0] * tensors
-        self._nan = [0] * tensors
-        self._amax = [0.0] * tensors
-        self._sum_squares = [0.0] * tensors
+    def __init__(self, tensors: int) -> None:
+        self._looked = np.zeros(tensors, np.int64)
+        self._zeros = np.zeros(tensors, np.int64)
+        self._off_grid = np.zeros(tensors, np.int64)
+        self._nan = np.zeros(tensors, np.int64)
+        self._amax = np.zeros(tensors)
+        self._sum_squares = np.zeros(tensors)
         self._run_squares = np.zeros((tensors, SMALL), np.int64)
         self._fields = {
             torch.float32: np.zeros((tensors, 256), np.int64),
@@ -144,15 +152,35 @@ class _Sums:
         self._scratch = _Scratch(*self._scratch_key)
 
     def add(self, block: _Block) -> None:
-        """Count the elements of a block: first what is done for all of it, then what is done for each tensor's part."""
-        elements, array = block.elements, block.elements.numpy()
+        """Count the elements of a block."""
+        elements, array, rows = block.elements, block.elements.numpy(), block.rows
+        stops: Ints = np.cumsum(block.lengths, dtype=np.int64)
+        starts = stops - block.lengths
         scratch = self._room(elements)
         scratch.set_fields(array)
         scratch.set_flags(elements, array)
-        start = 0
-        for row, stop in zip(block.rows, block.stops, strict=True):
-            self._add_part(row, elements, array, scratch, slice(start, stop))
-            start = stop
+        counts = scratch.count_fields(block.lengths)
+        off_grid = _count(scratch.flags, starts)
+        zeros, nan = counts[:, 0], np.zeros(len(rows), np.int64)
+        # What shares an exponent with zeros, or with inf, fp16 would change: where it changes nothing, there is none.
+        if off_grid.any():
+            zeros = _count(array == 0, starts) if zeros.any() else zeros
+            nan = _count(np.isnan(array), starts) if counts[:, -1].any() else nan
+        largest = np.maximum(
+            np.maximum.reduceat(array, starts), -np.minimum.reduceat(array, starts)
+        )
+        self._fields[elements.dtype][rows] += counts
+        self._looked[rows] += block.lengths
+        self._off_grid[rows] += off_grid
+        self._zeros[rows] += zeros
+        self._nan[rows] += nan
+        self._amax[rows] = np.maximum(self._amax[rows], largest)  # which keeps a NaN
+        self._sum_squares[rows] += [
+            _sum_squares(part, amax)
+            for part, amax in zip(elements.split(block.lengths), largest.tolist(), strict=True)
+        ]
+        if block.sampled:
+            self._run_squares[rows] += _run_squares(array, scratch, counts, starts)
 
     def _room(self, elements: torch.Tensor) -> _Scratch:
         key = len(elements), elements.dtype
@@ -160,65 +188,30 @@ class _Sums:
             self._scratch_key, self._scratch = key, _Scratch(*key)
         return self._scratch
 
-    def _add_part(
-        self,
-        row: int,
-        elements: torch.Tensor,
-        array: npt.NDArray[Any],
-        scratch: _Scratch,
-        part: slice,
-    ) -> None:
-        elements, array = elements[part], array[part]
-        sums = self._fields[elements.dtype]
-        fields = scratch.fields_array[part]
-        counts = torch.bincount(scratch.fields[part], minlength=sums.shape[1]).numpy()
-        sums[row] += counts
-        self._looked[row] += len(array)
-        off_grid = int(np.count_nonzero(scratch.flags[part]))
-        self._off_grid[row] += off_grid
-        # What shares an exponent with zeros, or with inf, fp16 would change: where it changes nothing, there is none.
-        zeros, nan = int(counts[0]), 0
-        if zeros and off_grid:
-            zeros = int(np.count_nonzero(array == 0))
-        if counts[-1] and off_grid:
-            nan = int(np.count_nonzero(np.isnan(array)))
-        self._zeros[row] += zeros
-        self._nan[row] += nan
-        if self._sampled and len(array) < self._numels[row] and not len(array) % RUN:
-            self._run_squares[row] += _run_squares(array, fields, counts, zeros)
-        largest = _largest(array)
-        if largest > self._amax[row] or math.isnan(
-            largest
-        ):  # a number never takes the place of a NaN
-            self._amax[row] = largest
-        self._sum_squares[row] += _sum_squares(elements, largest)
-
     def statistics(self, indices: Sequence[int]) -> Statistics:
         """The statistics of all n tensors."""
-        fields = self._fields[torch.float32]
-        histogram = _fold(fields) + _fold(self._fields[torch.float64])
-        lowest = fields[:, 0] + self._fields[torch.float64][:, 0]
-        not_finite = fields[:, -1] + self._fields[torch.float64][:, -1]
-        looked, zeros, nan = (np.array(each) for each in (self._looked, self._zeros, self._nan))
-        sampled = looked < np.array(self._numels)
-        histogram[:, 0] += lowest - zeros
+        single, double = self._fields[torch.float32], self._fields[torch.float64]
+        histogram = _fold(single) + _fold(double)
+        histogram[:, 0] += single[:, 0] + double[:, 0] - self._zeros
         return Statistics(
             parameters=np.asarray(indices, np.int32),
-            looked=looked,
-            zeros=zeros,
-            on_grid=looked - np.array(self._off_grid),
-            inf=not_finite - nan,
-            nan=nan,
-            amax=np.array(self._amax),
-            sum_squares=np.array(self._sum_squares),
+            looked=self._looked,
+            zeros=self._zeros,
+            on_grid=self._looked - self._off_grid,
+            inf=single[:, -1] + double[:, -1] - self._nan,
+            nan=self._nan,
+            amax=self._amax,
+            sum_squares=self._sum_squares,
             histogram=histogram,
-            run_squares=np.where(sampled[:, None], self._run_squares, 0),
+            run_squares=self._run_squares,
         )
 
 
-def _largest(elements: npt.NDArray[Any]) -> float:
-    """The largest magnitude, NaN if there is one, which maximum and minimum both keep."""
-    return float(max(np.maximum.reduce(elements), -np.minimum.reduce(elements)))
+def _count(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
+    """How many of each part, given by where it starts, are set."""
+    stops = [*starts[1:].tolist(), len(flags)]
+    parts = zip(starts.tolist(), stops, strict=True)
+    return np.array([np.count_nonzero(flags[start:stop]) for start, stop in parts], np.int64)
 
 
 def _sum_squares(part: torch.Tensor, largest: float) -> float:
@@ -227,18 +220,19 @@ def _sum_squares(part: torch.Tensor, largest: float) -> float:
     return float(torch.dot(part, part))
 
 
-def _run_squares(
-    array: npt.NDArray[Any], fields: npt.NDArray[Any], counts: Ints, zeros: int
-) -> Ints:
-    """The sum over runs of 16 of the square of how many of each are zero, below the grid, subnormal: int64 [3]."""
-    bias = len(counts) // 2 - 1
+def _run_squares(array: npt.NDArray[Any], scratch: _Scratch, counts: Ints, starts: Ints) -> Ints:
+    """The sum over a part's runs of 16 of the square of how many are zero, below the grid, subnormal: [parts, 3]."""
+    bias = counts.shape[1] // 2 - 1
     grid, normal = FP16.exponent_min_subnormal + bias, FP16.exponent_min_normal + bias
-    if not counts[:normal].any():
-        return np.zeros(SMALL, np.int64)
-    zero = run_counts(array == 0) if zeros else np.zeros(len(array) // RUN, np.int64)
-    lowest = run_counts(fields < grid)
-    below_grid, subnormal = lowest - zero, run_counts(fields < normal) - lowest
-    return np.array([each @ each for each in (zero, below_grid, subnormal)])
+    squares = np.zeros((len(starts), SMALL), np.int64)
+    if counts[:, :normal].any():
+        fields, flags = scratch.fields_array, scratch.flags
+        zero = run_counts(np.equal(array, 0, out=flags))
+        lowest = run_counts(np.less(fields, grid, out=flags))
+        subnormal = run_counts(np.less(fields, normal, out=flags)) - lowest
+        for place, each in enumerate((zero, lowest - zero, subnormal)):
+            squares[:, place] = np.add.reduceat(each * each, starts // RUN)
+    return squares
 
 
 def _fold(fields: Ints) -> Ints:
