@@ -52,7 +52,7 @@ class Measurer:
         self._stock: Span | None = None
         """Torch's own unscaling under way, timed."""
         self._bare = 0
-        self._set_aside: list[Gradient] | None = None
+        self.set_aside: list[Gradient] | None = None
         """Gradients to be measured in the pass that unscales them."""
 
     def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
@@ -77,16 +77,16 @@ class Measurer:
         ``fused`` are the dtypes whose unscaling by the scaler may be replaced by one that measures too, ``dying`` says
         that the scale is so low that unscaling may make inf of what is finite.
         """
-        self._set_aside = self._stock = None
+        self.set_aside = self._stock = None
         if iteration.sampling:
             if self._fusable(optimizer, iteration, fused):
                 self._baselines.setdefault(optimizer, Baseline())
                 return
             self._measure(optimizer, iteration)
-        elif self._probe.takes(inv_scale.device) and (
-            dying or not self._probe.fuses(inv_scale.device)
-        ):
-            self._flag(optimizer, iteration)
+        else:
+            device = inv_scale.device
+            if self._probe.takes(device) and (dying or not self._probe.fuses(device)):
+                self._flag(optimizer, iteration)
         if inv_scale.is_cpu and not is_invertible(inv_scale.item()):
             for indices, tensors in _grouped(self.gradients(optimizer)):
                 if tensors[0].is_cpu:
@@ -122,8 +122,8 @@ class Measurer:
                 return False
             gradients.append((index, gradient))
         if gradients and all(self._probe.fuses(gradient.device) for _, gradient in gradients):
-            self._set_aside = gradients
-        return self._set_aside is not None
+            self.set_aside = gradients
+        return self.set_aside is not None
 
     def _measure(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
         known = self.gradients(optimizer)
@@ -162,7 +162,7 @@ class Measurer:
 
         Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same.
         """
-        gradients, self._set_aside = self._set_aside, None
+        gradients, self.set_aside = self.set_aside, None
         if gradients is None:
             return None
         found: dict[torch.device, torch.Tensor] = {}
@@ -211,12 +211,20 @@ class Measurer:
         if self._stock is not None:
             self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
             self._stock = None
-        suspect = {
-            device
-            for device, flag in found.items()
-            if (id(optimizer), device) not in iteration.culprits
-            and (self._probe.takes(device) or flag.item())
-        }
+        suspect = [
+            device for device, flag in found.items() if self._probe.takes(device) or flag.item()
+        ]
+        if suspect:
+            self._search(optimizer, iteration, found, suspect)
+
+    def _search(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor],
+        suspect: list[torch.device],
+    ) -> None:
+        suspect = [place for place in suspect if (id(optimizer), place) not in iteration.culprits]
         if not suspect:
             return
         for indices, tensors in _grouped(self.gradients(optimizer)):

@@ -83,6 +83,7 @@ class Monitor:
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
         self._activations = Activations(model, config, self.failed)
+        self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
         self._order = BackwardOrderLearner()
         self._budget = Budget(config.every, config.budget)
@@ -95,7 +96,6 @@ class Monitor:
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
-        self._turns: dict[str, int] = {}
         self._begun: int | None = None
         """The optimizer, by id, whose `step()` is being called for the first time in the iteration."""
         self._raised: int | None = None
@@ -168,7 +168,8 @@ class Monitor:
     @guarded
     def scaling(self, scaler: Any, outputs: Any) -> None:
         """`scale()` is being called with the loss: an iteration has begun."""
-        self._activations.scaling(outputs)
+        if self._watches_modules:
+            self._activations.scaling(outputs)
         if self._recorder is not process.current():
             self._connect(scaler)
         if self._recorder is not None and self._stream is not None:
@@ -192,7 +193,8 @@ class Monitor:
         if self._registry.meet(optimizer):
             self._learn(scaler)
         if iteration.sampling is None:
-            turn, spare = self._turn(optimizer), self._measurer.wants_baseline(optimizer)
+            # Where two optimizers begin iterations in turn, each is sampled at its own turns.
+            turn, spare = self._optimizers.turn(optimizer), self._measurer.wants_baseline(optimizer)
             iteration.sampling = self._samples_here() and self._budget.due(turn, spare=spare)
         # Parameters that were frozen when their optimizer was met may have gradients by now.
         if iteration.sampling and self._registry.meet(optimizer, again=True):
@@ -216,6 +218,8 @@ class Monitor:
 
         Raises what torch does where it unscales.
         """
+        if self._measurer.set_aside is None:
+            return None
         started = time.perf_counter_ns()
         found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
         if found is not None:
@@ -268,7 +272,8 @@ class Monitor:
         duration = self._account.lap(started)
         sampled = bool(iteration.samples)
         self.samples += sampled
-        iteration.activations = self._activations.end()
+        if self._watches_modules:
+            iteration.activations = self._activations.end()
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
@@ -293,7 +298,7 @@ class Monitor:
         stream.updating = False
         stream.submit(pending)
         self._account.handed_over(started, sampled=sampled)
-        if self._activations.begin(stream.ordinal, self._samples_here()):
+        if self._watches_modules and self._activations.begin(stream.ordinal, self._samples_here()):
             self._describe(scaler)
 
     @guarded
@@ -336,13 +341,6 @@ class Monitor:
             return rank in self.config.ranks
         return rank == 0 or self._layout == "sharded"
 
-    def _turn(self, optimizer: torch.optim.Optimizer) -> int:
-        """How often this optimizer's gradients began an iteration: where two take turns, each is sampled at its own."""
-        name = self._optimizers.name(optimizer)
-        turn = self._turns.get(name, 0)
-        self._turns[name] = turn + 1
-        return turn
-
     def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
         names = self._registry.parameters
         gradients = self._measurer.gradients(optimizer)
@@ -370,7 +368,7 @@ class Monitor:
         self._stream = run.stream(self._name) if run is not None else None
         self._iteration = Iteration()
         self._account.restart()
-        self._turns.clear()
+        self._optimizers.restart()
         if run is not None:
             self._activations.begin(0, self._samples_here())
             self._describe(scaler)

@@ -98,18 +98,18 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     if scale is None or tracker is None:
         return Reading(float(scaler.get_scale()), 0, [False for _ in optimizers])
     states = state.get("_per_optimizer_states", {})
-    # The scaler's dict makes an entry for whoever asks: look without asking.
-    found: list[Flags] = [
-        states[optimizer]["found_inf_per_device"].values() if optimizer in states else ()
-        for optimizer in optimizers
-    ]
     on_host = scale.is_cpu
-    values = []
-    for flags in found:
+    found: list[Flags] = []
+    values: list[bool] = []
+    for optimizer in optimizers:
+        # The scaler's dict makes an entry for whoever asks: look without asking.
+        known = optimizer in states
+        flags = states[optimizer]["found_inf_per_device"].values() if known else ()
+        found.append(flags)
         value = False
         for flag in flags:
             on_host = on_host and flag.is_cpu
-            value = on_host and (value or flag.item() != 0)
+            value = value or (on_host and flag.item() != 0)
         values.append(value)
     if on_host:
         return Reading(scale.item(), tracker.item(), values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -44,7 +45,7 @@ class ParameterRegistry:
     def __init__(self, models: Models) -> None:
         self._named = _names(models)
         self._entries: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
-        self._groups: dict[int, tuple[weakref.ref[torch.optim.Optimizer], tuple[int, ...]]] = {}
+        self._groups: dict[int, tuple[weakref.ref[torch.optim.Optimizer], list[int]]] = {}
         self._free: dict[tuple[str | None, tuple[int, ...], str], list[int]] = {}
         """Places whose parameter is gone, by name, shape and dtype."""
         self._taken: set[str] = set()
@@ -55,7 +56,7 @@ class ParameterRegistry:
 
         Looks only at the sizes of its groups where it has met it before, unless told to look ``again``.
         """
-        sizes = tuple(len(group["params"]) for group in optimizer.param_groups)
+        sizes = [len(group["params"]) for group in optimizer.param_groups]
         known = self._groups.get(id(optimizer))
         if not again and known is not None and known[0]() is optimizer and known[1] == sizes:
             return False
@@ -144,20 +145,41 @@ def _names(models: Models) -> dict[int, tuple[weakref.ref[torch.Tensor], str]]:
     }
 
 
+@dataclass(slots=True)
+class _Met:
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    name: str
+    turns: int = 0
+
+
 class OptimizerNames:
     """Names optimizers by class, numbered where there are several; one made anew is another, whatever its address."""
 
     def __init__(self) -> None:
-        self._names: dict[int, tuple[weakref.ref[torch.optim.Optimizer], str]] = {}
+        self._met: dict[int, _Met] = {}
         self._counts: dict[str, int] = {}
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
-        known = self._names.get(id(optimizer))
-        if known is not None and known[0]() is optimizer:
-            return known[1]
+        return self._meet(optimizer).name
+
+    def turn(self, optimizer: torch.optim.Optimizer) -> int:
+        """How often this was asked of the optimizer before, or since `restart`."""
+        met = self._meet(optimizer)
+        met.turns += 1
+        return met.turns - 1
+
+    def restart(self) -> None:
+        """Count turns anew."""
+        for met in self._met.values():
+            met.turns = 0
+
+    def _meet(self, optimizer: torch.optim.Optimizer) -> _Met:
+        met = self._met.get(id(optimizer))
+        if met is not None and met.optimizer() is optimizer:
+            return met
         kind = type(optimizer).__name__
         number = self._counts.get(kind, 0) + 1
         self._counts[kind] = number
         name = kind if number == 1 else f"{kind}-{number}"
-        self._names[id(optimizer)] = (weakref.ref(optimizer), name)
-        return name
+        met = self._met[id(optimizer)] = _Met(weakref.ref(optimizer), name)
+        return met

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -9,6 +10,12 @@ import torch
 from ampmon.probe import attribution, eager, kernels
 from ampmon.probe.ring import Readback
 from ampmon.probe.table import Unsupported
+
+
+@functools.cache
+def _is_cpu(device: torch.device) -> bool:
+    # Asked at every update, and torch makes the name anew each time.
+    return device.type == "cpu"
 
 
 class DeviceProbe:
@@ -24,7 +31,7 @@ class DeviceProbe:
 
     def takes(self, device: torch.device) -> bool:
         """Whether gradients on this device are measured here: all that are not on a CPU."""
-        return device.type != "cpu" or self.fuses(device)
+        return not _is_cpu(device) or self.fuses(device)
 
     def fuses(self, device: torch.device) -> bool:
         """Whether kernels run on this device, which measure gradients while they unscale them."""

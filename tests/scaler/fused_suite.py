@@ -162,7 +162,7 @@ def test_training_ends_bit_for_bit_the_same(case: Case, passes: list[str]) -> No
     assert "unscale" in passes
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
-    assert scaler.monitor._measurer._set_aside is None
+    assert scaler.monitor._measurer.set_aside is None
 
 
 def test_a_pass_counts_over_torchs_own(
