@@ -120,16 +120,19 @@ class Statistics:
     @classmethod
     def added(cls, parts: Sequence[Statistics]) -> Statistics:
         """Statistics of all elements in at least one of ``parts``: a row for each parameter, as they are first met."""
-        joined = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__
-        }
-        found, first, row = np.unique(joined["parameters"], return_index=True, return_inverse=True)
+        joined = cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__)
+        )
+        found, first, row = np.unique(joined.parameters, return_index=True, return_inverse=True)
         place = np.argsort(np.argsort(first))[row]
         added = cls.nothing(found[np.argsort(first)].tolist())
         with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
             for name in (*_FIELDS, "sum_squares", "histogram", "run_squares"):
-                np.add.at(getattr(added, name), place, joined[name])
-            np.maximum.at(added.amax, place, joined["amax"])
+                np.add.at(getattr(added, name), place, getattr(joined, name))
+            np.maximum.at(added.amax, place, joined.amax)
+        # Where the runs of one part are not known, as of one that was looked at in full, those of the sum are not.
+        row, column = np.nonzero((joined.run_squares == 0) & (joined.classes().small > 0))
+        added.run_squares[place[row], column] = 0
         return added
 
     def to_wire(self) -> Gradients:

@@ -14,6 +14,8 @@ from hypothesis.extra import numpy as numpy_strategies
 from ampmon.formats import BF16, E5M2
 from ampmon.histogram import (
     BINS,
+    RUN,
+    Statistics,
     bin_of,
     classify,
     gradient_norm,
@@ -72,3 +74,17 @@ def test_headroom_of_what_is_not_finite() -> None:
     bits = headroom_bits(np.array([math.nan, math.inf, 0.0]))
     assert math.isnan(bits[0])
     assert bits[1:].tolist() == [-math.inf, math.inf]
+
+
+def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
+    """A sample added to a gradient that was looked at in full keeps its runs only in classes that the other lacks."""
+    sampled, whole = Statistics.nothing([0]), Statistics.nothing([0])
+    for part, zeros, subnormal in ((sampled, 2, 3), (whole, 5, 0)):
+        part.looked[:] = 4 * RUN
+        part.zeros[:] = zeros
+        part.histogram[:, bin_of(-20)] = subnormal
+        part.histogram[:, bin_of(0)] = 4 * RUN - zeros - subnormal
+    sampled.run_squares[:] = 2, 0, 9
+    added = Statistics.from_wire(Statistics.added([sampled, whole]).to_wire())
+    assert added.run_squares.tolist() == [[0, 0, 9]]
+    assert added.zeros.tolist() == [7]
