@@ -272,8 +272,10 @@ class Monitor:
         duration = self._account.lap(started)
         sampled = bool(iteration.samples)
         self.samples += sampled
+        beside = 0.0
         if self._watches_modules:
             iteration.activations = self._activations.end()
+            beside = self._activations.spent() / 1000
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
@@ -285,9 +287,7 @@ class Monitor:
             infers_skips=not outcome.keeps_found(scaler),
             order=self._order,
             duration=duration,
-            cost=self._account.settle(
-                duration, self._activations.spent() / 1000, iteration.spans, sampled=sampled
-            ),
+            cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
             interval=self.interval if sampled else None,
             over_budget=sampled and self.over_budget,
             memory_peak=memory_peak() if sampled else None,

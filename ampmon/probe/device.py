@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,12 +9,6 @@ import torch
 from ampmon.probe import attribution, eager, kernels
 from ampmon.probe.ring import Readback
 from ampmon.probe.table import Unsupported
-
-
-@functools.cache
-def _is_cpu(device: torch.device) -> bool:
-    # Asked at every update, and torch makes the name anew each time.
-    return device.type == "cpu"
 
 
 class DeviceProbe:
@@ -28,10 +21,15 @@ class DeviceProbe:
         self._report = report
         self._kernels = kernels.Cache()
         self._usable = True
+        self._taken: dict[torch.device, bool] = {}
+        """What `takes` has answered: it is asked at every update."""
 
     def takes(self, device: torch.device) -> bool:
         """Whether gradients on this device are measured here: all that are not on a CPU."""
-        return not _is_cpu(device) or self.fuses(device)
+        taken = self._taken.get(device)
+        if taken is None:
+            taken = self._taken[device] = device.type != "cpu" or self.fuses(device)
+        return taken
 
     def fuses(self, device: torch.device) -> bool:
         """Whether kernels run on this device, which measure gradients while they unscale them."""
@@ -81,4 +79,5 @@ class DeviceProbe:
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, Unsupported):
             self._usable = False
+            self._taken.clear()
             self._report("the Triton kernels", error)
