@@ -75,9 +75,12 @@ class Readback:
 
     On a CPU it is there at once. On CUDA the copy goes into pinned memory behind the work that makes the values, with
     an event after it; asking `ready` never waits. Other devices have no such pair, and are read when asked for.
+
+    Once `ready` has said so, the event is not asked again: from another thread that would break a CUDA graph which the
+    training's is capturing.
     """
 
-    __slots__ = ("_key", "_ring", "_slot", "_tensor")
+    __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor")
 
     def __init__(self, tensor: torch.Tensor, ring: Ring | None = None) -> None:
         if ring is None and tensor.device.type == "cuda":
@@ -85,6 +88,7 @@ class Readback:
         self._ring = ring
         self._tensor = tensor
         self._slot: Slot | None = None
+        self._arrived = ring is None
         if ring is not None:
             self._key = (tensor.device, _size_class(tensor.nbytes))
             self._slot = ring.take(self._key)
@@ -92,15 +96,18 @@ class Readback:
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""
-        return self._slot is None or self._slot.filled()
+        if self._slot is not None and not self._arrived:
+            self._arrived = self._slot.filled()
+        return self._arrived
 
     def result(self) -> torch.Tensor:
         """The tensor on the host, the caller's own. Waits for the device where `ready` is False."""
         slot, self._slot = self._slot, None
         if slot is None or self._ring is None:
             return self._tensor.cpu()
-        if not slot.filled():
+        if not (self._arrived or slot.filled()):
             slot.wait()
+        self._arrived = True
         self._tensor = self._tensor.clone()
         self._ring.put_back(self._key, slot)
         return self._tensor

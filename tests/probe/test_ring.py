@@ -88,6 +88,25 @@ def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
     assert Readback(torch.ones(2)).ready()
 
 
+def test_the_device_is_not_asked_about_what_has_arrived() -> None:
+    """Whoever reads a copy that was seen to arrive asks no event: a CUDA graph may be captured meanwhile."""
+    asked: list[bool] = []
+
+    class Asked(Delayed):
+        def filled(self) -> bool:
+            asked.append(super().filled())
+            return asked[-1]
+
+    slots: list[Delayed] = []
+    readback = Readback(torch.ones(2), Ring(lambda size: slots.append(Asked(size)) or slots[-1]))
+    assert not readback.ready()
+    slots[0].arrive()
+    assert readback.ready()
+    assert readback.result().tolist() == [1.0, 1.0]
+    assert readback.ready()
+    assert asked == [False, True]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory and events need a GPU")
 def test_a_gpus_copies_arrive() -> None:
     """Values copied from a GPU behind a long computation are those that it made, in the order they were asked for."""
