@@ -22,12 +22,13 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Hand in work. Does not wait."""
+        """Hand in work. Does not wait. Raises RuntimeError where no thread can be started; the work stays handed in."""
         self.handed += 1
         self._queue.put(work)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._read, name="ampmon-reader", daemon=True)
-            self._thread.start()
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._read, name="ampmon-reader", daemon=True)
+            thread.start()
+            self._thread = thread
 
     @property
     def idle(self) -> bool:
@@ -35,9 +36,14 @@ class Reader:
         return self.done == self.handed
 
     def finish(self, deadline: float) -> None:
-        """End the thread when its work is done; waits until ``deadline``, a time of time.monotonic()."""
-        if self._thread is not None:
-            self._queue.put(None)
+        """End the thread when its work is done; waits until ``deadline``, a time of time.monotonic().
+
+        What was handed in while no thread could be started is done here.
+        """
+        self._queue.put(None)
+        if self._thread is None:
+            self._read()
+        else:
             self._thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _read(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from dataclasses import dataclass, field
@@ -88,4 +89,37 @@ def test_the_reader_ends_by_its_deadline() -> None:
     assert not reader.idle
     stop.set()
     reader.finish(time.monotonic() + 5.0)
+    assert reader.idle
+
+
+def test_work_is_done_though_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was handed in then is done by the next thread that starts, in order, or else in the end."""
+    reader, alone = Reader(lambda *_: None), Reader(lambda *_: None)
+    done: list[int] = []
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        for number, each in enumerate((reader, alone)):
+            with pytest.raises(RuntimeError, match="new thread"):
+                each.submit(functools.partial(done.append, number))
+    reader.submit(functools.partial(done.append, 2))
+    reader.finish(time.monotonic() + 5.0)
+    assert done == [0, 2]
+    alone.finish(time.monotonic() + 5.0)
+    assert done == [0, 2, 1]
+    assert reader.idle
+    assert alone.idle
+
+
+def test_work_after_the_end_is_done() -> None:
+    """What a training thread hands in while another ends the run is not left lying."""
+    reader = Reader(lambda *_: None)
+    done: list[int] = []
+    for number in range(2):
+        reader.submit(functools.partial(done.append, number))
+        reader.finish(time.monotonic() + 5.0)
+    assert done == [0, 1]
     assert reader.idle
