@@ -53,10 +53,11 @@ class BackwardOrderLearner:
             self._position = {index: place for place, index in enumerate(order)}
 
     def sort(self, indices: Sequence[int]) -> tuple[list[int], BackwardOrder]:
-        """Indices in backward order, and whether that order was learned or assumed."""
-        if self._position is None or not all(index in self._position for index in indices):
+        """Indices in backward order, and whether that order was learned or assumed. May be called on any thread."""
+        position = self._position  # once, for another thread may begin to learn anew meanwhile
+        if position is None or not all(index in position for index in indices):
             return sorted(indices, reverse=True), "assumed"
-        return sorted(indices, key=self._position.__getitem__), "learned"
+        return sorted(indices, key=position.__getitem__), "learned"
 
     def close(self) -> None:
         """Remove the hooks."""

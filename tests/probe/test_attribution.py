@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon.probe import attribution
+from ampmon.probe.order import BackwardOrderLearner
 from ampmon.wire import Culprit
 
 
@@ -38,3 +40,23 @@ def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
     assert [culprit.parameter for culprit in flagged] == [culprit.parameter for culprit in counted]
     for flag, count in zip(flagged, counted, strict=True):
         assert (flag.nan == 0) == (count.nan == 0)
+
+
+def test_an_order_may_be_learned_anew_while_it_is_asked_for() -> None:
+    """A reader's thread sorts culprits by the order that it found, whatever the training's thread does meanwhile."""
+    learner = BackwardOrderLearner()
+    parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
+    learner.watch(enumerate(parameters))
+    for _ in range(2):
+        (parameters[0] * 2 + parameters[1] * 3).backward()
+        learner.updated()
+
+    class Interrupted(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            learner.watch(enumerate(parameters))
+            return super().__iter__()
+
+    order, how = learner.sort([0, 1])
+    assert how == "learned"
+    assert learner.sort(Interrupted([0, 1])) == (order, "learned")
+    assert learner.sort([0, 1]) == ([1, 0], "assumed")
