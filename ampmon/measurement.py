@@ -107,6 +107,8 @@ class Measurer:
         if self.wants_baseline(optimizer) or self._bare % _REFRESH == 0:
             devices = {gradient.device for _, gradient in self.gradients(optimizer)}
             self._stock = self.timer.begin(devices)
+            if self._stock is None:  # no update is spared again and again for what cannot be timed
+                self._baselines[optimizer].begun += 1
 
     def _fusable(
         self,

@@ -128,6 +128,16 @@ def test_autograd_is_told_what_torch_tells_it() -> None:
     assert versions[0] == versions[1]
 
 
+def test_samples_go_on_where_no_baseline_can_be_timed(data_directory: Path) -> None:
+    """Where torch's own unscaling cannot be timed, as by events on a CPU, updates are spared for it three times."""
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
+    optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
+    for _ in range(measurement.BASELINES + 2):
+        step(scaler, optimizer)
+    sampled = [update.gradients is not None for update in recording(data_directory).updates]
+    assert sampled == [True, *[False] * measurement.BASELINES, True]
+
+
 @pytest.mark.parametrize("every", [1, 10**6])
 def test_culprits_are_counted_without_asking_the_device(
     data_directory: Path, passes: list[str], every: int
@@ -169,7 +179,8 @@ def test_a_pass_counts_over_torchs_own(
     data_directory: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three updates in turn are not sampled: they tell what torch's own unscaling takes, which is then no cost."""
-    device = Device(tick=1e9)  # ms between two events: nothing that the clock tells counts beside it
+    # In ms between two events: nothing that the clock tells counts beside it.
+    device = Device(tick=1e9)
     timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
