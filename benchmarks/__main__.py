@@ -37,7 +37,7 @@ class Group(NamedTuple):
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {
     "host_cost": Benchmark(
-        "Time added on the host to an update that is not sampled, spool write included, sender off",
+        "Time added on the host to an update that is not sampled, spool write included, sender busy",
         host_cost,
     ),
     "sample_cost": Benchmark(

@@ -2,6 +2,8 @@
 
 A stock scaler and a monitored one take turns, iteration by iteration, each with an optimizer and gradients of its own:
 both see the same machine. A scaler of an empty subclass takes turns with them: what it seems to add is the noise.
+Meanwhile the sender's process delivers the records to a server, a third process. Added are differences of percentiles;
+`to_stock` is the median, over the turns, of what was added in a turn to the stock iteration of the same turn.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 import torch
 
 import ampmon
+from ampmon import sender
+from benchmarks.server import serving
 
 
 TENSORS = (6, 148)
@@ -83,22 +87,32 @@ def percentiles(times: list[float]) -> tuple[float, float]:
 
 
 def summarise(times: dict[str, list[float]]) -> dict[str, float]:
-    """The stock iteration's p50 and p99 in us, and what the others have above them."""
-    p50, p99 = percentiles(times["stock"])
+    """The stock iteration's p50 and p99 in us, what the others have above them, and how much of it that is."""
+    stock = times["stock"]
+    p50, p99 = percentiles(stock)
     row = {"stock_p50_us": p50, "stock_p99_us": p99}
     for name in ("monitored", "control"):
         other50, other99 = percentiles(times[name])
         row |= {f"{name}_added_p50_us": other50 - p50, f"{name}_added_p99_us": other99 - p99}
+        ratios = [other / one - 1 for other, one in zip(times[name], stock, strict=True)]
+        row[f"{name}_to_stock"] = statistics.median(ratios)
     return {key: round(value, 2) for key, value in row.items()}
 
 
 def measure(directory: Path) -> list[dict[str, Any]]:
-    """A row for each number of tensors, caches hot and swept; records go to a spool in ``directory``."""
-    ampmon.init(dir=directory, mode="offline")
+    """A row for each number of tensors, caches hot and swept; records go through a spool in ``directory`` to a server.
+
+    Raises RuntimeError where they were not delivered meanwhile.
+    """
     rows: list[dict[str, Any]] = []
-    for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):
-        for tensors in TENSORS:
-            times = compare(tensors, pairs, swept=caches == "swept")
-            rows.append({"tensors": tensors, "caches": caches, **summarise(times)})
-    ampmon.finish()
+    with serving(directory) as (url, _):
+        ampmon.init("benchmark", dir=directory, url=url, mode="online")
+        for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):
+            for tensors in TENSORS:
+                times = compare(tensors, pairs, swept=caches == "swept")
+                rows.append({"tensors": tensors, "caches": caches, **summarise(times)})
+        status = sender.status(directory)
+        ampmon.finish()
+    if status is None or status.problem(url) is not None:
+        raise RuntimeError(f"the sender was not at work beside: {status}")
     return rows
