@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,17 +61,29 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 
     Values are numbers, or tensors of one element on any device: a tensor is detached and copied, and nothing waits for
     it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
-    is not a number is counted as an error of the monitor and warned of once.
+    is not a number is counted as an error of the monitor and warned of once. Does nothing while a CUDA graph is being
+    captured, in which there are no values yet.
     """
     run = process.ensure(anew=False)
     if run is None:
         return
     try:
+        if _capturing():
+            return
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
         stream.submit(_PendingScalars(stream, ordinal, _user_step(step), *_collect(values)))
     except Exception as error:
         run.failed("ampmon.log", error)
+
+
+def _capturing() -> bool:
+    """Whether a CUDA graph is being captured: it would take a copy into itself, and break if an event were asked."""
+    if "torch" not in sys.modules:
+        return False
+    from ampmon.probe.graphs import capturing
+
+    return capturing()
 
 
 def _user_step(step: Any) -> int | None:

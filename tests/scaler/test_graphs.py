@@ -89,6 +89,21 @@ def test_captured_updates_are_counted(
     assert [event.ordinal for event in recorded.events("captured")] == [1]
 
 
+def test_nothing_is_logged_into_a_capture(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ampmon.log` within a captured step leaves the device alone, and is no error; it logs again afterwards."""
+    ampmon.init()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_initialized", lambda: True)
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        ampmon.log({"loss": torch.ones((), device="meta")})
+    ampmon.log({"loss": 2.0})
+    recorded = recording(data_directory)
+    assert [each.values for each in recorded.scalars] == [{"loss": 2.0}]
+    assert not recorded.events("error")
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 def test_a_capture_is_not_broken(data_directory: Path) -> None:
     """A step with a fused optimizer is captured into a CUDA graph under the monitor, and trains when it is replayed."""
