@@ -192,12 +192,16 @@ def test_every_way_to_step_trains_as_ever(make: Callable[[Any], Optimizer]) -> N
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a second device is a GPU's")
-def test_parameters_may_lie_on_several_devices(data_directory: Path) -> None:
-    """One optimizer with parameters on a CPU and a GPU: both are measured, and an overflow on either is named."""
+@pytest.mark.parametrize("place_of_loss", ["cuda", "cpu"])
+def test_parameters_may_lie_on_several_devices(data_directory: Path, place_of_loss: str) -> None:
+    """One optimizer with parameters on a CPU and a GPU: both are measured, and an overflow on either is named.
+
+    The scale is where the loss is; what was found comes from both.
+    """
     parameters = with_gradients(torch.ones(3), torch.ones(5, device="cuda"))
-    scaler = ampmon.GradScaler("cuda", init_scale=2.0, monitor=EXACT)
+    scaler = ampmon.GradScaler(place_of_loss, init_scale=2.0, monitor=EXACT)
     optimizer = SGD(parameters, lr=0.1)
-    scaler.scale(torch.ones((), device="cuda"))
+    scaler.scale(torch.ones((), device=place_of_loss))
     scaler.step(optimizer)
     scaler.update()
     for place in range(2):

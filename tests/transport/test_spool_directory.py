@@ -146,6 +146,28 @@ def test_token_shows_in_no_representation(tmp_path: Path) -> None:
     attempt.spool.close()
 
 
+def test_an_interrupt_behind_a_write_spoils_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between a write and its bookkeeping: that record and the next lie where they say they do."""
+    attempt = Attempt(tmp_path)
+    records = [wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(3)]
+    write = os.write
+
+    def interrupted(fd: int, data: bytes) -> int:
+        write(fd, data)
+        raise KeyboardInterrupt
+
+    attempt.spool.append(records[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            attempt.spool.append(records[1])
+    attempt.spool.append(records[2])
+    attempt.spool.close()
+    assert read_all(attempt.spool.path) == (records, 0)
+
+
 def _append_beyond_limit(directory: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     attempt = Attempt(directory)
