@@ -169,7 +169,7 @@ class Measurer:
             return None
         found: dict[torch.device, torch.Tensor] = {}
         inverse: dict[torch.device, torch.Tensor] = {}
-        measured = []
+        measured: list[tuple[list[int], torch.device, torch.Tensor | Readback]] = []
         span = self.timer.begin({gradient.device for _, gradient in gradients})
         with torch.no_grad():
             for indices, tensors in _grouped(gradients):
@@ -179,8 +179,10 @@ class Measurer:
                     inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
                 packed = self._probe.unscale(tensors, found[device], inverse[device])
                 if packed is not None:
-                    measured.append((indices, packed))
+                    measured.append((indices, device, packed))
                 else:
+                    if (apart := self._apart(tensors)) is not None:
+                        measured.append((indices, device, apart))
                     torch._amp_foreach_non_finite_check_and_unscale_(
                         tensors, found[device], inverse[device]
                     )
@@ -191,17 +193,26 @@ class Measurer:
             self._report("keeping a sample", error)
         return found
 
+    def _apart(self, tensors: list[torch.Tensor]) -> Readback | None:
+        """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
+        try:
+            return self._probe.statistics(tensors)
+        except Exception as error:
+            self._report("measuring before unscaling", error)
+            return None
+
     def _keep(
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
-        measured: list[tuple[list[int], torch.Tensor]],
+        measured: list[tuple[list[int], torch.device, torch.Tensor | Readback]],
     ) -> None:
-        for indices, packed in measured:
-            sample = Sample(packed=Readback(packed), indices=indices)
+        for indices, device, packed in measured:
+            copy = packed if isinstance(packed, Readback) else Readback(packed)
+            sample = Sample(packed=copy, indices=indices)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
-            self._blame(optimizer, iteration, Culprits(packed.device, sample=sample))
+            self._blame(optimizer, iteration, Culprits(device, sample=sample))
 
     def after_unscale(
         self,

@@ -290,6 +290,7 @@ class Recorder:
     def _conclude(self, outcome: str, deadline: float) -> None:
         """Write what still waits for a device that answers by then, and then how it ended."""
         self._reader.finish(deadline)
+        self.dropped += self._reader.handed - self._reader.done
         for stream in (self._process, *self._streams.values()):
             self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):

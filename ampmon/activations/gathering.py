@@ -115,7 +115,10 @@ class Gathering:
         return seen is None or seen[0]() is not tensor or seen[1] != version
 
     def _note(self, module: int, tensor: torch.Tensor) -> None:
-        low, high = torch.aminmax(local_elements(tensor))
+        elements = local_elements(tensor)
+        if not elements.numel():
+            return
+        low, high = torch.aminmax(elements)
         magnitude = torch.maximum(-low, high)
         if is_host(magnitude):
             self._magnitudes.append((module, magnitude.item()))
