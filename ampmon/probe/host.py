@@ -26,6 +26,10 @@ _BLOCK = 1 << 17
 _SQUARED_EXACTLY = (2.0**-40, 2.0**50)
 """Where a block's largest magnitude lies in here, squares summed in fp32 neither overflow nor lose what matters."""
 
+_BIAS = 127
+_NARROWED = slice(1023 - _BIAS, 1023 - _BIAS + 256)
+"""Where fp32's biased exponents lie among those of fp64."""
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -97,17 +101,34 @@ class _Scratch:
     The same memory is there as tensors and as arrays, for to make either of the other costs as much as a short pass.
     """
 
-    __slots__ = ("_half", "_rounded", "_rounded_array", "fields", "fields_array", "flags")
+    __slots__ = (
+        "_half",
+        "_memory",
+        "_rounded",
+        "_rounded_array",
+        "fields",
+        "fields_array",
+        "flags",
+    )
 
-    def __init__(self, size: int, dtype: torch.dtype) -> None:
-        self.fields = torch.empty(
-            size, dtype=torch.uint8 if dtype == torch.float32 else torch.int16
-        )
+    def __init__(self, *memory: torch.Tensor) -> None:
+        self._memory = memory
+        self.fields, self._half, self._rounded, flags = memory
         self.fields_array = self.fields.numpy()
-        self._half = torch.empty(size, dtype=torch.float16)
-        self._rounded = torch.empty(size, dtype=dtype)
         self._rounded_array = self._rounded.numpy()
-        self.flags = np.empty(size, bool)
+        self.flags = flags.numpy()
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> _Scratch:
+        """Room for a whole block."""
+        fields = torch.uint8 if dtype == torch.float32 else torch.int16
+        dtypes = fields, torch.float16, dtype, torch.bool
+        # The device is named, for the user may have made another one the default.
+        return cls(*(torch.empty(_BLOCK, dtype=each, device="cpu") for each in dtypes))
+
+    def first(self, size: int) -> _Scratch:
+        """The same room, as much of it as ``size`` elements need."""
+        return _Scratch(*(each[:size] for each in self._memory))
 
     def set_fields(self, elements: npt.NDArray[Any]) -> None:
         """The biased exponent of each: uint8, or int16 of fp64. 0 has zeros and subnormals, the last inf and NaN."""
@@ -116,15 +137,8 @@ class _Scratch:
             np.bitwise_and(bits, 0x7FF, out=self.fields_array, casting="unsafe")
         else:
             bits = elements.view(np.int32)
-            np.right_shift(
-                bits, 23, out=self.fields_array, casting="unsafe"
-            )  # a byte drops the sign
-
-    def count_fields(self, lengths: list[int]) -> Ints:
-        """How often each part, given by its length, has each exponent: [parts, 256 or 2048]."""
-        size = 256 if self.fields.dtype == torch.uint8 else 2048
-        parts = self.fields.split(lengths)
-        return np.stack([torch.bincount(part, minlength=size).numpy() for part in parts])
+            # A byte has no room for the sign.
+            np.right_shift(bits, 23, out=self.fields_array, casting="unsafe")
 
     def set_flags(self, elements: torch.Tensor, array: npt.NDArray[Any]) -> None:
         """Which elements fp16 would change: those that are not on its grid, and NaN."""
@@ -134,84 +148,96 @@ class _Scratch:
 
 
 class _Sums:
-    """What has been counted so far of n tensors. What can wait for the end is then done for all of them at once."""
+    """What has been counted so far of n tensors. What can wait for the end is then done for all of them at once.
+
+    Between two blocks the caches hold a gradient and nothing of Python: there a call costs three times as much.
+    """
 
     def __init__(self, tensors: int) -> None:
-        self._looked = np.zeros(tensors, np.int64)
-        self._zeros = np.zeros(tensors, np.int64)
-        self._off_grid = np.zeros(tensors, np.int64)
-        self._nan = np.zeros(tensors, np.int64)
-        self._amax = np.zeros(tensors)
-        self._sum_squares = np.zeros(tensors)
+        self._parts: list[tuple[float, ...]] = []
+        """Of each part its row, how many elements it has, and what was counted of them."""
+        self._fields = np.zeros((tensors, 256), np.int64)
         self._run_squares = np.zeros((tensors, SMALL), np.int64)
-        self._fields = {
-            torch.float32: np.zeros((tensors, 256), np.int64),
-            torch.float64: np.zeros((tensors, 2048), np.int64),
-        }
-        self._scratch_key = 0, torch.float32
-        self._scratch = _Scratch(*self._scratch_key)
+        self._rooms: dict[torch.dtype, dict[int, _Scratch]] = {}
 
     def add(self, block: _Block) -> None:
         """Count the elements of a block."""
-        elements, array, rows = block.elements, block.elements.numpy(), block.rows
-        stops: Ints = np.cumsum(block.lengths, dtype=np.int64)
-        starts = stops - block.lengths
+        elements, array = block.elements, block.elements.numpy()
         scratch = self._room(elements)
-        scratch.set_fields(array)
+        # The pass that is cheapest in cache goes first, for it waits for memory.
         scratch.set_flags(elements, array)
-        counts = scratch.count_fields(block.lengths)
-        off_grid = _count(scratch.flags, starts)
-        zeros, nan = counts[:, 0], np.zeros(len(rows), np.int64)
-        # What shares an exponent with zeros, or with inf, fp16 would change: where it changes nothing, there is none.
-        if off_grid.any():
-            zeros = _count(array == 0, starts) if zeros.any() else zeros
-            nan = _count(np.isnan(array), starts) if counts[:, -1].any() else nan
-        largest = np.maximum(
-            np.maximum.reduceat(array, starts), -np.minimum.reduceat(array, starts)
-        )
-        self._fields[elements.dtype][rows] += counts
-        self._looked[rows] += block.lengths
-        self._off_grid[rows] += off_grid
-        self._zeros[rows] += zeros
-        self._nan[rows] += nan
-        self._amax[rows] = np.maximum(self._amax[rows], largest)  # which keeps a NaN
-        self._sum_squares[rows] += [
-            _sum_squares(part, amax)
-            for part, amax in zip(elements.split(block.lengths), largest.tolist(), strict=True)
-        ]
+        scratch.set_fields(array)
+        stop = 0
+        parts = elements.split(block.lengths), scratch.fields.split(block.lengths)
+        for row, part, fields in zip(block.rows, *parts, strict=True):
+            start, stop = stop, stop + len(part)
+            counts = _count_fields(fields)
+            self._fields[row] += counts
+            flags = scratch.flags[start:stop]
+            self._parts.append((row, len(part), *_count(part, array[start:stop], flags, counts)))
         if block.sampled:
-            self._run_squares[rows] += _run_squares(array, scratch, counts, starts)
+            self._run_squares[block.rows] += _run_squares(array, scratch, block.lengths)
 
     def _room(self, elements: torch.Tensor) -> _Scratch:
-        key = len(elements), elements.dtype
-        if self._scratch_key != key:
-            self._scratch_key, self._scratch = key, _Scratch(*key)
-        return self._scratch
+        size, dtype = len(elements), elements.dtype
+        rooms = self._rooms.get(dtype) or self._rooms.setdefault(
+            dtype, {_BLOCK: _Scratch.of(dtype)}
+        )
+        return rooms.get(size) or rooms.setdefault(size, rooms[_BLOCK].first(size))
 
     def statistics(self, indices: Sequence[int]) -> Statistics:
         """The statistics of all n tensors."""
-        single, double = self._fields[torch.float32], self._fields[torch.float64]
-        histogram = _fold(single) + _fold(double)
-        histogram[:, 0] += single[:, 0] + double[:, 0] - self._zeros
+        parts = np.array(self._parts, np.float64).reshape(-1, 7)  # fp64 counts exactly to 2^53
+        rows = parts[:, 0].astype(np.int64)
+        looked, zeros, off_grid, nan = (
+            np.bincount(rows, each, len(indices)).astype(np.int64) for each in parts[:, 1:5].T
+        )
+        amax = np.zeros(len(indices))
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(amax, rows, parts[:, 5])  # which keeps a NaN
+        histogram = _fold(self._fields)
+        histogram[:, 0] += self._fields[:, 0] - zeros
         return Statistics(
             parameters=np.asarray(indices, np.int32),
-            looked=self._looked,
-            zeros=self._zeros,
-            on_grid=self._looked - self._off_grid,
-            inf=single[:, -1] + double[:, -1] - self._nan,
-            nan=self._nan,
-            amax=self._amax,
-            sum_squares=self._sum_squares,
+            looked=looked,
+            zeros=zeros,
+            on_grid=looked - off_grid,
+            inf=self._fields[:, -1] - nan,
+            nan=nan,
+            amax=amax,
+            sum_squares=np.bincount(rows, parts[:, 6], len(indices)).astype(np.float64),
             histogram=histogram,
             run_squares=self._run_squares,
         )
 
 
-def _count(flags: npt.NDArray[np.bool_], starts: Ints) -> Ints:
-    """How many of each part, given by where it starts, are set."""
-    stops = [*starts[1:].tolist(), len(flags)]
-    parts = zip(starts.tolist(), stops, strict=True)
-    return np.array([np.count_nonzero(flags[start:stop]) for start, stop in parts], np.int64)
+def _count_fields(fields: torch.Tensor) -> Ints:
+    """How often each biased exponent of fp32 is there, [256]; what of fp64 is beyond them is counted at their ends."""
+    if fields.dtype == torch.uint8:
+        return torch.bincount(fields, minlength=256).numpy()
+    wide = torch.bincount(fields, minlength=2048).numpy()
+    counts = wide[_NARROWED].copy()
+    counts[0], counts[-1] = wide[0], wide[-1]
+    counts[1] = wide[1 : _NARROWED.start + 2].sum()
+    counts[-2] = wide[_NARROWED.stop - 2 : -1].sum()
+    return counts
+
+
+def _count(
+    part: torch.Tensor, array: npt.NDArray[Any], flags: npt.NDArray[np.bool_], counts: Ints
+) -> tuple[int, int, int, float, float]:
+    """Zeros, elements off fp16's grid, NaN, the largest magnitude and the sum of squares of a part.
+
+    ``flags`` are set of what is off the grid, ``counts`` are by exponent.
+    """
+    zeros, off_grid, nan = int(counts[0]), int(np.count_nonzero(flags)), 0
+    # What shares an exponent with zeros, or with inf, fp16 would change: where it changes nothing, there is none.
+    if off_grid:
+        zeros = zeros and int(np.count_nonzero(array == 0))
+        nan = int(counts[-1]) and int(np.count_nonzero(np.isnan(array)))
+    highest, lowest = np.maximum.reduce(array), np.minimum.reduce(array)
+    largest = float(max(highest, -lowest))  # if one is NaN, so is the other
+    return zeros, off_grid, nan, largest, _sum_squares(part, largest)
 
 
 def _sum_squares(part: torch.Tensor, largest: float) -> float:
@@ -220,25 +246,23 @@ def _sum_squares(part: torch.Tensor, largest: float) -> float:
     return float(torch.dot(part, part))
 
 
-def _run_squares(array: npt.NDArray[Any], scratch: _Scratch, counts: Ints, starts: Ints) -> Ints:
+def _run_squares(array: npt.NDArray[Any], scratch: _Scratch, lengths: list[int]) -> Ints:
     """The sum over a part's runs of 16 of the square of how many are zero, below the grid, subnormal: [parts, 3]."""
-    bias = counts.shape[1] // 2 - 1
+    bias = _BIAS if array.dtype == np.float32 else 1023
     grid, normal = FP16.exponent_min_subnormal + bias, FP16.exponent_min_normal + bias
-    squares = np.zeros((len(starts), SMALL), np.int64)
-    if counts[:, :normal].any():
-        fields, flags = scratch.fields_array, scratch.flags
-        zero = run_counts(np.equal(array, 0, out=flags))
-        lowest = run_counts(np.less(fields, grid, out=flags))
-        subnormal = run_counts(np.less(fields, normal, out=flags)) - lowest
-        for place, each in enumerate((zero, lowest - zero, subnormal)):
-            squares[:, place] = np.add.reduceat(each * each, starts // RUN)
-    return squares
+    fields, flags = scratch.fields_array, scratch.flags
+    zero = run_counts(np.equal(array, 0, out=flags))
+    lowest = run_counts(np.less(fields, grid, out=flags))
+    subnormal = run_counts(np.less(fields, normal, out=flags)) - lowest
+    counts = np.stack([zero, lowest - zero, subnormal])
+    starts = np.cumsum([0, *lengths[:-1]]) // RUN
+    return np.add.reduceat(counts * counts, starts, axis=1).T
 
 
 def _fold(fields: Ints) -> Ints:
-    """Counts by biased exponent [n, 256 or 2048], without the two special ones, as histograms with clamped ends."""
-    bias = fields.shape[1] // 2 - 1
-    first, last = EXPONENT_MIN + bias, EXPONENT_MIN + BINS - 1 + bias
+    """Counts by fp32's biased exponent [n, 256], without the two special ones, as histograms with clamped ends."""
+    first = EXPONENT_MIN + _BIAS
+    last = first + BINS - 1
     folded = fields[:, first : last + 1].copy()
     folded[:, 0] += fields[:, 1:first].sum(1)
     folded[:, -1] += fields[:, last + 1 : -1].sum(1)
