@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
-from ampmon.probe import eager, host
+from ampmon.probe import eager, host, passes
 from ampmon.probe.sampling import sample_runs
 
 
@@ -101,6 +101,53 @@ def test_statistics_equal_the_reference(
     """Any values in any dtype are classified, counted and summed as float64 arithmetic does it."""
     gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
     agree(path([gradient]), [gradient], path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@settings(max_examples=10, deadline=None)
+@given(values=st.lists(VALUES, min_size=1, max_size=80))
+def test_long_gradients_equal_the_reference(dtype: torch.dtype, values: list[float]) -> None:
+    """On a CPU a gradient that is long enough to be passed over by itself is counted and summed as exactly."""
+    gradient = torch.tensor(values, dtype=torch.float64).to(dtype)
+    gradient = gradient.repeat(passes._APART // len(values) + 1)
+    agree(on_cpu([gradient]), [gradient], on_cpu)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    made=st.lists(
+        st.tuples(
+            st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64]),
+            st.sampled_from([1, 2, 16, 31, 300, 5000]),
+            st.lists(VALUES, min_size=1, max_size=8),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_each_of_many_is_as_if_alone(
+    made: list[tuple[torch.dtype, int, list[float]]],
+) -> None:
+    """Gradients of any dtypes and lengths, passed over side by side on a CPU, are told apart."""
+    gradients = [
+        torch.tensor(values, dtype=torch.float64).to(dtype).repeat(-(-size // len(values)))[:size]
+        for dtype, size, values in made
+    ]
+    agree(on_cpu(gradients), gradients, on_cpu)
+
+
+def test_another_default_device_changes_nothing() -> None:
+    """Where the user made another device the default, gradients on the CPU are measured on the CPU."""
+    gradient = torch.randn(40_000)
+    expected = on_cpu([gradient])
+    torch.set_default_device("meta")
+    try:
+        measured = on_cpu([gradient])
+        sampled = host.measure([gradient], [0], 16_384, np.random.default_rng(0))
+    finally:
+        torch.set_default_device(None)
+    assert measured.histogram.tolist() == expected.histogram.tolist()
+    assert sampled.looked.tolist() == [16_384]
 
 
 @pytest.mark.parametrize("path", PATHS)
