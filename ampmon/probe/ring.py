@@ -21,7 +21,8 @@ class Slot:
     __slots__ = ("_buffer", "_event")
 
     def __init__(self, size: int) -> None:
-        self._buffer = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        # The device is named, for the user may have made another one the default.
+        self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self._event = torch.cuda.Event()
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
