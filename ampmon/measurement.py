@@ -19,9 +19,6 @@ from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Baseline, DeviceTimer, Span
 
 
-FUSED = frozenset({torch.float16, torch.float32})
-"""The dtypes that a kernel unscales just as torch does; fp16 only where the scaler lets fused optimizers have it."""
-
 BASELINES = 3
 """How often torch's own unscaling is timed for what a pass in its place may be counted over."""
 _REFRESH = 32

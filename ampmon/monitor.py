@@ -26,12 +26,13 @@ from ampmon.iteration import (
     plain,
     taken,
 )
-from ampmon.measurement import FUSED, Measurer
+from ampmon.measurement import Measurer
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.graphs import capturing
+from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
 from ampmon.stream import Stream
@@ -89,7 +90,7 @@ class Monitor:
         self._budget = Budget(config.every, config.budget)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
-        self._fused = {True: FUSED, False: FUSED - {torch.float16}}
+        self._fused = {True: UNSCALED, False: UNSCALED - {torch.float16}}
         if not outcome.unscales_as_torch(type(scaler)):
             self._fused = {True: frozenset(), False: frozenset()}
         self._scale = 0.0

@@ -19,14 +19,10 @@ def local_gradients(
     A sparse gradient gives its values, uncoalesced: a row that occurs twice counts twice. What has no floating-point
     values to measure is left out: complex gradients, which torch refuses to unscale, and those of meta tensors.
     """
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            elements = local_elements(gradient)
-            if elements.dtype in MEASURED and elements.numel() and not elements.is_meta:
-                yield parameter, elements
+    for parameter, gradient in _held(optimizer):
+        elements = local_elements(gradient)
+        if elements.dtype in MEASURED and elements.numel() and not elements.is_meta:
+            yield parameter, elements
 
 
 def plain_gradients(
@@ -37,18 +33,22 @@ def plain_gradients(
     None too where two parameters share one gradient, which torch unscales twice.
     """
     gradients = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
-            if not plain or gradient.dtype not in dtypes:
-                return None
-            gradients.append((parameter, gradient))
+    for parameter, gradient in _held(optimizer):
+        plain = type(gradient) is torch.Tensor and gradient.layout is torch.strided
+        if not plain or gradient.dtype not in dtypes:
+            return None
+        gradients.append((parameter, gradient))
     if len({id(gradient) for _, gradient in gradients}) < len(gradients):
         return None
     return gradients
+
+
+def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is not None:
+                yield parameter, gradient
 
 
 def local_elements(gradient: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
+from ampmon.probe.gradients import MEASURED
 from ampmon.probe.table import Table, Tables, Unsupported
 
 
-MEASURED = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float64})
 UNSCALED = frozenset({torch.float32, torch.float16})
+"""The dtypes that a kernel unscales just as torch does; fp16 only where the scaler lets fused optimizers have it."""
 _WIDTH = 71
 """Columns that `eager.launch` packs."""
 

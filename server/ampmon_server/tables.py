@@ -53,6 +53,19 @@ def _of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
     return Table(name, metadata, run_id, *columns, sqlite_with_rowid=large)
 
 
+def _of_samples(name: str, *, large: bool) -> Table:
+    """Consecutive samples of an attempt, packed."""
+    return _of_run(
+        name,
+        _key("stream"),
+        _key("first_step"),
+        _key("attempt"),
+        Column("last_step", BigInteger, nullable=False),
+        Column("data", LargeBinary, nullable=False),
+        large=large,
+    )
+
+
 runs = Table(
     "runs",
     metadata,
@@ -233,32 +246,8 @@ scalars = _of_run(
 )
 
 # Consecutive samples of an attempt: sums over parameters, which figures read, apart from what each parameter had.
-gradient_totals = _of_run(
-    "gradient_totals",
-    _key("stream"),
-    _key("first_step"),
-    _key("attempt"),
-    Column("last_step", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
-)
-
-gradient_blocks = _of_run(
-    "gradient_blocks",
-    _key("stream"),
-    _key("first_step"),
-    _key("attempt"),
-    Column("last_step", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
-    large=True,
-)
+gradient_totals = _of_samples("gradient_totals", large=False)
+gradient_blocks = _of_samples("gradient_blocks", large=True)
 
 # The same of activations, by module.
-module_blocks = _of_run(
-    "module_blocks",
-    _key("stream"),
-    _key("first_step"),
-    _key("attempt"),
-    Column("last_step", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
-    large=True,
-)
+module_blocks = _of_samples("module_blocks", large=True)
