@@ -69,9 +69,10 @@ class Page:
         self.chrome.get(f"{self.server.url}/{path}")
 
     def show(self, run: PostedRun, query: str = "") -> None:
-        """Open a run and wait for its first chart."""
+        """Open a run and wait for its name and its first chart, which come with answers of their own."""
         self.open(f"#{run.path}{query}")
         self.wait("the chart of the scale", self.points)
+        self.wait("the name", lambda: self.text("h1") != "…")
 
     def drag(self, start: int, end: int) -> None:
         """Drag across the chart of the scale, from and to pixels off its middle, with a pause on the way."""
