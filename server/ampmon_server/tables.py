@@ -62,7 +62,22 @@ def _of_samples(name: str, *, large: bool) -> Table:
         _key("attempt"),
         Column("last_step", BigInteger, nullable=False),
         Column("data", LargeBinary, nullable=False),
+        # How many: small neighbours are packed into one.
+        Column("samples", BigInteger, nullable=False),
         large=large,
+    )
+
+
+def _rolled_up(name: str, *of: Column[Any]) -> Table:
+    """Pages of cells: a row holds the cells of one level that lie under one cell of the next; see `store.pyramid`."""
+    return _of_run(
+        name,
+        _key("stream"),
+        *of,
+        _key("level"),
+        _key("bucket"),
+        Column("data", LargeBinary, nullable=False),
+        large=True,
     )
 
 
@@ -114,10 +129,15 @@ runs = Table(
     Column("update_us", Double, nullable=False, default=0.0),
     Column("duration_us", Double, nullable=False, default=0.0),
     Column("cost_us", Double, nullable=False, default=0.0),
+    # When its version last moved on, by the server's clock: what another server process asks for.
+    _count("changed"),
+    # Whether all of its rows are rolled up; those of an older schema are not until they are asked for.
+    Column("rolled_up", SmallInteger, nullable=False, default=1),
     sqlite_with_rowid=False,
 )
 Index(None, runs.c.started, runs.c.run_id)
 Index(None, runs.c.project, runs.c.started)
+Index(None, runs.c.changed)
 
 attempts = _of_run(
     "attempts",
@@ -150,6 +170,9 @@ streams = _of_run(
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("newest_sample", LargeBinary),
+    # The first step whose own rows are still kept: those before it are rolled up and pruned.
+    _count("rows_from"),
+    _count("samples_from"),
 )
 
 # What a scaler said of itself: per attempt, since a resumed one may hold other parameters.
@@ -251,3 +274,9 @@ gradient_blocks = _of_samples("gradient_blocks", large=True)
 
 # The same of activations, by module.
 module_blocks = _of_samples("module_blocks", large=True)
+
+# What is rolled up of a scaler stands under the lowest of its streams' numbers; of parameters, under each rank's own.
+rollups = _rolled_up("rollups")
+gradient_rollups = _rolled_up("gradient_rollups")
+parameter_rollups = _rolled_up("parameter_rollups")
+scalar_rollups = _rolled_up("scalar_rollups", _key("name", String))

@@ -35,7 +35,9 @@ def write(
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     ends = (samples[0].step, attempt.number, samples[-1].step)
-    insert_rows(connection, gradient_totals, [(*key, *ends, totals.samples_to_bytes(rows))])
+    insert_rows(
+        connection, gradient_totals, [(*key, *ends, totals.samples_to_bytes(rows), len(rows))]
+    )
     connection.execute(
         update(streams)
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
@@ -62,9 +64,9 @@ def write_blocks(
     return stacks
 
 
-def _block(stack: packing.Stack, attempt: Attempt) -> tuple[int, int, int, bytes]:
+def _block(stack: packing.Stack, attempt: Attempt) -> tuple[int, int, int, bytes, int]:
     first, last = int(stack.steps[0]), int(stack.steps[-1])
-    return first, attempt.number, last, packing.block_to_bytes(stack)
+    return first, attempt.number, last, packing.block_to_bytes(stack), len(stack.steps)
 
 
 def _cut(stretch: Sequence[Sample]) -> list[Sequence[Sample]]:

@@ -63,6 +63,8 @@ class RunState:
     update_us: float = 0.0
     duration_us: float = 0.0
     cost_us: float = 0.0
+    changed: int = 0
+    rolled_up: int = 1
 
     @classmethod
     def of(cls, header: wire.AttemptHeader) -> RunState:
@@ -89,6 +91,7 @@ class RunState:
     def advance(self, now: int) -> None:
         """Something new is stored: another version, and another wait until silence is worth a word."""
         self.version += 1
+        self.changed = now
         wait = max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * self.update_us)
         self.silent_after = now + int(min(wait, wire.COUNT_MAX - now))
 

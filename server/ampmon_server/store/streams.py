@@ -200,7 +200,20 @@ class Roster:
         stream = Stream(
             0 if last is None else last + 1, self._attempt.rank, name, layout, 0, 0, None, None
         )
-        row = (self._state.run_id, stream.number, stream.rank, name, layout, 0, 0, None, None, None)
+        row = (
+            self._state.run_id,
+            stream.number,
+            stream.rank,
+            name,
+            layout,
+            0,
+            0,
+            None,
+            None,
+            None,
+            0,
+            0,
+        )
         insert_rows(self._connection, streams, [row])
         return stream
 
