@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -84,9 +84,11 @@ def _busy_as_such() -> Iterator[None]:
         raise
 
 
-def fetch(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
+def fetch(
+    connection: Connection, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+) -> list[tuple[Any, ...]]:
     """All rows as the driver gives them: plain tuples, several times faster than rows with names."""
-    cursor = connection.execute(statement).cursor
+    cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
 
 

@@ -1,0 +1,208 @@
+"""Keeps cells level upon level, each of 16 of the level below, and finds those that fill a window.
+
+A cell of level l covers the steps from ``16**l * id`` to the next; a row as a cell of one is level 0 and is kept
+elsewhere. A page, a row of the table, holds the cells of one level that lie under one cell of the next: to recompute a
+cell going up, one page is read and written a level. Empty cells are not there. Knows no field but `first`, `last`, `n`
+and those that the window is measured by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import zstandard
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    or_,
+    select,
+)
+
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.series import Ints
+from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.ranges import Range
+
+
+BITS = 4
+TOP = 5
+LEVELS = range(1, TOP + 1)
+
+VERSION = b"\x01"
+"""Stands before what is packed. A migration packs again what an older version packed."""
+
+Key: TypeAlias = tuple[Any, ...]
+"""Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
+
+
+class BadPage(ValueError):
+    """A page that is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pyramid:
+    """Cells of one kind in one table; ``merge`` makes one of those from each start to the next.
+
+    Pages hold cells as ``dtype`` has them: another one needs a migration.
+    """
+
+    table: Table
+    dtype: np.dtype[Any]
+    merge: Callable[[Cells, Ints], Cells]
+
+    def roll(self, cells: Cells, level: int) -> Cells:
+        """Cells of ``level``, of cells or rows of any level below in order of step."""
+        return self.merge(cells, starts_of(cells["first"] >> BITS * level))
+
+    def pack(self, cells: Cells) -> bytes:
+        return VERSION + _compressor().compress(cells.tobytes())
+
+    def unpack(self, pages: Iterable[bytes]) -> Cells:
+        """The cells of pages one after another, read-only. Raises BadPage."""
+        decompress = zstandard.ZstdDecompressor().decompress
+        try:
+            data = b"".join([decompress(_unversioned(page)) for page in pages])
+            return np.frombuffer(data, self.dtype)
+        except (zstandard.ZstdError, ValueError) as error:
+            raise BadPage(f"a page of {self.table.name} is damaged: {error}") from error
+
+
+def key_is(table: Table) -> ColumnElement[bool]:
+    """That a row is of the key that `bound` binds."""
+    names = [column.name for column in table.primary_key][:-2]
+    return and_(*(table.c[name] == bindparam(f"of_{name}") for name in names))
+
+
+def bound(table: Table, key: Key) -> dict[str, Any]:
+    """The parameters of `key_is`."""
+    names = [column.name for column in table.primary_key][:-2]
+    return {f"of_{name}": value for name, value in zip(names, key, strict=True)}
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=1, write_checksum=True)
+
+
+def _unversioned(page: bytes) -> bytes:
+    if page[:1] != VERSION:
+        raise ValueError(f"version {page[:1].hex()}, this is {VERSION.hex()}")
+    return page[1:]
+
+
+def cells_of(first: int, last: int) -> Range:
+    """The cells of level 1 that cover the steps from ``first`` to ``last``."""
+    return first >> BITS, last >> BITS
+
+
+def steps_of(within: Range, level: int = 1) -> Range:
+    """The first and the last step that cells of ``level`` cover."""
+    return within[0] << BITS * level, ((within[1] + 1) << BITS * level) - 1
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def put(connection: Connection, pyramid: Pyramid, key: Key, within: Range, cells: Cells) -> Cells:
+    """Put ``cells`` of level 1 in the place of all those that are held of ``within``, and make those above anew.
+
+    Returns those that were held there. Two statements, and one for each level in which a page is left empty.
+    """
+    held = _touched(connection, pyramid, key, within)
+    replaced = held[1][:0]
+    rows: list[tuple[Any, ...]] = []
+    low, high = within
+    for level in LEVELS:
+        before = held[level]
+        left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
+        if level == 1:
+            replaced = before[left:right]
+        after = np.concatenate([before[:left], cells, before[right:]])
+        low, high = low >> BITS, high >> BITS
+        pages = _paged(pyramid, after, level)
+        rows += [(*key, level, bucket, data) for bucket, data in pages.items()]
+        _drop(connection, pyramid, key, level, _buckets(before, level) - set(pages))
+        cells = pyramid.roll(after, level + 1)
+    insert_rows(connection, pyramid.table, rows, replace=True)
+    return replaced
+
+
+def _touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
+    """By level, the cells of all pages in which a cell of ``within`` or one above it lies."""
+    wanted = bound(pyramid.table, key)
+    for level in LEVELS:
+        wanted[f"low_{level}"] = within[0] >> BITS * level
+        wanted[f"high_{level}"] = within[1] >> BITS * level
+    found: dict[int, list[bytes]] = {level: [] for level in LEVELS}
+    for level, data in fetch(connection, _touching(pyramid.table), wanted):
+        found[level].append(data)
+    return {level: pyramid.unpack(pages) for level, pages in found.items()}
+
+
+@lru_cache
+def _touching(table: Table) -> Select[Any]:
+    of = table.c
+    each = [
+        and_(
+            of.level == level,
+            of.bucket.between(bindparam(f"low_{level}"), bindparam(f"high_{level}")),
+        )
+        for level in LEVELS
+    ]
+    statement = select(of.level, of.data).where(key_is(table), or_(*each))
+    return statement.order_by(of.level, of.bucket)
+
+
+def _buckets(cells: Cells, level: int) -> set[int]:
+    return set((cells["first"] >> BITS * (level + 1)).tolist())
+
+
+def _paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, bytes]:
+    """Cells of ``level`` as pages, by bucket."""
+    buckets = cells["first"] >> BITS * (level + 1)
+    starts = starts_of(buckets)
+    parts = np.split(cells, starts[1:]) if len(cells) else []
+    return {
+        int(buckets[start]): pyramid.pack(part) for start, part in zip(starts, parts, strict=True)
+    }
+
+
+def _drop(
+    connection: Connection, pyramid: Pyramid, key: Key, level: int, buckets: set[int]
+) -> None:
+    if buckets:
+        table = pyramid.table
+        gone = delete(table).where(
+            key_is(table), table.c.level == level, table.c.bucket == bindparam("gone")
+        )
+        of = bound(table, key)
+        connection.execute(gone, [{**of, "gone": bucket} for bucket in buckets])
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(connection: Connection, pyramid: Pyramid, key: Key, level: int, within: Range) -> Cells:
+    """The cells of ``level`` whose number is in ``within``, both ends included."""
+    wanted = bound(pyramid.table, key)
+    wanted |= {"level": level, "low": within[0] >> BITS, "high": within[1] >> BITS}
+    pages = fetch(connection, _reading(pyramid.table), wanted)
+    cells = pyramid.unpack(data for (data,) in pages)
+    left, right = np.searchsorted(cells["first"] >> BITS * level, [within[0], within[1] + 1])
+    return cells[left:right]
+
+
+@lru_cache
+def _reading(table: Table) -> Select[Any]:
+    of = table.c
+    within = of.bucket.between(bindparam("low"), bindparam("high"))
+    statement = select(of.data).where(key_is(table), of.level == bindparam("level"), within)
+    return statement.order_by(of.bucket)

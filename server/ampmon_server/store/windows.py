@@ -1,0 +1,140 @@
+"""Finds the cells that fill a window: the coarsest level of which there are enough, and rows where it cuts a cell.
+
+So every count over what is found is exact, and how much is read does not depend on how long the series is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Connection
+
+from ampmon_server.cells.merging import Cells
+from ampmon_server.store import pyramid as levels
+from ampmon_server.store import ranges
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid
+from ampmon_server.store.ranges import Range
+
+
+Rows: TypeAlias = Callable[[int, int], Cells]
+"""Rows from a first to a last step, both included, as cells of one, in order of step."""
+
+READS_MAX = 8
+"""Cells that lie in more stretches than this are read as one."""
+
+_ENDS = {"step": ("first", "last"), "time": ("time_min", "time_max")}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is looked at: ``start`` <= x < ``stop``, where x is the step, or the time in us since the epoch."""
+
+    start: int = 0
+    stop: int = INTEGER_MAX + 1
+    by: Literal["step", "time"] = "step"
+
+    def meets(self, cells: Cells) -> npt.NDArray[np.bool_]:
+        """Which cells [n] may have a row in it."""
+        low, high = _ENDS[self.by]
+        found: npt.NDArray[np.bool_] = (cells[low] < self.stop) & (cells[high] >= self.start)
+        return found
+
+    def holds(self, cells: Cells) -> npt.NDArray[np.bool_]:
+        """Which cells [n] have all of their rows in it."""
+        low, high = _ENDS[self.by]
+        found: npt.NDArray[np.bool_] = (cells[low] >= self.start) & (cells[high] < self.stop)
+        return found
+
+    def begins(self, cells: Cells) -> npt.NDArray[np.bool_]:
+        """Which cells [n] begin in it: where one is cut and cannot be taken apart, it counts here as a whole."""
+        low = cells[_ENDS[self.by][0]]
+        found: npt.NDArray[np.bool_] = (low >= self.start) & (low < self.stop)
+        return found
+
+    @property
+    def steps(self) -> Range:
+        """The first and the last step that it can hold."""
+        return (self.start, self.stop - 1) if self.by == "step" else (0, INTEGER_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series and its cells. Of the steps before ``rows_from`` there are cells only."""
+
+    connection: Connection
+    pyramid: Pyramid
+    key: Key
+    rows: Rows
+    rows_from: int = 0
+
+    def window(self, stretch: Stretch, columns: int) -> Cells:
+        """The cells of a stretch, in order of step: half to eight times as many as ``columns``, or all of its rows.
+
+        They lie within it but for one of level 1 that begins in it and has no rows any more. Where columns are the
+        fewest multiples of a power of two that are at most ``columns``, each cell lies in one of them.
+        """
+        level = TOP
+        cells = self._cut(levels.read(*self._of, TOP, _numbers(stretch.steps, TOP)), stretch)
+        while level and 2 * len(cells) < columns:
+            below = level - 1 if int(cells["n"].sum()) >= 8 * columns else 0
+            cells = self._cut(self._under(cells, level, below), stretch)
+            level = below
+        return self._trimmed(cells, level, stretch)
+
+    @property
+    def _of(self) -> tuple[Connection, Pyramid, Key]:
+        return self.connection, self.pyramid, self.key
+
+    @staticmethod
+    def _cut(cells: Cells, stretch: Stretch) -> Cells:
+        return cells[stretch.meets(cells)]
+
+    def _trimmed(self, cells: Cells, level: int, stretch: Stretch) -> Cells:
+        """Cells with those that the stretch cuts taken apart, down to rows."""
+        parts: list[Any] = []
+        while True:
+            # What is still more than a row at the end has no rows.
+            whole = stretch.holds(cells) if level else stretch.begins(cells)
+            parts.append(cells[whole])
+            if not level or whole.all():
+                break
+            cells = self._cut(self._under(cells[~whole], level, level - 1), stretch)
+            level -= 1
+        found = np.concatenate(parts)
+        return found[np.argsort(found["first"], kind="stable")]
+
+    def _under(self, cells: Cells, level: int, below: int) -> Cells:
+        """The cells of the level ``below`` that lie under ``cells`` of ``level``."""
+        if not len(cells):
+            return cells
+        stretches = _stretches(cells["first"].tolist(), cells["last"].tolist())
+        found = np.concatenate([self._read(below, first, last) for first, last in stretches])
+        under = np.isin(found["first"] >> BITS * level, cells["first"] >> BITS * level)
+        return found if under.all() else found[under]
+
+    def _read(self, level: int, first: int, last: int) -> Cells:
+        if level:
+            return levels.read(*self._of, level, _numbers((first, last), level))
+        parts = []
+        if first < self.rows_from:
+            old = _numbers((first, min(last, self.rows_from - 1)), 1)
+            parts.append(levels.read(*self._of, 1, old))
+        if last >= self.rows_from:
+            parts.append(self.rows(max(first, self.rows_from), last))
+        return np.concatenate(parts)
+
+
+def _numbers(steps: Range, level: int) -> Range:
+    """The cells of a level that cover steps."""
+    return steps[0] >> BITS * level, steps[1] >> BITS * level
+
+
+def _stretches(firsts: Sequence[int], lasts: Sequence[int]) -> list[Range]:
+    """The steps of cells as few stretches."""
+    found = ranges.merge(zip(firsts, lasts, strict=True))
+    return found if len(found) <= READS_MAX else [(found[0][0], found[-1][1])]
