@@ -12,6 +12,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 import browser as chromium
+from postgres import Postgres, running
 from serving import Server
 
 
@@ -38,6 +39,21 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield directory
     if process := sys.modules.get("ampmon.process"):
         process.finish(deadline_s=5.0)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of this session's own, started when the first test asks for it."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def empty_database(postgres: Postgres) -> Iterator[str]:
+    """The URL of a PostgreSQL database with nothing in it."""
+    url = postgres.new_database()
+    yield url
+    postgres.drop(url)
 
 
 @pytest.fixture

@@ -7,21 +7,53 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from postgres import Postgres
 
 
 URL = "http://127.0.0.1:8267"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked with `engines` on each engine: one contract, whatever keeps the data."""
+    if metafunc.definition.get_closest_marker("engines") and "database" in metafunc.fixturenames:
+        metafunc.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def migrated(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a PostgreSQL database at the newest schema, to make others from."""
+    url = postgres.new_database()
+    directory = tmp_path_factory.mktemp("migrated")
+    Store.open(Settings(data_directory=directory, database_url=url)).close()
+    return str(make_url(url).database)
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The URL of an empty store: None for the file in the data directory, else a PostgreSQL database."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield None
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    url = postgres.new_database(request.getfixturevalue("migrated"))
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database: str | None) -> Settings:
     return Settings(
-        data_directory=tmp_path / "data", body_bytes_max=2**20, decoded_bytes_max=2 * 2**20
+        data_directory=tmp_path / "data",
+        database_url=database,
+        body_bytes_max=2**20,
+        decoded_bytes_max=2 * 2**20,
     )
 
 

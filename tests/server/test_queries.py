@@ -16,6 +16,8 @@ from ampmon_server.figures import FIGURES
 from batches import PARAMETERS, START, Trainer
 
 
+pytestmark = pytest.mark.engines
+
 Send = Callable[[wire.Batch], dict[str, Any]]
 
 

