@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ampmon.histogram import BINS, Statistics, no_runs
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.updates import LAYOUT, empty, of_rows
 from ampmon_server.figures import Source, View
 from ampmon_server.series import (
     EVENTS,
     GradientSeries,
     ModuleSample,
     Totals,
-    UpdateSeries,
     empty_gradients,
-    empty_updates,
 )
 
 
@@ -28,6 +28,11 @@ SOME = settings(max_examples=40, deadline=None)
 
 START = 1_700_000_000_000_000
 
+ROWS = [
+    (name, np.int64)
+    for name in ["step", "time", "event", "skipped", "sampled", "duration_ns", "cost_ns", "memory_peak"]
+]
+
 
 def updates(
     scales: list[float],
@@ -35,18 +40,54 @@ def updates(
     skipped: set[int] = frozenset(),
     events: dict[int, str] | None = None,
     first: int = 0,
-) -> UpdateSeries:
-    """Updates a tenth of a second apart, at steps from ``first`` on."""
+) -> Cells:
+    """Updates a tenth of a second apart, at steps from ``first`` on, as cells of one."""
     step = np.arange(first, first + len(scales))
     scale = np.array(scales, np.float64)
     codes = [EVENTS.index((events or {}).get(int(s), "steady")) for s in step]
-    return UpdateSeries(
-        step=step,
-        time=START + step * 100_000,
-        scale=scale,
-        scale_after=np.append(scale[1:], scale[-1:]),
-        event=np.array(codes, np.uint8),
-        skipped=np.isin(step, list(skipped)),
+    return rows(
+        step,
+        START + step * 100_000,
+        scale,
+        np.append(scale[1:], scale[-1:]),
+        np.array(codes, np.uint8),
+        np.isin(step, list(skipped)),
+    )
+
+
+def rows(*columns: np.ndarray) -> Cells:
+    """Updates as cells of one, from their steps, times, scales, scales after, events and whether they were skipped."""
+    step, time, scale, after, event, skipped = columns
+    made = np.zeros(len(step), ROWS)
+    made["step"], made["time"], made["event"], made["skipped"] = step, time, event, skipped
+    return of_rows(made, scale, after)
+
+
+def rolled_up(scales: np.ndarray, *, skipped_every: int = 0, span: int = 256) -> Cells:
+    """Cells of many updates in order, each of ``span`` of them."""
+    parts = []
+    for first in range(0, len(scales), 2**14):
+        part = scales[first : first + 2**14]
+        step = np.arange(first, first + len(part))
+        skipped = step % skipped_every == 0 if skipped_every else step < 0
+        none = np.zeros(len(part), np.int64)
+        cells = rows(step, START + step * 100_000, part, part, none, skipped)
+        parts.append(LAYOUT.merge(cells, starts_of(step // span)))
+    return np.concatenate(parts)
+
+
+def wild(n: int, seed: np.random.Generator) -> Cells:
+    """Updates as cells of one, with holes, every event, and scales that are dead, infinite, negative or NaN."""
+    step = np.sort(seed.choice(n * 5 // 4, n, replace=False))
+    scale = 2.0 ** seed.integers(-140, 128, n)
+    odd = seed.choice([1.0, 1.0, 1.0, 0.0, np.inf, np.nan, -1.0], n)
+    return rows(
+        step,
+        START + step * 100_000,
+        scale * odd,
+        np.roll(scale, -1),
+        seed.integers(0, len(EVENTS), n),
+        seed.random(n) < 0.1,
     )
 
 
@@ -146,13 +187,23 @@ def modules(
 
 
 def source(
-    of: UpdateSeries | None = None,
+    of: Cells | None = None,
     at: GradientSeries | None = None,
     through: ModuleSample | None = None,
 ) -> Source:
-    return Source(
-        of if of is not None else empty_updates(), at or empty_gradients(), modules=through
-    )
+    return Source(of if of is not None else empty(), at or empty_gradients(), modules=through)
+
+
+def x_of(rows: Cells, view: View) -> np.ndarray:
+    """The x of cells of one."""
+    return rows["time_first"] if view.x == "time" else rows["first"]
+
+
+def within(rows: Cells, view: View) -> Cells:
+    """Those of cells of one that a view shows."""
+    x = x_of(rows, view)
+    low, high = (view.start or 0), (2**62 if view.stop is None else view.stop)
+    return rows[(x >= low) & (x < high)]
 
 
 def read(spec: dict[str, str]) -> np.ndarray:
@@ -179,7 +230,7 @@ def sources(draw: st.DrawFn) -> Source:
     odd = draw(st.sampled_from([1.0, 0.0, np.inf, np.nan, -1.0, 1000.0]))
     scale = np.where(seed.random(n) < 0.1, scale * odd, scale)
     time = START + step * 100_000 + jitter
-    series = UpdateSeries(
+    series = rows(
         step,
         time,
         scale,

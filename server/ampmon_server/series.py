@@ -40,6 +40,43 @@ class UpdateSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class UserSteps:
+    """The user's own step (`ampmon.log(..., step=)`) of a scaler's updates: a line through p points, p at least 1.
+
+    ``step`` [p] rises from each point to the next, ``user`` [p] does not fall. Beyond both ends the line goes on as
+    steeply as it is on the whole, or one by one where there is a single point.
+    """
+
+    step: Ints
+    user: Ints
+
+    def forth(self, steps: Ints) -> Floats:
+        """The user's step at each of ``steps``."""
+        inside = np.interp(steps, self.step, self.user)
+        beyond = np.minimum(steps - self.step[0], 0) + np.maximum(steps - self.step[-1], 0)
+        return np.asarray(inside + beyond * self._slope, np.float64)
+
+    def back(self, user: int) -> int:
+        """The first step whose user's step is ``user`` or more; at least 0."""
+        low, high = 0, 2**53
+        while low < high:
+            middle = (low + high) // 2
+            if self.forth(np.array([middle]))[0] < user:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @property
+    def _slope(self) -> float:
+        """User's steps a step."""
+        if len(self.step) < 2:
+            return 1.0
+        rise = float(self.user[-1] - self.user[0]) / float(self.step[-1] - self.step[0])
+        return max(rise, 1e-6)
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import orjson
+import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import made_series as made
-from ampmon_server.figures import Source, View
+from ampmon_server.cells.merging import starts_of
+from ampmon_server.cells.updates import LAYOUT, MOVES
+from ampmon_server.figures import FIGURES, Source, View
 from ampmon_server.figures.scale import DEAD, MARKS, log2_scale, scale
-from ampmon_server.figures.source import cut, x_of
-from ampmon_server.series import EVENTS, take
+from ampmon_server.figures.source import cut
 
 
 def _line(figure: dict) -> dict:  # type: ignore[type-arg]
@@ -80,7 +84,7 @@ def test_a_scale_that_is_no_number_is_a_gap_and_is_said() -> None:
 
 def test_the_line_breaks_where_steps_are_missing() -> None:
     """Steps that were lost on their way leave a hole in the line, and the caption says how many they are."""
-    series = take(made.updates([1.0] * 10), np.array([0, 1, 2, 6, 7, 8, 9]))
+    series = made.updates([1.0] * 10)[[0, 1, 2, 6, 7, 8, 9]]
     for view in (View(), View(0, 100_000)):
         figure = scale(made.source(series), view)
         drawn = made.read(_line(figure)["y"])
@@ -124,18 +128,16 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
     if not len(window.updates):
         return
     line = _line(scale(source, view))
-    drawn, heights = made.read(line["y"]), log2_scale(window.updates.scale)
+    drawn = made.read(line["y"])
+    assert len(window.updates) <= view.columns
     assert len(drawn) <= 4 * view.columns
-    x = x_of(window.updates, view)
-    column = (x - window.low) * view.columns // (window.high - window.low + 1)
+    rows = made.within(source.updates, view)
+    heights, x = log2_scale(rows["scale_first"]), made.x_of(rows, view)
     at = made.read(line["x"]) if view.x == "step" else np.rint(made.read(line["x"]) * 1000)
-    drawn_column = (
-        (at.astype(np.int64) - window.low) * view.columns // (window.high - window.low + 1)
-    )
-    for part in np.unique(column):
-        whole = heights[column == part]
+    for part in np.unique(x // window.span):
+        whole = heights[x // window.span == part]
         if not np.isnan(whole).all():
-            kept = drawn[drawn_column == part]
+            kept = drawn[at.astype(np.int64) // window.span == part]
             assert (np.nanmin(kept), np.nanmax(kept)) == (np.nanmin(whole), np.nanmax(whole))
 
 
@@ -143,7 +145,7 @@ def test_every_column_keeps_its_extremes(source: Source, view: View) -> None:
 @given(made.sources(), made.views())
 def test_marks_count_every_event(source: Source, view: View) -> None:
     """Whatever the window, the counts of the marks add up to the events in it, and few marks are drawn."""
-    window = cut(source, view)
+    rows = made.within(source.updates, view)
     figure = scale(source, view)
     for mark in MARKS:
         drawn = [
@@ -152,5 +154,28 @@ def test_marks_count_every_event(source: Source, view: View) -> None:
             if trace["marker"]["symbol"] == mark.symbol
         ]
         counted = sum(int(made.read(trace["customdata"]).sum()) for trace in drawn)
-        assert counted == (window.updates.event == EVENTS.index(mark.event)).sum()
+        assert counted == rows["moves"][:, MOVES.index(mark.event)].sum()
         assert all(len(trace["text"]) <= view.columns for trace in drawn)
+
+
+@pytest.mark.parametrize("name", ["scale", "skips"])
+@made.SOME
+@given(seed=st.integers(0, 2**32), level=st.integers(1, 5))
+def test_a_chart_of_cells_is_that_of_their_rows(name: str, seed: int, level: int) -> None:
+    """Whatever happened in a run, its chart is the same, byte for byte, drawn of cells or of their rows."""
+    rows = made.wild(3000, np.random.default_rng(seed))
+    cells = LAYOUT.merge(rows, starts_of(rows["first"] >> level))
+    view = View(width=100)
+    assert cut(made.source(rows), view).span >= 32
+    drawn = [orjson.dumps(FIGURES[name](made.source(of), view)) for of in (rows, cells)]
+    assert drawn[0] == drawn[1]
+
+
+def test_twenty_spikes_in_a_million_updates_are_all_drawn() -> None:
+    """Each update whose scale alone stands out is at its height in the line, at its own step."""
+    spikes = np.random.default_rng(7).choice(1_000_000, 20, replace=False)
+    scales = np.full(1_000_000, 65536.0)
+    scales[spikes] = 2.0 ** (17 + np.arange(20))
+    line = _line(scale(made.source(made.rolled_up(scales)), View()))
+    drawn = dict(zip(made.read(line["x"]).tolist(), made.read(line["y"]).tolist(), strict=True))
+    assert [drawn[step] for step in spikes.tolist()] == list(range(17, 37))

@@ -8,7 +8,6 @@ from hypothesis import given
 import made_series as made
 from ampmon_server.figures import Source, View
 from ampmon_server.figures.skips import skips
-from ampmon_server.figures.source import cut
 
 
 def test_the_caption_says_how_many_of_how_many() -> None:
@@ -52,9 +51,8 @@ def test_a_bar_says_its_steps_and_its_share() -> None:
 @given(made.sources(), made.views())
 def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
     """Bars and rug each add up to the skips in the window, in no more columns than there are pixels."""
-    window = cut(source, view)
     figure = skips(source, view)
-    expected = int(window.updates.skipped.sum())
+    expected = int(made.within(source.updates, view)["skipped"].sum())
     for name, what, most in (
         ("skipped updates", "y", view.columns // 8),
         ("skips", "customdata", view.columns),
@@ -68,9 +66,9 @@ def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
 @given(made.sources(), made.views())
 def test_bars_stand_over_the_skips_they_count(source: Source, view: View) -> None:
     """Each skip lies under the bar that counts it."""
-    window = cut(source, view)
     unit = 1 if view.x == "step" else 1000
-    x = (window.updates.step if view.x == "step" else window.updates.time)[window.updates.skipped]
+    rows = made.within(source.updates, view)
+    x = made.x_of(rows, view)[rows["skipped"] > 0]
     for bars in made.traces(skips(source, view), type="bar"):
         middles, half = made.read(bars["x"]), bars["width"] / 2
         for middle, count in zip(middles, made.read(bars["y"]), strict=True):

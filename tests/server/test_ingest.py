@@ -17,6 +17,9 @@ from ampmon_server.store.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
 
+pytestmark = pytest.mark.engines
+
+
 def test_a_resent_batch_changes_nothing(store: Store) -> None:
     """The second time a batch comes, it is acknowledged alike and neither counts nor version move."""
     trainer = Trainer()
@@ -131,8 +134,8 @@ def test_a_later_attempt_lies_over_an_earlier_one(store: Store) -> None:
     series = store.series(first.run_id)
     skips = store.skips(first.run_id).rows
 
-    assert series.updates.step.tolist() == list(range(10))
-    assert series.updates.skipped.nonzero()[0].tolist() == [2, 5]
+    assert series.updates["first"].tolist() == list(range(10))
+    assert series.updates["skipped"].nonzero()[0].tolist() == [2, 5]
     assert series.gradients.step.tolist() == [0, 5, 9]
     assert [(skip.step, skip.attempt) for skip in skips] == [(5, 1), (2, 0)]
     assert store.run(first.run_id)[0].skipped == 2
@@ -148,7 +151,7 @@ def test_ranks_do_not_multiply_updates(store: Store) -> None:
     series = store.series(run_id).updates
 
     assert (summary.updates, summary.skipped, summary.ranks) == (20, 4, 4)
-    assert series.skipped.nonzero()[0].tolist() == [0, 1, 2, 3]
+    assert series["skipped"].nonzero()[0].tolist() == [0, 1, 2, 3]
     assert len(store.skips(run_id).rows) == 4
 
 
@@ -160,7 +163,7 @@ def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
     store.ingest(leader.batch([update for update in kept if update.seq not in lost]))
     store.ingest(other.batch(other.updates(10)))
 
-    assert store.series(run_id).updates.step.tolist() == list(range(10))
+    assert store.series(run_id).updates["first"].tolist() == list(range(10))
     assert store.run(run_id)[0].updates == 10
 
 
@@ -192,7 +195,7 @@ def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> Non
     columns, _ = store.updates(trainer.run_id, stream=None, start=0, stop=10, limit=10)
     first, second = store.parameters(trainer.run_id).parameters
 
-    np.testing.assert_array_equal(series.updates.scale[:4], odd)
+    np.testing.assert_array_equal(series.updates["scale_first"][:4], odd)
     assert columns["scale_kind"] == ["nan", "inf", "-inf", None, None]
     assert columns["scale"] == [None, None, None, 5e-324, 1024.0]
     assert (first.amax, first.amax_kind, first.headroom_bits_kind) == (None, "inf", "-inf")

@@ -103,6 +103,6 @@ def test_totals_equal_a_recount(starts: list[Start], seed: int, cut: int) -> Non
     assert summary.records == sum(len(updates) for _, updates in played)
     assert summary.lost_records == 0
     # What is drawn is what is counted, on every stream of a scaler alike.
-    assert sum(len(each) for each in drawn) == summary.updates
-    assert sum(int(each.skipped.sum()) for each in drawn) == summary.skipped
-    assert all((each.step[1:] > each.step[:-1]).all() for each in series)
+    assert sum(int(each["n"].sum()) for each in drawn) == summary.updates
+    assert sum(int(each["skipped"].sum()) for each in drawn) == summary.skipped
+    assert all((each["first"][1:] > each["last"][:-1]).all() for each in series)

@@ -49,7 +49,7 @@ def judge(window: Window, view: View) -> Judged | None:
     series = take_samples(series, kept)
     return Judged(
         step=series.step,
-        x=x_of(series, view),
+        x=x_of(series, view, window.x.user),
         totals=series.on_grid if on_grid else series.off_grid,
         left_out=int(series.off_grid.parameters[-1]) if on_grid else 0,
         on_grid=on_grid,

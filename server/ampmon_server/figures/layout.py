@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.figures.source import View, Window
+from ampmon_server.figures.source import Axis, View, Window
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.words import count, steps
 
@@ -23,6 +23,7 @@ Trace: TypeAlias = dict[str, Any]
 # The same on every chart, so that a step stands at the same place in all of them.
 MARGIN_LEFT = 64
 MARGIN_RIGHT = 128
+AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
@@ -85,7 +86,8 @@ def nothing_here(view: View, what: str, before: str) -> str:
         return f"No {what} in this stretch of time. Show the whole run, or zoom out."
     first, last = view.start or 0, None if view.stop is None else view.stop - 1
     where = f"from step {count(first)} on" if last is None else f"in {steps(first, last)}"
-    return f"No {what} {where}. Show the whole run, or zoom out."
+    whose = " of your own" if view.x == "user" else ""
+    return f"No {what} {where}{whose}. Show the whole run, or zoom out."
 
 
 def x_axis(window: Window, view: View) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "ticks": "outside",
         "ticklen": 4,
         "tickcolor": "role:hairline",
-        "title": {"text": "step" if view.x == "step" else "time (UTC)", "standoff": 4},
+        "title": {"text": AXES[view.x], "standoff": 4},
         "spikecolor": "role:muted",
         "spikethickness": 1,
         "spikedash": "dot",
@@ -117,7 +119,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "type": "linear",
         "range": [window.low - pad, window.high + pad],
         "tickformat": ",d",
-        "unifiedhovertitle": {"text": "step %{x:,d}"},
+        "unifiedhovertitle": {"text": f"{AXES[view.x]} %{{x:,d}}"},
         "minallowed": -1,
     }
 
@@ -135,7 +137,7 @@ def y_axis(**keys: Any) -> dict[str, Any]:
 
 def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
     """x as Plotly takes it: steps, or ms since the epoch."""
-    return typed(x if view.x == "step" else x / 1000)
+    return typed(x / 1000 if view.x == "time" else x)
 
 
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.downsample import aligned_columns, aligned_span, pixel_columns
+from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.updates import MOVES, missing
 from ampmon_server.figures.layout import (
     Figure,
     Trace,
@@ -19,10 +22,10 @@ from ampmon_server.figures.layout import (
     powers_of_two,
     y_axis,
 )
-from ampmon_server.figures.source import Source, View, Window, cut, x_of
+from ampmon_server.figures.source import PLACES, Place, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.words import count, plural, power, power_of_two, steps
-from ampmon_server.series import EVENTS, Flags, Floats, UpdateSeries, take
+from ampmon_server.series import Flags, Floats, Ints
 
 
 DEAD = -128
@@ -32,6 +35,15 @@ ENDLESS = 128
 
 MARK_PIXELS = 6
 """Marks closer than this are drawn as one."""
+
+
+_POINTS: Mapping[Place, str] = {
+    "first": "scale_first",
+    "scale_min": "scale_min",
+    "scale_max": "scale_max",
+    "last": "scale_last",
+}
+"""What is drawn of a column, and the fields that hold the scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +83,17 @@ def scale(source: Source, view: View) -> Figure:
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
-    heights = log2_scale(window.updates.scale)
-    low, high = _range(heights)
-    marks = [trace for mark in MARKS for trace in _marks(mark, window, heights, view)]
-    shapes, labels = _labels(window.updates, heights, view)
+    all_of = window.all_updates[0]
+    low, high = _range(all_of)
+    marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
+    shapes, labels = _labels(all_of, view)
     return figure(
-        [_line(window, heights, view), *marks],
+        [_line(window, view), *marks],
         window,
         view,
         height=256,
         top=32 if marks else 8,
-        meta={**META, "caption": _caption(window.updates)},
+        meta={**META, "caption": _caption(all_of, window)},
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         shapes=shapes,
         annotations=labels,
@@ -110,48 +122,55 @@ def why_no_updates(source: Source, view: View) -> str:
     )
 
 
-def _line(window: Window, heights: Floats, view: View) -> Trace:
-    x = x_of(window.updates, view)
-    rows = pixel_columns(x, window.low, window.high, view.columns).outline(heights)
-    holes = np.flatnonzero(np.diff(np.cumsum(_follows_hole(window.updates))[rows])) + 1
+def _line(window: Window, view: View) -> Trace:
+    """The first, last, least and greatest scale of each column, each at its update."""
+    x, step, scale, holes = _points(window)
     # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
-    rows = np.insert(rows, holes, rows[holes])
-    drawn = take(window.updates, rows)
-    drawn_heights = heights[rows]
-    drawn_heights[holes + np.arange(len(holes))] = np.nan
+    drawn = np.repeat(np.arange(len(step)), 1 + holes)
+    heights = log2_scale(scale[drawn])
+    heights[np.flatnonzero(holes) + np.arange(np.count_nonzero(holes))] = np.nan
     said = (
         "%{text}<extra></extra>"
         if view.x == "step"
         else "%{text}, step %{customdata:,d}<extra></extra>"
     )
+    words = {each: power_of_two(each) for each in np.unique(scale).tolist()}
     return {
         "type": "scatter",
         "name": "loss scale",
-        "mode": "lines" if len(rows) > 1 else "lines+markers",
+        "mode": "lines" if len(drawn) > 1 else "lines+markers",
         "line": {"shape": "hv", "color": "role:scale", "width": 1.5},
         "showlegend": False,
-        "x": plot_x(x[rows], view),
-        "y": typed(drawn_heights),
-        "text": [power_of_two(scale) for scale in drawn.scale.tolist()],
-        "customdata": typed(drawn.step),
+        "x": plot_x(x[drawn], view),
+        "y": typed(heights),
+        "text": [words.get(each, "NaN") for each in scale[drawn].tolist()],
+        "customdata": typed(step[drawn]),
         "hovertemplate": said,
     }
 
 
-def _follows_hole(updates: UpdateSeries) -> Flags:
-    """Which updates [n] have no record of the step before them, though of an earlier one."""
-    return np.diff(updates.step, prepend=updates.step[:1]) > 1
+def _points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
+    """x, step and scale of the points that are drawn, in order of x, and whether a hole is before each, [p]."""
+    cells = window.updates
+    x = np.stack([window.x.at(cells, place) for place in _POINTS], axis=1)
+    step = np.stack([cells[PLACES[place][0]] for place in _POINTS], axis=1)
+    scale = np.stack([cells[name] for name in _POINTS.values()], axis=1)
+    order = np.lexsort((step, x), axis=1)
+    x, step, scale = (np.take_along_axis(each, order, axis=1) for each in (x, step, scale))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one update are drawn once
+    holes = np.zeros(step.shape, bool)
+    holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
+    holes |= (step == cells["last"][:, None]) & (missing(cells) > 0)[:, None]
+    return x[kept], step[kept], scale[kept], holes[kept]
 
 
-def _marks(mark: Mark, window: Window, heights: Floats, view: View) -> list[Trace]:
+def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
     """The marks of one kind of event; those within a few pixels are one, which says how many it stands for."""
-    rows = np.flatnonzero(window.updates.event == EVENTS.index(mark.event))
-    if not len(rows):
+    kind = MOVES.index(mark.event)
+    moved = window.updates[window.updates["moves"][:, kind] > 0]
+    if not len(moved):
         return []
-    events = take(window.updates, rows)
-    x = x_of(events, view)
-    span = aligned_span(window.low, window.high, view.columns // MARK_PIXELS)
-    columns = aligned_columns(x, span)
+    cells, _ = window.columns(moved, view.columns // MARK_PIXELS)
     return [
         {
             "type": "scatter",
@@ -163,46 +182,45 @@ def _marks(mark: Mark, window: Window, heights: Floats, view: View) -> list[Trac
                 "color": f"role:{mark.role}",
                 "line": {"width": 1, "color": f"role:{mark.role}"},
             },
-            "x": plot_x(x[columns.ends], view),
-            "y": typed(heights[rows][columns.ends]),
-            "customdata": typed(columns.sizes),
-            "text": [
-                _say(mark, take(events, np.arange(first, last + 1)))
-                for first, last in zip(columns.starts, columns.ends, strict=True)
-            ],
+            "x": plot_x(window.x.at(cells, "move")[:, kind], view),
+            "y": typed(log2_scale(cells["move_scale"][:, kind])),
+            "customdata": typed(cells["moves"][:, kind]),
+            "text": [_say(mark, kind, cell) for cell in cells],
             "hoverinfo": "text",
             "cliponaxis": False,
         }
     ]
 
 
-def _say(mark: Mark, events: UpdateSeries) -> str:
-    where = steps(int(events.step[0]), int(events.step[-1]))
-    if len(events) == 1:
-        before, after = float(events.scale[0]), float(events.scale_after[0])
+def _say(mark: Mark, kind: int, cell: Cells) -> str:
+    where = steps(int(cell["move_first"][kind]), int(cell["move_last"][kind]))
+    moves = int(cell["moves"][kind])
+    if moves == 1:
+        before, after = float(cell["move_scale"][kind]), float(cell["move_after"][kind])
         return f"{where}: {mark.one}<br>{power_of_two(before)} → {power_of_two(after)}"
-    least, greatest = float(events.scale_after.min()), float(events.scale_after.max())
+    least, greatest = float(cell["move_after_min"][kind]), float(cell["move_after_max"][kind])
     return (
-        f"{where}: {plural(len(events), mark.one, mark.many)}"
+        f"{where}: {plural(moves, mark.one, mark.many)}"
         f"<br>to between {power_of_two(least)} and {power_of_two(greatest)}"
     )
 
 
-def _range(heights: Floats) -> tuple[float, float]:
-    seen = heights[~np.isnan(heights)]
-    low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 1.0)
+def _range(cell: Cells) -> tuple[float, float]:
+    low, high = log2_scale(np.array([cell["scale_min"], cell["scale_max"]])).tolist()
+    if math.isnan(low):
+        low, high = 0.0, 1.0
     middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
     return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
 
 
-def _labels(updates: UpdateSeries, heights: Floats, view: View) -> tuple[list[Trace], list[Trace]]:
+def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
     """Lines and labels: the newest scale, and the floor where a scale is dead."""
     shapes, labels = [], []
-    newest = float(log2_scale(updates.scale_after[-1:])[0])
+    newest, lowest = log2_scale(np.array([cell["after_last"], cell["scale_min"]])).tolist()
     if DEAD < newest < ENDLESS and not view.narrow:
         when = " now" if view.stop is None else ""
         labels.append(beside(newest, power(newest) + when, "scale", view))
-    if (heights <= DEAD).any():
+    if lowest <= DEAD:
         shapes.append(level(DEAD, "skip", dash="dot"))
         labels.append(
             beside(DEAD, "dead: 1/scale overflows", "skip", view, x=0, xanchor="left", yshift=8)
@@ -210,19 +228,18 @@ def _labels(updates: UpdateSeries, heights: Floats, view: View) -> tuple[list[Tr
     return shapes, labels
 
 
-def _caption(updates: UpdateSeries) -> str:
-    moved = {event: int((updates.event == code).sum()) for code, event in enumerate(EVENTS)}
+def _caption(cell: Cells, window: Window) -> str:
+    moved = dict(zip(MOVES, cell["moves"].tolist(), strict=True))
     words = [
         plural(moved[mark.event], mark.one, mark.many)
         for mark in MARKS
         if moved[mark.event] or mark.event in {"grow", "backoff"}
     ]
-    unusable = int(np.isnan(log2_scale(updates.scale)).sum())
+    unusable, (first, last) = int(cell["unusable"]), window.steps
     gap = (
         f" In {plural(unusable, 'update')} the scale was not a positive number." if unusable else ""
     )
-    where = steps(int(updates.step.min()), int(updates.step.max()))
-    missing = int(np.ptp(updates.step)) + 1 - len(updates)
-    gap += f" There is no record of {plural(missing, 'step')} in between." if missing else ""
-    after = power_of_two(float(updates.scale_after[-1]))
-    return f"{after} after step {count(int(updates.step[-1]))}. {', '.join(words)} in {where}.{gap}"
+    lost = last - first + 1 - int(cell["n"])
+    gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
+    after = power_of_two(float(cell["after_last"]))
+    return f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"

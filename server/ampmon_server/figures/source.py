@@ -1,18 +1,23 @@
-"""What a figure is drawn from and how it is looked at. Owns the cutting of series to a view; knows no chart."""
+"""What a figure is drawn from and how it is looked at. Owns the x axis and the cutting to a view; knows no chart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.updates import LAYOUT
+from ampmon_server.downsample import aligned_span
 from ampmon_server.series import (
+    Floats,
     GradientSeries,
     Ints,
     ModuleSample,
-    UpdateSeries,
-    take,
+    UserSteps,
     take_samples,
 )
 
@@ -20,12 +25,24 @@ from ampmon_server.series import (
 WIDTH_MAX = 1000
 """However wide the screen, at most this many pixel columns are drawn."""
 
-Axis: TypeAlias = Literal["step", "time"]
+Axis: TypeAlias = Literal["step", "time", "user"]
+Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
+
+PLACES: Mapping[Place, tuple[str, str]] = {
+    "first": ("first", "time_first"),
+    "last": ("last", "time_last"),
+    "scale_min": ("scale_min_step", "scale_min_time"),
+    "scale_max": ("scale_max_step", "scale_max_time"),
+    "skip": ("skip_last", "skip_time"),
+    "move": ("move_last", "move_time"),
+}
+"""Where in a cell something is: the fields that have its step and its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Which stretch is looked at: ``start`` <= x < ``stop``, in steps, or in us since the epoch where x is time.
+    """Which stretch is looked at: ``start`` <= x < ``stop``, in steps, in us since the epoch where x is time, or in
+    the user's own steps where it is those.
 
     None is the run's own end. ``width`` is the plot's width in pixels.
     """
@@ -51,65 +68,117 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The series of one scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
+    """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
-    ``modules`` is the newest sample of activations in the view, which only the chart of it is given.
+    ``updates`` are cells as `ampmon_server.cells.updates` has them, in order of step: enough of them to fill the view,
+    and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the newest
+    sample of activations in the view, which only the chart of it is given.
     """
 
-    updates: UpdateSeries
+    updates: Cells
     gradients: GradientSeries
     disabled: bool = False
     modules: ModuleSample | None = None
+    user: UserSteps | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A source cut to a view, its rows in order of x; ``low`` and ``high`` are the first and last x drawn."""
+    """A source cut to a view: ``low`` and ``high`` are the first and last x drawn.
+
+    ``updates`` is a cell for each pixel column that holds any, in order of x: the columns are multiples of ``span``,
+    so that they stay where they are as updates are added.
+    """
 
     low: int
     high: int
-    updates: UpdateSeries
+    span: int
+    updates: Cells
     gradients: GradientSeries
+    x: XAxis
 
     @property
     def steps(self) -> tuple[int, int]:
         """The first and the last step of an update in the window, which must have one."""
-        return int(self.updates.step.min()), int(self.updates.step.max())
+        return int(self.updates["first"].min()), int(self.updates["last"].max())
+
+    @property
+    def all_updates(self) -> Cells:
+        """The updates as one cell; the window must have one."""
+        return LAYOUT.merge(self.updates, np.zeros(1, np.int64))
+
+    def columns(self, cells: Cells, most: int) -> tuple[Cells, int]:
+        """Some of its cells as at most ``most`` columns (2 or more), each a multiple of the span that is also given."""
+        span = aligned_span(self.low, self.high, most)
+        keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
+        return LAYOUT.merge(cells, starts_of(keys)), span
 
 
-def x_of(series: UpdateSeries | GradientSeries, view: View) -> Ints:
-    """The x of each row: steps, or us since the epoch."""
-    return series.step if view.x == "step" else series.time
+@dataclass(frozen=True, slots=True)
+class XAxis:
+    """What x is: the step, the time, or the user's own step, which lies between whole numbers where it is not known."""
+
+    kind: Axis
+    user: UserSteps | None = None
+
+    def at(self, cells: Cells, place: Place) -> Ints | Floats:
+        """The x of a place in each of n cells, [n]; of a move, of each kind of them, [n, kinds]."""
+        step, time = PLACES[place]
+        return self.of(cells[step], cells[time])
+
+    def of(self, steps: Ints, times: Ints) -> Ints | Floats:
+        """The x of updates that have these steps and times."""
+        if self.kind == "time":
+            return times
+        return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
+
+
+def x_of(series: GradientSeries, view: View, user: UserSteps | None = None) -> Ints:
+    """The x of each sample, whole."""
+    x = XAxis(view.x, user).of(series.step, series.time)
+    return np.floor(x).astype(np.int64) if x.dtype.kind == "f" else np.asarray(x, np.int64)
 
 
 def cut(source: Source, view: View) -> Window:
-    """The rows of ``source`` that ``view`` shows. Copies no array where all is shown."""
-    updates, gradients = _cut_updates(source.updates, view), _cut_samples(source.gradients, view)
-    ends = [x_of(series, view)[[0, -1]] for series in (updates, gradients) if len(series)]
-    low = view.start if view.start is not None else min((int(end[0]) for end in ends), default=0)
-    high = (
-        view.stop - 1 if view.stop is not None else max((int(end[1]) for end in ends), default=low)
-    )
-    return Window(low, max(low, high), updates, gradients)
+    """What ``source`` has in ``view``."""
+    x = XAxis(view.x, source.user)
+    updates = _cut_updates(source.updates, x, view)
+    gradients = _cut_samples(source, view)
+    low, high = _ends(updates, x_of(gradients, view, source.user), x, view)
+    span = aligned_span(low, high, view.columns)
+    window = Window(low, high, span, updates, gradients, x)
+    return replace(window, updates=window.columns(updates, view.columns)[0])
 
 
-def _cut_updates(series: UpdateSeries, view: View) -> UpdateSeries:
-    x = x_of(series, view)
-    if (np.diff(x) < 0).any():  # the clock was set back
-        series = take(series, np.argsort(x, kind="stable"))
-        x = x_of(series, view)
-    return series if view.whole else take(series, _within(x, view))
+def _ends(updates: Cells, sampled: Ints, x: XAxis, view: View) -> tuple[int, int]:
+    """The first and the last x of a view, or of what is in it."""
+    lows, highs = sampled[:1].tolist(), sampled[-1:].tolist()
+    if len(updates):
+        lows.append(math.floor(x.of(updates["first"], updates["time_min"]).min()))
+        highs.append(math.floor(x.of(updates["last"], updates["time_max"]).max()))
+    low = view.start if view.start is not None else min(lows, default=0)
+    high = view.stop - 1 if view.stop is not None else max(highs, default=low)
+    return low, max(low, high)
 
 
-def _cut_samples(series: GradientSeries, view: View) -> GradientSeries:
-    x = x_of(series, view)
+def _cut_updates(cells: Cells, x: XAxis, view: View) -> Cells:
+    at = x.at(cells, "first")
+    if (np.diff(at) < 0).any():  # the clock was set back
+        cells = cells[np.argsort(at, kind="stable")]
+        at = x.at(cells, "first")
+    return cells if view.whole else cells[_within(at, view)]
+
+
+def _cut_samples(source: Source, view: View) -> GradientSeries:
+    series = source.gradients
+    x = x_of(series, view, source.user)
     if (np.diff(x) < 0).any():
         series = take_samples(series, np.argsort(x, kind="stable"))
-        x = x_of(series, view)
+        x = x_of(series, view, source.user)
     return series if view.whole else take_samples(series, _within(x, view))
 
 
-def _within(x: Ints, view: View) -> Ints:
+def _within(x: Ints | Floats, view: View) -> Ints:
     first = 0 if view.start is None else int(np.searchsorted(x, view.start))
     last = len(x) if view.stop is None else int(np.searchsorted(x, view.stop))
     return np.arange(first, last)

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.cells.updates import empty
 from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, StreamNumber
-from ampmon_server.series import empty_gradients, empty_updates
+from ampmon_server.series import empty_gradients
 from ampmon_server.store import BadQuery, NotFound, Store
 
 
@@ -43,14 +44,15 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:
-    by_step = view.x == "step"
     series = store.series(
         run_id,
         stream=stream,
-        start=view.start or 0 if by_step else 0,
-        stop=view.stop if by_step and view.stop is not None else COUNT_MAX + 1,
+        start=view.start or 0,
+        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        by="time" if view.x == "time" else "step",
+        columns=view.columns,
     )
-    return Source(series.updates, series.gradients, series.disabled)
+    return Source(series.updates, series.gradients, series.disabled, user=series.user)
 
 
 def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:
@@ -61,4 +63,4 @@ def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Sour
         stop=view.stop if view.stop is not None else COUNT_MAX + 1,
         by_time=view.x == "time" and not view.whole,
     )
-    return Source(empty_updates(), empty_gradients(), disabled, sample)
+    return Source(empty(), empty_gradients(), disabled, sample)

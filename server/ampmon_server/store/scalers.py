@@ -13,7 +13,10 @@ from ampmon_server.tables import headers, runs, streams, updates
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded."""
+    """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
+
+    Of the steps before ``rows_from`` only what is rolled up is held.
+    """
 
     number: int
     rank: int
@@ -22,8 +25,15 @@ class Source:
     sampled: int
     first_step: int | None
     last_step: int | None
-    overlaid: bool
-    exact: bool
+    rows_from: int = 0
+    overlaid: bool = True
+    exact: bool = True
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether it may have an update from step ``first`` to ``last``."""
+        if self.first_step is None or self.last_step is None:
+            return False
+        return self.first_step <= last and first <= self.last_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +41,28 @@ class Scaler:
     """One scaler of a run on all its ranks, the lowest first; no streams where none has reported."""
 
     run_id: bytes
+    name: str
     sources: tuple[Source, ...]
     disabled: bool
 
     @property
+    def number(self) -> int:
+        """The stream under which it is rolled up; there must be one."""
+        return min(source.number for source in self.sources)
+
+    @property
+    def rows_from(self) -> int:
+        """The first step whose rows are all held."""
+        return max((source.rows_from for source in self.sources), default=0)
+
+    @property
+    def is_sharded(self) -> bool:
+        return any(source.layout == "sharded" for source in self.sources)
+
+    @property
     def sampled(self) -> tuple[Source, ...]:
         """Where its gradients are: on all ranks where they are sharded, else on the lowest that samples."""
-        if any(source.layout == "sharded" for source in self.sources):
+        if self.is_sharded:
             return self.sources
         return tuple(source for source in self.sources if source.sampled)[:1]
 
@@ -52,8 +77,8 @@ def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     name = _name(connection, run_id.bytes, stream)
     if name is None and stream is not None:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
-    sources = () if name is None else _sources(connection, run_id.bytes, name)
-    return Scaler(run_id.bytes, sources, bool(run[0]))
+    found = () if name is None else sources(connection, run_id.bytes, name)
+    return Scaler(run_id.bytes, name or "", found, bool(run[0]))
 
 
 def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | None:
@@ -65,7 +90,8 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
     return name
 
 
-def _sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
+def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
+    """The streams of a scaler, the lowest rank first."""
     table, told = streams.c, headers.c
     described = (
         table.stream.label("number"),
@@ -75,6 +101,7 @@ def _sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, 
         table.sampled,
         table.first_step,
         table.last_step,
+        table.rows_from,
     )
     rows = connection.execute(
         select(

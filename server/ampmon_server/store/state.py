@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, insert, select, update
 
 from ampmon import wire
-from ampmon_server.store.counts import Counts
+from ampmon_server.cells.updates import Counts
 from ampmon_server.tables import runs
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Literal
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, select
 
 from ampmon import wire
-from ampmon_server.series import GradientSeries, ModuleSample, UpdateSeries
+from ampmon_server.cells.merging import Cells
+from ampmon_server.series import GradientSeries, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     columns,
@@ -21,26 +22,28 @@ from ampmon_server.store import (
     modules,
     opening,
     parameters,
+    rollups,
     runs,
     samples,
     scalers,
     skips,
-    updates,
 )
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import Edit, Status, Summary
+from ampmon_server.store.windows import Stretch
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """What figures draw of one scaler."""
 
-    updates: UpdateSeries
+    updates: Cells
     gradients: GradientSeries
     disabled: bool
+    user: UserSteps | None = None
 
 
 class Store:
@@ -138,13 +141,20 @@ class Store:
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
+        by: Literal["step", "time"] = "step",
+        columns: int = 1000,
     ) -> Series:
-        """Updates and samples with ``start`` <= step < ``stop``. Raises NotFound."""
+        """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
+
+        x is the step or the time. Raises NotFound.
+        """
+        stretch = Stretch(start, stop, by)
+        first, last = stretch.steps
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             return Series(
-                updates.read_series(connection, scaler, start=start, stop=stop),
-                samples.read_series(connection, scaler, start=start, stop=stop),
+                rollups.window(connection, scaler, stretch, columns),
+                samples.read_series(connection, scaler, start=first, stop=last + 1),
                 scaler.disabled,
             )
 

@@ -15,11 +15,11 @@ from sqlalchemy import Connection, func, select, update
 from ampmon import wire
 from ampmon_server.series import Ints
 from ampmon_server.store.attempts import Attempt
-from ampmon_server.store.counts import Counts
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.packing import compress, decompress
+from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.state import RunState
 from ampmon_server.tables import headers, streams
 
@@ -71,6 +71,7 @@ class Stream:
     sampled: int
     first_step: int | None
     last_step: int | None
+    rows_from: int = 0
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     module_count: int = 0
     sample: int | None = None
@@ -84,10 +85,21 @@ class Stream:
         self.numel, self.module_count = numel(held.parameters), len(unpack_modules(held.modules))
         self.sample = held.sample
 
-    def count(self, change: Counts, first: int, last: int) -> None:
-        """Note a change of its own counts, by updates from step ``first`` to ``last``."""
-        self.updates += change.updates
-        self.sampled += change.sampled
+    def is_before(self, step: int) -> bool:
+        """Whether all that it has done so far is before ``step``."""
+        return self.last_step is None or self.last_step < step
+
+    def has_all(self, first: int, last: int) -> bool:
+        """Whether it is known to have every step from ``first`` to ``last``."""
+        if self.first_step is None or self.last_step is None:
+            return False
+        gapless = self.updates == self.last_step - self.first_step + 1
+        return gapless and self.first_step <= first and last <= self.last_step
+
+    def count(self, updates: int, sampled: int, first: int, last: int) -> None:
+        """Note so many steps that are new to it, and so many samples, from step ``first`` to ``last``."""
+        self.updates += updates
+        self.sampled += sampled
         self.first_step = first if self.first_step is None else min(self.first_step, first)
         self.last_step = last if self.last_step is None else max(self.last_step, last)
 
@@ -130,6 +142,24 @@ class Roster:
         """The streams of a scaler on all ranks."""
         return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
 
+    def scaler(self, name: str) -> Scaler:
+        """A scaler on all ranks, as readers see it now."""
+        sources = [
+            Source(
+                number=each.number,
+                rank=each.rank,
+                layout=each.layout,
+                updates=each.updates,
+                sampled=each.sampled,
+                first_step=each.first_step,
+                last_step=each.last_step,
+                rows_from=each.rows_from,
+                overlaid=self._state.attempts > 1,
+            )
+            for each in sorted(self.siblings(name), key=lambda each: each.rank)
+        ]
+        return Scaler(self._state.run_id, name, tuple(sources), bool(self._state.disabled))
+
     @property
     def first_scaler(self) -> object:
         """Name of the scaler that the run's summary speaks of; None before there is one."""
@@ -161,6 +191,7 @@ class Roster:
                 table.sampled,
                 table.first_step,
                 table.last_step,
+                table.rows_from,
             )
             .where(table.run_id == self._state.run_id, table.scaler.in_(names))
             .order_by(table.stream)

@@ -1,4 +1,4 @@
-"""Keeps the totals of a run and its streams, and what its summary says of the present, as new updates come in."""
+"""Stores updates, and keeps what is counted of them and what the run's summary says of the present."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
 from sqlalchemy import Connection, select
 
 from ampmon import wire
+from ampmon_server.cells.merging import Cells
+from ampmon_server.store import rollups
 from ampmon_server.store.attempts import Attempt
-from ampmon_server.store.counts import Counts, Mark, change
+from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.numbers import split
-from ampmon_server.store.rows import ATTEMPT, SAMPLED, SKIPPED, STEP, Row
+from ampmon_server.store.rows import SAMPLED, SKIPPED, STEP, Row
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
-from ampmon_server.tables import updates
+from ampmon_server.store.updates import ROWS, cells_of
+from ampmon_server.tables import skips, updates
+
+
+_PLACES = {name: place for place, name in enumerate(updates.c.keys())}
+_CELL = [
+    (_PLACES[name], -1 if name in {"duration_ns", "memory_peak"} else 0)
+    for name in ROWS.names or ()
+]
+"""Where in a row of `tables.updates` that stands which `ROWS` has, and what it is there for null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +38,55 @@ class Tally:
     state: RunState
     roster: Roster
 
-    def count(self, stream: Stream, rows: Sequence[Row]) -> None:
-        """Count rows of `tables.updates`, in order of step, that are about to be inserted."""
+    def store(self, stream: Stream, rows: Sequence[Row], skipped: Sequence[Row]) -> None:
+        """Insert rows of `tables.updates`, in order of step, and those of `tables.skips`, and count them."""
         first, last = rows[0][STEP], rows[-1][STEP]
-        siblings = self.roster.siblings(stream.scaler)
-        done = max((each.last_step for each in siblings if each.last_step is not None), default=-1)
-        stored = self._stored(siblings, first, last) if first <= done else []
-        if stored:
-            marks = [
-                Mark(stream.number, row[STEP], row[ATTEMPT], row[SKIPPED], row[SAMPLED])
-                for row in rows
-            ]
-            total = change(stored, marks)
-            own = change([mark for mark in stored if mark.stream == stream.number], marks)
-        else:  # nobody has done these steps: no step can be counted twice
-            own = total = Counts(
-                len(rows), sum(row[SKIPPED] for row in rows), sum(row[SAMPLED] for row in rows)
+        scaler = self.roster.scaler(stream.scaler)
+        ends = [each.last_step for each in scaler.sources if each.last_step is not None]
+        stood_for = self._stood_for(stream, rows)
+        stream.count(self._unheard(stream, rows), sum(row[SAMPLED] for row in rows), first, last)
+        insert_rows(self.connection, updates, rows)
+        insert_rows(self.connection, skips, skipped)
+        if not stood_for:
+            newest = first > max(ends, default=-1)
+            scaler = scaler if newest else self.roster.scaler(stream.scaler)
+            self.state.count(
+                rollups.refresh(
+                    self.connection, scaler, first, last, _cells(rows) if newest else None
+                )
             )
-        self.state.count(total)
-        stream.count(own, first, last)
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 
-    def _stored(self, siblings: Sequence[Stream], first: int, last: int) -> list[Mark]:
+    def _stood_for(self, stream: Stream, rows: Sequence[Row]) -> bool:
+        """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
+
+        A step done again may take a skip back, so only steps that are new to the stream can be.
+        """
+        first, last = rows[0][STEP], rows[-1][STEP]
+        if not stream.is_before(first) or any(row[SKIPPED] for row in rows):
+            return False
+        siblings = self.roster.siblings(stream.scaler)
+        if any(row[SAMPLED] for row in rows) and stream.layout != "sharded":
+            return False
+        return any(each.rank < stream.rank and each.has_all(first, last) for each in siblings)
+
+    def _unheard(self, stream: Stream, rows: Sequence[Row]) -> int:
+        """How many of the steps are new to the stream."""
+        first, last = rows[0][STEP], rows[-1][STEP]
+        if stream.is_before(first):
+            return len(rows)
         table = updates.c
-        rows = self.connection.execute(
-            select(table.stream, table.step, table.attempt, table.skipped, table.sampled).where(
+        held = self.connection.scalars(
+            select(table.step)
+            .distinct()
+            .where(
                 table.run_id == self.state.run_id,
-                table.stream.in_([stream.number for stream in siblings]),
+                table.stream == stream.number,
                 table.step.between(first, last),
             )
         )
-        return [Mark(*row) for row in rows]
+        return len({row[STEP] for row in rows}.difference(held))
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
         """Note what new updates say of the monitor's cost, how often it samples, and of the scale now."""
@@ -77,3 +106,12 @@ class Tally:
     def is_present(self, stream: Stream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
         return attempt.newest and stream.scaler == self.roster.first_scaler
+
+
+def _cells(rows: Sequence[Row]) -> Cells:
+    """Rows of `tables.updates` as cells of one."""
+    told = (
+        tuple(unknown if row[place] is None else row[place] for place, unknown in _CELL)
+        for row in rows
+    )
+    return cells_of(np.fromiter(told, ROWS, len(rows)))

@@ -1,4 +1,4 @@
-"""Reads updates: the rows of a scaler over all ranks, as arrays for figures and as columns for people."""
+"""Reads updates: the rows of a scaler over all ranks, each step once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from ampmon_server.series import Floats, UpdateSeries, empty_updates
+from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.updates import empty, of_rows
+from ampmon_server.series import Floats
 from ampmon_server.store import ranges
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalers import Scaler, Source, not_superseded
-from ampmon_server.tables import skips, updates
+from ampmon_server.tables import skips, streams, updates
 
 
 Row = tuple[Any, ...]
@@ -22,7 +24,7 @@ Row = tuple[Any, ...]
 GAPS_MAX = 64
 """With more holes than this in the lowest rank's rows, the others' are read as a whole."""
 
-_SERIES = np.dtype(
+ROWS = np.dtype(
     [
         ("step", np.int64),
         ("time", np.int64),
@@ -31,8 +33,14 @@ _SERIES = np.dtype(
         ("kinds", np.uint8),
         ("event", np.uint8),
         ("skipped", np.bool_),
+        ("sampled", np.bool_),
+        ("duration_ns", np.int64),
+        ("cost_ns", np.int64),
+        ("memory_peak", np.int64),
     ]
 )
+"""What cells are made of, of an update; a duration or a peak of -1 is not known."""
+
 _KIND_VALUES = np.array([np.nan, np.nan, np.inf, -np.inf])
 
 
@@ -49,7 +57,7 @@ def read_rows(
 
     The lowest rank's row of a step stands for all; where it has none, the next one's that has.
     """
-    if not scaler.sources:
+    if not any(source.meets(start, stop - 1) for source in scaler.sources):
         return []
     lead, *others = scaler.sources
     rows = _of_source(connection, scaler, lead, columns, (start, stop - 1), limit)
@@ -94,28 +102,27 @@ def _filled(
     within: ranges.Range,
 ) -> list[Row]:
     """``rows`` with those that only other ranks have."""
-    firsts = [each.first_step for each in scaler.sources if each.first_step is not None]
-    lasts = [each.last_step for each in scaler.sources if each.last_step is not None]
-    if not lasts:
-        return rows
-    first, last = max(within[0], min(firsts)), min(within[1], max(lasts))
-    if len(rows) == last - first + 1:
-        return rows
-    gaps = ranges.gaps([row[0] for row in rows], first, last)
-    if len(gaps) > GAPS_MAX:
-        gaps = [(first, last)]
-    by_step = {row[0]: row for row in rows}
-    for gap in gaps:
-        for source in others:
-            for row in _of_source(connection, scaler, source, columns, gap):
-                by_step.setdefault(row[0], row)
-    return [by_step[step] for step in sorted(by_step)]
+    extents = [(each.first_step, each.last_step) for each in scaler.sources]
+    first = max(within[0], min((low for low, _ in extents if low is not None), default=0))
+    last = min(within[1], max((high for _, high in extents if high is not None), default=-1))
+    for source in others:
+        if len(rows) >= last - first + 1:
+            break
+        if not source.meets(first, last):
+            continue
+        gaps = ranges.gaps([row[0] for row in rows], first, last)
+        by_step = {row[0]: row for row in rows}
+        for gap in gaps if len(gaps) <= GAPS_MAX else [(first, last)]:
+            if source.meets(*gap):
+                for row in _of_source(connection, scaler, source, columns, gap):
+                    by_step.setdefault(row[0], row)
+        rows = [by_step[step] for step in sorted(by_step)]
+    return rows
 
 
 def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> list[int]:
-    """The steps from ``first`` to ``last`` that any rank but the lowest skipped."""
-    others = [source.number for source in scaler.sources[1:]]
-    if not others:
+    """The steps from ``first`` to ``last`` that any rank skipped; none where there is one rank only."""
+    if len(scaler.sources) < 2:
         return []
     table = skips.c
     statement = (
@@ -124,17 +131,42 @@ def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: 
         .where(
             table.run_id == scaler.run_id,
             table.step.between(first, last),
-            table.stream.in_(others),
+            table.stream.in_(_streams(scaler)),
             not_superseded(table.run_id, table.stream, table.step, table.attempt),
         )
     )
     return [step for (step,) in fetch(connection, statement)]
 
 
-def read_series(
-    connection: Connection, scaler: Scaler, *, start: int = 0, stop: int = INTEGER_MAX + 1
-) -> UpdateSeries:
-    """The updates with ``start`` <= step < ``stop``."""
+def _sampled_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> list[int]:
+    """The steps that another rank than the lowest sampled, where each may speak for all.
+
+    Where gradients are sharded they count only where all ranks sampled, so one of them tells.
+    """
+    if scaler.is_sharded or not any(source.sampled for source in scaler.sources[1:]):
+        return []
+    table = updates.c
+    statement = (
+        select(table.step)
+        .distinct()
+        .where(
+            table.run_id == scaler.run_id,
+            table.stream.in_([each.number for each in scaler.sources[1:] if each.sampled]),
+            table.step.between(first, last),
+            table.sampled == 1,
+            not_superseded(table.run_id, table.stream, table.step, table.attempt),
+        )
+    )
+    return [step for (step,) in fetch(connection, statement)]
+
+
+def _streams(scaler: Scaler) -> Select[Any]:
+    table = streams.c
+    return select(table.stream).where(table.run_id == scaler.run_id, table.scaler == scaler.name)
+
+
+def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    """The updates from step ``first`` to ``last``, both included, as cells of one: what is rolled up, and drawn."""
     table = updates.c
     columns = (
         table.step,
@@ -144,21 +176,27 @@ def read_series(
         table.kinds,
         table.event,
         table.skipped,
+        table.sampled,
+        func.coalesce(table.duration_ns, -1),
+        table.cost_ns,
+        func.coalesce(table.memory_peak, -1),
     )
-    rows = read_rows(connection, scaler, columns, start=start, stop=stop)
+    rows = read_rows(connection, scaler, columns, start=first, stop=last + 1)
     if not rows:
-        return empty_updates()
+        return empty()
     # Straight into one structured array: a Python list per column would take three times as long.
-    read = np.fromiter(rows, _SERIES, len(rows))
-    steps, kinds = read["step"].copy(), read["kinds"]
-    elsewhere = skipped_elsewhere(connection, scaler, int(steps[0]), int(steps[-1]))
-    return UpdateSeries(
-        step=steps,
-        time=read["time"].copy(),
-        scale=_floats(read["scale"], kinds & 3),
-        scale_after=_floats(read["scale_after"], kinds >> 2),
-        event=read["event"].copy(),
-        skipped=read["skipped"] | np.isin(steps, elsewhere),
+    read = np.fromiter(rows, ROWS, len(rows))
+    ends = int(read["step"][0]), int(read["step"][-1])
+    read["skipped"] |= np.isin(read["step"], skipped_elsewhere(connection, scaler, *ends))
+    read["sampled"] |= np.isin(read["step"], _sampled_elsewhere(connection, scaler, *ends))
+    return cells_of(read)
+
+
+def cells_of(rows: npt.NDArray[Any]) -> Cells:
+    """Cells of rows as `ROWS` has them, in order of step."""
+    kinds = rows["kinds"]
+    return of_rows(
+        rows, _floats(rows["scale"], kinds & 3), _floats(rows["scale_after"], kinds >> 2)
     )
 
 

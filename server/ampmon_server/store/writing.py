@@ -17,7 +17,7 @@ from ampmon_server.store.rows import SKIPPED, Rows
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
-from ampmon_server.tables import events, module_blocks, scalars, skips, updates
+from ampmon_server.tables import events, module_blocks, scalars
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,13 @@ class Writer:
         rows.step(last.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
         new = [rows.update(update) for _, update in placed]
         tally = Tally(self.connection, self.state, self.roster)
-        tally.count(rows.stream, new)
-        insert_rows(self.connection, updates, new)
         skipped = [
             row
             for (place, update), stored in zip(placed, new, strict=True)
             if stored[SKIPPED]
             for row in rows.skips(update, place, share.activations.get(place))
         ]
-        insert_rows(self.connection, skips, skipped)
+        tally.store(rows.stream, new, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
         samples = [
             rows.sample(update, share.statistics[place], place)
