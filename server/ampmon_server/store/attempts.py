@@ -9,7 +9,6 @@ from uuid import UUID
 from sqlalchemy import Connection, func, select, update
 
 from ampmon import wire
-from ampmon_server.store import state as run_state
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import HeaderMissing
 from ampmon_server.store.numbers import json_text
@@ -27,28 +26,23 @@ class Attempt:
     newest: bool
 
 
-def resolve(
-    connection: Connection, batch: wire.Batch, state: RunState | None
-) -> tuple[RunState, Attempt, bool]:
-    """The run and the attempt of a batch, and whether the attempt is new.
+def resolve(connection: Connection, batch: wire.Batch, state: RunState) -> tuple[Attempt, bool]:
+    """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
 
     Raises HeaderMissing where neither database nor batch has its header.
     """
-    known = _find(connection, batch) if state else None
-    if state and known:
-        return state, known, False
-    header = _header(batch)
-    if header is None:
-        raise HeaderMissing("attempt")
-    if state is None:
-        state = RunState.of(header)
-        run_state.create(connection, state)
-    return state, _register(connection, header, state), True
+    known = _find(connection, batch)
+    if known is not None:
+        return known, False
+    return _register(connection, header_of(batch), state), True
 
 
-def _header(batch: wire.Batch) -> wire.AttemptHeader | None:
+def header_of(batch: wire.Batch) -> wire.AttemptHeader:
+    """The attempt's header in a batch. Raises HeaderMissing."""
     headers = [header for header in batch.headers if isinstance(header, wire.AttemptHeader)]
-    return headers[-1] if headers else None
+    if not headers:
+        raise HeaderMissing("attempt")
+    return headers[-1]
 
 
 def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:

@@ -37,11 +37,13 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
     """
     shares = divide(batch)
     state = run_state.lock(connection, batch.run_id)
-    if state is not None and state.deleted:
+    if state is None:
+        state = run_state.begin(connection, attempts.header_of(batch))
+    if state.deleted:
         # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
-    state, attempt, new = attempts.resolve(connection, batch, state)
+    attempt, new = attempts.resolve(connection, batch, state)
     before = replace(state)
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)

@@ -117,10 +117,10 @@ def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
     return _summary(_row(connection, run_id), now)
 
 
-def _row(connection: Connection, run_id: UUID) -> Row[Any]:
-    row = connection.execute(
-        select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    ).one_or_none()
+def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
+    """``held``: until the transaction ends."""
+    statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return row
@@ -188,7 +188,7 @@ def read_versions(
 
 def change(connection: Connection, run_id: UUID, edit: Edit) -> None:
     """Change what a user may change. Raises NotFound."""
-    row = _row(connection, run_id)
+    row = _row(connection, run_id, held=True)
     values: dict[str, Any] = {"version": row.version + 1}
     if edit.name is not None:
         values["name"] = edit.name
@@ -201,7 +201,7 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> None:
 
 def bury(connection: Connection, run_id: UUID) -> None:
     """Delete a run's data and leave a stone, so that records that come late do not bring it back. Raises NotFound."""
-    row = _row(connection, run_id)
+    row = _row(connection, run_id, held=True)
     for table in metadata.sorted_tables:
         if table is not runs:
             connection.execute(delete(table).where(table.c.run_id == run_id.bytes))

@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from ampmon import wire
-from ampmon_server.cells.updates import Counts
+from ampmon_server.store.counts import Counts
+from ampmon_server.store.engine import insert_rows
 from ampmon_server.tables import runs
 
 
@@ -106,8 +107,12 @@ def lock(connection: Connection, run_id: UUID) -> RunState | None:
     return RunState(**row._mapping) if row else None
 
 
-def create(connection: Connection, state: RunState) -> None:
-    connection.execute(insert(runs).values(_values(state)))
+def begin(connection: Connection, header: wire.AttemptHeader) -> RunState:
+    """The row of a run that was not known, made and held; where another server has just made it, that one's."""
+    state = RunState.of(header)
+    # Waits for the other's commit, which the next statement then sees.
+    insert_rows(connection, runs, [tuple(getattr(state, each.name) for each in runs.columns)])
+    return lock(connection, header.run_id) or state
 
 
 def save(connection: Connection, state: RunState) -> None:

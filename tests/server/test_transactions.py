@@ -1,0 +1,192 @@
+"""Transactions that meet: of threads and of server processes on one database, and on one that cannot be used now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, Engine, make_url, select, text, update
+
+from ampmon_server.settings import Settings
+from ampmon_server.store import Busy, Edit, Store, engine, postgresql
+from ampmon_server.store.errors import Conflict
+from ampmon_server.tables import runs
+from batches import Trainer
+from postgres import Postgres
+
+
+@pytest.fixture
+def shared(postgres: Postgres, migrated: str) -> Iterator[str]:
+    """The URL of a PostgreSQL database at the newest schema."""
+    url = postgres.new_database(migrated)
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def stores(tmp_path: Path, shared: str) -> Iterator[list[Store]]:
+    """Two servers' stores on one database."""
+    opened = [
+        Store.open(Settings(data_directory=tmp_path / name, database_url=shared)) for name in "ab"
+    ]
+    yield opened
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def database(shared: str) -> Iterator[Engine]:
+    opened = engine.open_engine(shared)
+    yield opened
+    opened.dispose()
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """What each call gives, all begun together."""
+    ready = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> object:
+        ready.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [each.result() for each in [pool.submit(run, call) for call in calls]]
+
+
+def test_two_servers_may_begin_one_run(stores: list[Store]) -> None:
+    """Batches of a run that no server knows, sent to two at once, are stored once each, and the run is one."""
+    for _ in range(10):
+        first = Trainer()
+        second = Trainer(first.run_id, rank=1, world_size=2)
+        batches = [each.batch(each.updates(20)) for each in (first, second)]
+        # Each batch to both servers: as a sender does that got no answer from the first.
+        at_once(*(lambda s=s, b=b: s.ingest(b) for s in stores for b in batches))
+        summary, _ = stores[0].run(first.run_id)
+
+        assert (summary.ranks, summary.attempts, summary.updates) == (2, 1, 20)
+        assert (summary.records, summary.lost_records, summary.version) == (40, 0, 2)
+
+
+def test_no_edit_is_lost(stores: list[Store]) -> None:
+    """Edits of one run by two servers each count as a version."""
+    trainer = Trainer()
+    stores[0].ingest(trainer.batch(trainer.updates(1)))
+    edits = [Edit(name="new"), Edit(tags=("a",)), Edit(archived=True), Edit(name="newer")]
+    at_once(
+        *(lambda s=stores[n % 2], e=each: s.edit(trainer.run_id, e) for n, each in enumerate(edits))
+    )
+
+    assert stores[0].run(trainer.run_id)[0].version == 1 + len(edits)
+
+
+def test_what_is_read_is_one_state(database: Engine, stores: list[Store]) -> None:
+    """A reader sees nothing of what is committed after its first statement, and cannot write."""
+    trainer = Trainer()
+    version = select(runs.c.version)
+    stores[0].ingest(trainer.batch(trainer.updates(1)))
+    with engine.reading(database) as connection:
+        before = connection.scalar(version)
+        stores[1].ingest(trainer.batch(trainer.updates(1)))
+        assert connection.scalar(version) == before
+        isolation = connection.scalar(text("SHOW transaction_isolation"))
+    with engine.writing(database) as connection:
+        assert connection.scalar(version) == before + 1
+        writes = connection.scalar(text("SHOW transaction_isolation"))
+    assert (isolation, writes) == ("repeatable read", "read committed")
+    with pytest.raises(Busy, match="read-only"), engine.reading(database) as connection:
+        connection.execute(update(runs).values(version=0))
+
+
+def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> None:
+    """Two writers that each wait for the other's row both pass: the one that is given up begins anew."""
+    trainers = [Trainer(), Trainer()]
+    for trainer in trainers:
+        stores[0].ingest(trainer.batch(trainer.updates(1)))
+    keys = [trainer.run_id.bytes for trainer in trainers]
+    met = threading.Barrier(2)
+    tries = []
+
+    def crossing(connection: Connection, own: int) -> None:
+        tries.append(own)
+        change = update(runs).values(version=runs.c.version + 1)
+        connection.execute(change.where(runs.c.run_id == keys[own]))
+        if len(tries) <= 2:
+            met.wait(10)
+        connection.execute(change.where(runs.c.run_id == keys[1 - own]))
+
+    at_once(
+        *(
+            lambda own=own: engine.write(database, lambda connection: crossing(connection, own))
+            for own in (0, 1)
+        )
+    )
+
+    assert [stores[0].run(each.run_id)[0].version for each in trainers] == [3, 3]
+    assert len(tries) == 3
+
+
+def test_trying_again_ends(database: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that always meets another is given up as busy."""
+    monkeypatch.setattr(engine, "RETRY_S", 0.5)
+    tries = []
+
+    def work(connection: Connection) -> None:
+        tries.append(1)
+        connection.execute(
+            text("DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'serialization_failure'; END $$")
+        )
+
+    with pytest.raises(Conflict):
+        engine.write(database, work)
+    assert 1 < len(tries) < 10
+
+
+@pytest.mark.parametrize(
+    ("statement", "setting"),
+    [
+        ("SELECT * FROM runs FOR UPDATE", "lock_timeout"),
+        ("SELECT pg_sleep(10)", "statement_timeout"),
+    ],
+)
+def test_nothing_waits_for_ever(
+    shared: str, stores: list[Store], statement: str, setting: str
+) -> None:
+    """A statement that another's lock or its own work holds up is given up as busy, after what the URL says."""
+    trainer = Trainer()
+    stores[0].ingest(trainer.batch(trainer.updates(1)))
+    hasty = engine.open_engine(
+        make_url(shared)
+        .update_query_dict({"options": f"-c {setting}=100"})
+        .render_as_string(hide_password=False)
+    )
+    plain = engine.open_engine(shared)
+    try:
+        with engine.reading(plain) as connection:
+            shown = connection.scalar(text(f"SHOW {setting}"))
+        with engine.writing(plain) as holder:
+            holder.execute(select(runs).with_for_update())
+            with pytest.raises(Busy, match="timeout"), engine.writing(hasty) as connection:
+                connection.execute(text(statement))
+    finally:
+        hasty.dispose()
+        plain.dispose()
+    told = {
+        "lock_timeout": postgresql.LOCK_TIMEOUT_MS,
+        "statement_timeout": postgresql.STATEMENT_TIMEOUT_MS,
+    }
+    assert shown == f"{told[setting] // 1000}s"
+
+
+def test_connections_that_are_gone_are_not_used(stores: list[Store], postgres: Postgres) -> None:
+    """After the database has ended every connection, the next call has a new one."""
+    trainer = Trainer()
+    stores[0].ingest(trainer.batch(trainer.updates(1)))
+    postgres.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = 'ampmon' AND pid <> pg_backend_pid()"
+    )
+
+    assert stores[0].run(trainer.run_id)[0].updates == 1
