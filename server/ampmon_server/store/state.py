@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection, select, update
 
 from ampmon import wire
-from ampmon_server.store.counts import Counts
+from ampmon_server.cells.updates import Counts
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.tables import runs
 
