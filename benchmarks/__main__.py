@@ -23,6 +23,7 @@ from benchmarks import (
     whole_step,
 )
 from benchmarks.report import Benchmark, as_markdown, write
+from benchmarks.store import effort, figures, rates, spikes
 
 
 class Group(NamedTuple):
@@ -53,6 +54,9 @@ BENCHMARKS = {
     ),
     "whole_step": Benchmark("A whole training step with default settings", whole_step),
     "gpu_kernels": Benchmark("The kernels on a GPU", gpu_kernels),
+    "store_figures": Benchmark("The server's time for a figure", figures),
+    "store_spikes": Benchmark("Twenty spikes in a million updates", spikes),
+    "store_ingest": Benchmark("Updates taken over HTTP", rates),
 }
 GROUPS = {
     "alone": Group(
@@ -64,20 +68,27 @@ GROUPS = {
         "-probe",
         ("peers_gradients", "host_cost", "peers_host_cost", "whole_step", "gpu_kernels"),
     ),
+    "store": Group(
+        "What the store costs, beside others",
+        "make bench-store",
+        "-store",
+        ("store_figures", "store_spikes", "store_ingest"),
+    ),
 }
 
 
-def run(names: tuple[str, ...], command: str) -> dict[str, Any]:
-    """The figures of the benchmarks named. Takes some minutes for all; one torch thread."""
+def run(names: tuple[str, ...], command: str, much: effort.Effort) -> dict[str, Any]:
+    """The figures of the benchmarks named, with as ``much`` effort. Takes some minutes for all; one torch thread."""
     torch.set_num_threads(1)
-    figures: dict[str, Any] = {"command": command, "machine": machine.describe()}
-    if any(name.startswith("peers") for name in names):
-        figures["peers"] = peers.versions()
+    measured: dict[str, Any] = {"command": command, "machine": machine.describe()}
+    if any(name.startswith(("peers", "store")) for name in names):
+        measured["peers"] = peers.versions()
     for name in names:
         print(f"{name}: {BENCHMARKS[name].title}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            figures[name] = BENCHMARKS[name].module.measure(Path(directory))
-    return figures
+            of_store = (much,) if name.startswith("store") else ()
+            measured[name] = BENCHMARKS[name].module.measure(Path(directory), *of_store)
+    return measured
 
 
 def chosen(arguments: list[str]) -> Mapping[str, Group]:
@@ -89,20 +100,38 @@ def chosen(arguments: list[str]) -> Mapping[str, Group]:
     return groups
 
 
-def main() -> None:
+def _arguments() -> argparse.Namespace:
     names = ", ".join((*GROUPS, *BENCHMARKS))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", default=["alone"], help=f"of {names}; default alone"
     )
-    arguments = parser.parse_args().names
-    if unknown := set(arguments) - {*GROUPS, *BENCHMARKS}:
+    parser.add_argument(
+        "--quick", action="store_true", help="a little of the store's; writes no result"
+    )
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="updates of the runs whose figures are timed",
+    )
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - {*GROUPS, *BENCHMARKS}:
         parser.error(f"no benchmark is named {', '.join(sorted(unknown))}: there are {names}")
-    for name, group in chosen(arguments).items():
-        figures = run(group.names, group.command)
-        text = as_markdown(group.title, BENCHMARKS, figures)
-        if name in GROUPS:
-            write(RESULTS / f"{machine.slug()}{group.suffix}", text, figures)
+    return arguments
+
+
+def main() -> None:
+    arguments = _arguments()
+    much = effort.QUICK if arguments.quick else effort.FULL
+    if arguments.sizes:
+        much = much._replace(sizes=tuple(arguments.sizes))
+    for name, group in chosen(arguments.names).items():
+        measured = run(group.names, group.command, much)
+        text = as_markdown(group.title, BENCHMARKS, measured)
+        if name in GROUPS and much == effort.FULL:
+            write(RESULTS / f"{machine.slug()}{group.suffix}", text, measured)
         print(text)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 BENCH = ("extra == 'bench'", 'extra == "bench"')
-PEERS = ("mlflow-skinny", "tensorboard", "trackio", "transformers", "wandb")
+PEERS = ("mlflow", "mlflow-skinny", "tensorboard", "trackio", "transformers", "wandb")
 
 
 def requirements() -> list[str]:

@@ -1,0 +1,91 @@
+"""The server's time for every figure, for runs of ten thousand to ten million updates, one in a hundred sampled.
+
+Asked over HTTP on loopback, of a server in a process of its own, with no ETag sent, 1000 pixels wide: for the whole run
+and for a hundredth of it at a place drawn anew each time, along steps and along time. Questions of all kinds and sizes
+take turns. The samples are real ones of 148 parameters, put together anew.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ampmon_server.figures import FIGURES
+from ampmon_server.settings import Settings
+from benchmarks.server import serving
+from benchmarks.store.effort import FULL, Effort
+from benchmarks.store.filling import SPACING_US, START, fill
+from benchmarks.store.real import real
+from benchmarks.store.timing import Client, Times, in_turns
+from benchmarks.store.track import track
+
+
+BAR_MS, BAR_RATIO = 30.0, 1.5
+WIDTH = 1000
+ZOOM = 100
+"""What is looked at closely is this part of the run."""
+
+
+class Question(NamedTuple):
+    """One figure asked for in one way, of the run with so many updates."""
+
+    figure: str
+    view: str
+    x: str
+    updates: int
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each figure and way to look at it. Takes some minutes at ten million; ``directory`` is filled."""
+    settings = Settings(data_directory=directory)
+    samples = real(effort.real_samples)
+    tracks = [(track(size, seed=size), samples) for size in effort.sizes]
+    runs = dict(zip(effort.sizes, fill(settings, tracks), strict=True))
+    with serving(directory) as (url, token):
+        return _rows("SQLite", _times(url, token, runs, effort), effort.sizes)
+
+
+def _times(url: str, token: str, runs: Mapping[int, UUID], effort: Effort) -> dict[Question, Times]:
+    client = Client(token)
+    asks: dict[Question, Callable[[], object]] = {
+        question: partial(_ask, client, f"{url}/api/v1/runs/{runs[question.updates]}", question)
+        for question in map(
+            Question._make, product(FIGURES, ("whole", "zoomed"), ("step", "time"), runs)
+        )
+    }
+    return in_turns(asks, "figures", limit_s=effort.figures_s)
+
+
+def _ask(client: Client, run: str, question: Question) -> bytes:
+    path = f"{run}/figures/{question.figure}?width={WIDTH}&x={question.x}"
+    if question.view == "zoomed":
+        length = max(question.updates // ZOOM, 1)
+        start = random.randrange(question.updates - length)
+        stop = start + length
+        if question.x == "time":
+            start, stop = (START + SPACING_US * step for step in (start, stop))
+        path += f"&start={start}&stop={stop}"
+    return client.get(path)
+
+
+def _rows(
+    engine: str, times: Mapping[Question, Times], sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The times of all sizes side by side, and how the largest stands to the smallest."""
+    rows = []
+    for figure, view, x in dict.fromkeys(question[:3] for question in times):
+        of = {size: times[Question(figure, view, x, size)] for size in sizes}
+        greatest = of[max(sizes)].p95
+        ratio = greatest / of[min(sizes)].p95
+        row: dict[str, Any] = {"engine": engine, "figure": figure, "view": view, "x": x}
+        for size in sizes:
+            row[f"{size:,} p50_ms"] = round(of[size].p50, 1)
+            row[f"{size:,} p95_ms"] = round(of[size].p95, 1)
+        holds = greatest <= BAR_MS and ratio <= BAR_RATIO
+        rows.append({**row, "ratio": round(ratio, 2), "holds": "yes" if holds else "no"})
+    return rows

@@ -1,0 +1,236 @@
+"""Fills a store with a long run, far faster than ingest could: rows in bulk, then the store's own rebuild of rollups.
+
+The run begins by a batch that is ingested, so that its attempt and stream are as ingest makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+from sqlalchemy import Connection, update
+
+from ampmon import wire
+from ampmon.histogram import Statistics
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, attempts, engine, gradients, ingest, rollups, scalers
+from ampmon_server.store import state as run_state
+from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.packing import Sample
+from ampmon_server.store.state import RunState
+from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.tables import ledger, module_blocks, skips, updates
+from benchmarks.paired import shown
+from benchmarks.store.real import SCALE, Real, shifted
+from benchmarks.store.track import Track
+
+
+SAMPLED_EVERY = 100
+START = 1_790_000_000_000_000
+"""The time of the first update, in microseconds since the epoch; the others follow 50 ms apart, more or less."""
+
+SPACING_US = 50_000
+STREAM = "scaler"
+MODULES, MODULES_EVERY = 12, 16
+"""So many modules' activations are measured, in one of so many samples."""
+
+_CHUNK = 200_000
+_SAMPLES = 32 * 20
+
+
+def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
+    """Store a run of each track, one in a hundred of its updates sampled. Blocks; shows how far it is."""
+    Store.open(settings).close()
+    database = engine.open_engine(settings.url)
+    made = []
+    for track, real in runs:
+        filling = _Filling(track, real)
+        with engine.writing(database) as connection:
+            filling.fill(connection)
+        made.append(filling.run_id)
+    database.dispose()
+    return made
+
+
+class _Filling:
+    """One run in the making."""
+
+    def __init__(self, track: Track, real: Real) -> None:
+        self.run_id = uuid4()
+        self._track, self._real = track, real
+        self._times = START + SPACING_US * np.arange(len(track), dtype=np.int64)
+        self._times[1:] += np.random.default_rng(1).integers(-9000, 9000, len(track) - 1)
+
+    def fill(self, connection: Connection) -> None:
+        batch = self._first()
+        ingest.ingest(connection, batch, START)
+        state = run_state.lock(connection, self.run_id)
+        assert state is not None
+        attempt, _ = attempts.resolve(connection, batch, state)
+        roster = Roster(connection, state, attempt)
+        roster.introduce(batch, {STREAM})
+        stream = roster.mine(STREAM)
+        self._put_updates(connection, stream)
+        self._put_samples(connection, state, attempt, stream)
+        self._count(connection, state, stream, roster)
+        scaler = scalers.find(connection, self.run_id, None)
+        for first in shown(range(0, len(self._track), _CHUNK), "rollups"):
+            rollups.refresh(connection, scaler, first, min(first + _CHUNK, len(self._track)) - 1)
+
+    def _first(self) -> wire.Batch:
+        attempt_id = uuid4()
+        header = wire.AttemptHeader(
+            run_id=self.run_id,
+            attempt_id=attempt_id,
+            project="benchmark",
+            name=f"{len(self._track)} updates",
+            owner="benchmark",
+            started=START,
+        )
+        stream = wire.StreamHeader(
+            stream=STREAM,
+            scaler="GradScaler",
+            device="cuda",
+            parameters=self._real.parameters,
+            modules=tuple(wire.Module(f"blocks.{place}", "Block") for place in range(MODULES)),
+        )
+        first = wire.Update(
+            stream=STREAM,
+            seq=0,
+            ordinal=0,
+            time=START,
+            scale=float(self._track.scale[0]),
+            scale_after=float(self._track.scale_after[0]),
+            growth_tracker=1,
+            event="steady",
+            optimizers=(wire.OptimizerStep(optimizer="AdamW", path="unscaled"),),
+            gradients=self._real.samples[0].to_wire(),
+        )
+        return wire.Batch(
+            schema_version=wire.SCHEMA_VERSION,
+            run_id=self.run_id,
+            attempt_id=attempt_id,
+            headers=(header, stream),
+            records=(first,),
+        )
+
+    def _put_updates(self, connection: Connection, stream: Stream) -> None:
+        chunks = range(1, len(self._track), _CHUNK)
+        for first in shown(chunks, f"{len(self._track)} updates"):
+            within = slice(first, min(first + _CHUNK, len(self._track)))
+            insert_rows(connection, updates, list(self._updates(stream, within)))
+            insert_rows(connection, skips, list(self._skips(stream, within)))
+
+    def _updates(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
+        track, steps = self._track, np.arange(within.start, within.stop)
+        chance = np.random.default_rng(within.start)
+        columns: dict[str, Any] = {
+            "run_id": self.run_id.bytes,
+            "stream": stream.number,
+            "step": steps,
+            "attempt": 0,
+            "time": self._times[within],
+            "scale": track.scale[within],
+            "scale_after": track.scale_after[within],
+            "kinds": 0,
+            "growth_tracker": track.growth_tracker[within],
+            "event": track.event[within],
+            "skipped": track.skipped[within].astype(np.int64),
+            "sampled": (steps % SAMPLED_EVERY == 0).astype(np.int64),
+            "paths": 2,
+            "duration_ns": 1000 * np.diff(self._times[within.start - 1 : within.stop]),
+            "cost_ns": chance.integers(8_000, 30_000, len(steps)),
+            "memory_peak": None,
+        }
+        return _rows(updates.c.keys(), columns, len(steps))
+
+    def _skips(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
+        track = self._track
+        steps = np.arange(within.start, within.stop)[track.skipped[within]]
+        columns: dict[str, Any] = {
+            "run_id": self.run_id.bytes,
+            "step": steps,
+            "stream": stream.number,
+            "attempt": 0,
+            "optimizer": 0,
+            "time": self._times[steps],
+            "name": "AdamW",
+            "path": "unscaled",
+            "cause": "inf",
+            "scale": track.scale[steps],
+            "scale_after": track.scale_after[steps],
+            "kinds": 0,
+            "culprits": "[[2,31,0],[3,7,0]]",
+            "culprit_order": "learned",
+            "culprit_parameters": 2,
+            "origin": None,
+            "origin_module": None,
+        }
+        return _rows(skips.c.keys(), columns, len(steps))
+
+    def _put_samples(
+        self, connection: Connection, state: RunState, attempt: Attempt, stream: Stream
+    ) -> None:
+        chance = np.random.default_rng(2)
+        steps = range(SAMPLED_EVERY, len(self._track), SAMPLED_EVERY)
+        chunks = range(0, len(steps), _SAMPLES)
+        for first in shown(chunks, f"{len(steps)} samples"):
+            samples = [self._sample(step, chance) for step in steps[first : first + _SAMPLES]]
+            gradients.write(connection, state, attempt, stream, samples)
+            passed = [_through_modules(each) for each in samples[::MODULES_EVERY]]
+            gradients.write_blocks(connection, module_blocks, state, attempt, stream, passed)
+
+    def _sample(self, step: int, chance: np.random.Generator) -> Sample:
+        varied = self._real.varied(chance)
+        scale = float(self._track.scale[step])
+        moved = round(np.log2(scale / SCALE))
+        return Sample(step, int(self._times[step]), scale, shifted(varied, moved))
+
+    def _count(
+        self, connection: Connection, state: RunState, stream: Stream, roster: Roster
+    ) -> None:
+        """Tell the run's row, its stream's and the ledger what has been put in."""
+        count, track = len(self._track), self._track
+        sampled = len(range(0, count, SAMPLED_EVERY))
+        stream.updates, stream.sampled, stream.last_step = count, sampled, count - 1
+        roster.save(stream)
+        state.updates, state.skipped, state.sampled = count, int(track.skipped.sum()), sampled
+        state.records, state.last_step, state.last_time = count, count - 1, int(self._times[-1])
+        state.scale = float(track.scale_after[-1])
+        run_state.save(connection, state)
+        table = ledger.c
+        connection.execute(
+            update(ledger)
+            .where(table.run_id == state.run_id, table.stream == stream.number)
+            .values(last_seq=count - 1)
+        )
+
+
+def _through_modules(sample: Sample) -> Sample:
+    """What activations of as many modules could have been: the gradients of some of the parameters."""
+    chosen = np.arange(2, 2 + MODULES)
+    statistics = Statistics(
+        **{
+            name: getattr(sample.statistics, name)[chosen]
+            for name in Statistics.__dataclass_fields__
+        }
+    ).renumbered(np.arange(MODULES))
+    beside = {"elements": statistics.looked, "forward": 1e3 * statistics.amax}
+    return Sample(sample.step, sample.time, sample.scale, statistics, beside)
+
+
+def _rows(names: Sequence[str], columns: dict[str, Any], count: int) -> Iterator[tuple[Any, ...]]:
+    """Tuples in the order of ``names``: of arrays an element each, of everything else the same again."""
+    return zip(
+        *(
+            columns[name].tolist()
+            if isinstance(columns[name], np.ndarray)
+            else repeat(columns[name], count)
+            for name in names
+        ),
+        strict=True,
+    )

@@ -1,0 +1,171 @@
+"""What many trainers send at once: batches made before the clock starts, and clients that post them as senders do.
+
+Each client is a thread with a connection, a run and an attempt of its own. It waits and tries again as a sender would,
+where the server says that it has too much to do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import cycle
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+
+from ampmon import wire
+from ampmon.errors import Unreachable
+from ampmon.sender.backoff import LOCAL_MAX_S, Backoff
+from ampmon.transport import HttpTransport
+from ampmon_server.series import EVENTS
+from benchmarks.store.real import Real
+from benchmarks.store.track import BACKOFF, track
+
+
+STREAM = "scaler"
+STARTED = 1_790_000_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one client has to send: encoded batches, and how many records each holds."""
+
+    run_id: UUID
+    batches: list[bytes]
+    records: int
+
+
+class Sent(NamedTuple):
+    """How many records were acknowledged within how many seconds, and how often a client was told to come later."""
+
+    records: int
+    seconds: float
+    refused: int
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+
+def plain(batches: int, size: int, real: Real) -> Work:
+    """Updates that are not sampled, of a run of its own."""
+    return _work(_updates(batches * size), size, real)
+
+
+def sampled(batches: int, size: int, real: Real) -> Work:
+    """Updates that are all sampled, of a run of its own; among ``size`` of them no two samples are alike."""
+    chance = np.random.default_rng(0)
+    gradients = cycle([real.varied(chance).to_wire() for _ in range(size)])
+    updates = [
+        msgspec.structs.replace(update, gradients=next(gradients))
+        for update in _updates(batches * size)
+    ]
+    return _work(updates, size, real)
+
+
+def send(url: str, token: str, works: Sequence[Work], limit_s: float) -> Sent:
+    """Have a client send each work, all at once, for ``limit_s`` seconds or until all has arrived. Blocks."""
+    deadline = time.perf_counter() + limit_s
+    ready = threading.Barrier(len(works))
+    with ThreadPoolExecutor(len(works)) as clients:
+        sent = list(
+            clients.map(lambda work: _client(url, token, work, ready.wait, deadline), works)
+        )
+    seconds = max(each.seconds for each in sent) - min(each.began for each in sent)
+    return Sent(sum(each.records for each in sent), seconds, sum(each.refused for each in sent))
+
+
+class _Done(NamedTuple):
+    records: int
+    refused: int
+    began: float
+    seconds: float
+
+
+def _client(
+    url: str, token: str, work: Work, ready: Callable[[], object], deadline: float
+) -> _Done:
+    transport, backoff = HttpTransport(url, token=token), Backoff(time.monotonic, LOCAL_MAX_S)
+    refused = records = 0
+    ready()
+    began = time.perf_counter()
+    for batch in work.batches:
+        while time.perf_counter() < deadline:
+            try:
+                transport.send(batch, work.records)
+            except Unreachable as told:
+                refused += 1
+                backoff.failed(told.retry_after_s)
+                time.sleep(backoff.remaining_s())
+            else:
+                backoff.succeeded()
+                records += work.records
+                break
+    transport.close()
+    return _Done(records, refused, began, time.perf_counter())
+
+
+def _updates(count: int) -> list[wire.Update]:
+    moves = track(count)
+    took = wire.OptimizerStep(optimizer="AdamW", path="unscaled")
+    skipped = msgspec.structs.replace(took, skipped=True, culprits=(wire.Culprit(2, 31, 0),))
+    return [
+        wire.Update(
+            stream=STREAM,
+            seq=ordinal,
+            ordinal=ordinal,
+            time=STARTED + 50_000 * ordinal,
+            scale=scale,
+            scale_after=after,
+            growth_tracker=tracker,
+            event=EVENTS[event],  # type: ignore[arg-type]
+            optimizers=(skipped if event == BACKOFF else took,),
+            duration=50_000.0 + ordinal % 997,
+            cost=11.0 + ordinal % 7,
+        )
+        for ordinal, (scale, after, tracker, event) in enumerate(
+            zip(
+                moves.scale.tolist(),
+                moves.scale_after.tolist(),
+                moves.growth_tracker.tolist(),
+                moves.event.tolist(),
+                strict=True,
+            )
+        )
+    ]
+
+
+def _work(updates: Sequence[wire.Update], size: int, real: Real) -> Work:
+    run_id, attempt_id = uuid4(), uuid4()
+    headers = (
+        wire.AttemptHeader(
+            run_id=run_id,
+            attempt_id=attempt_id,
+            project="benchmark",
+            name="ingest",
+            owner="benchmark",
+            started=STARTED,
+        ),
+        wire.StreamHeader(
+            stream=STREAM, scaler="GradScaler", device="cuda", parameters=real.parameters
+        ),
+    )
+    batches = [
+        wire.encode(
+            wire.Batch(
+                schema_version=wire.SCHEMA_VERSION,
+                run_id=run_id,
+                attempt_id=attempt_id,
+                headers=headers if not first else (),
+                records=tuple(updates[first : first + size]),
+            )
+        )
+        for first in range(0, len(updates), size)
+    ]
+    return Work(run_id, batches, size)

@@ -1,0 +1,101 @@
+"""Real samples of the gradients of 148 parameters: of a narrow GPT-2 of 12 layers that is trained for a few updates.
+
+Noise made up would not do: how real histograms repeat and move decides what they weigh when compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import nn
+
+from ampmon import wire
+from ampmon.histogram import Statistics
+from ampmon.probe.host import measure
+from ampmon_server.demo import text
+from ampmon_server.demo.model import Size
+from benchmarks import networks
+from benchmarks.paired import shown
+
+
+SIZE = Size(layers=12, heads=4, width=64, context=32, batch=4)
+SAMPLES = 32
+SCALE = 2.0**16
+
+
+class Real:
+    """``samples`` of every parameter, in the order of ``parameters``, at a scale of 2^16."""
+
+    def __init__(self, parameters: Sequence[wire.Parameter], samples: Sequence[Statistics]) -> None:
+        self.parameters = tuple(parameters)
+        self.samples = tuple(samples)
+        self._stacked = {
+            name: np.stack([getattr(sample, name) for sample in samples])
+            for name in Statistics.__dataclass_fields__
+        }
+
+    def varied(self, chance: np.random.Generator) -> Statistics:
+        """Another sample that could be: of each parameter what it was in one of the real ones."""
+        count = len(self.parameters)
+        picked = chance.integers(len(self.samples), size=count), np.arange(count)
+        return Statistics(**{name: stacked[picked] for name, stacked in self._stacked.items()})
+
+
+@lru_cache(maxsize=1)
+def real(samples: int = SAMPLES, size: Size = SIZE) -> Real:
+    """Train, and look at every element of every gradient of the last ``samples`` updates. About half a second each."""
+    torch.manual_seed(0)
+    characters = text.load("cpu")
+    model = networks.gpt2(size, len(text.ALPHABET))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=2**31 - 1)
+    taken = [
+        _sample(model, optimizer, scaler, characters.batch(size.batch, size.context))
+        for _ in shown(range(samples + 4), "real samples")
+    ]
+    parameters = [
+        wire.Parameter(name, tuple(parameter.shape), "float32")
+        for name, parameter in model.named_parameters()
+    ]
+    return Real(parameters, taken[4:])
+
+
+def _sample(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    batch: networks.Batch,
+) -> Statistics:
+    """One update, and what its scaled gradients were."""
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = model(*batch)
+    scaler.scale(loss).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is not None for gradient in gradients)
+    known = [gradient for gradient in gradients if gradient is not None]
+    measured = measure(known, range(len(known)), "all", np.random.default_rng(0))
+    scaler.step(optimizer)
+    scaler.update()
+    return measured
+
+
+def shifted(statistics: Statistics, binades: int) -> Statistics:
+    """The same gradients at a scale of 2^binades times that one; what leaves the histogram stays in its last bin."""
+    histogram = np.roll(statistics.histogram, binades, axis=1)
+    if binades > 0:
+        histogram[:, -1] += histogram[:, :binades].sum(1)
+        histogram[:, :binades] = 0
+    elif binades < 0:
+        histogram[:, 0] += histogram[:, binades:].sum(1)
+        histogram[:, binades:] = 0
+    return replace(
+        statistics,
+        histogram=histogram,
+        amax=statistics.amax * 2.0**binades,
+        sum_squares=statistics.sum_squares * 4.0**binades,
+    )

@@ -1,0 +1,182 @@
+"""A million updates with 20 spikes of the loss scale, each one update long: how many of them a chart shows.
+
+Each tool holds the same scales at the same steps, and its own server, started as its users start it, is asked for the
+chart as its own page asks: ampmon 1000 pixels wide, TensorBoard for a tag's scalars, MLflow for 320 points of the
+history, trackio for a run's logs. A spike is shown where a point at its step has its value. Times are until the answer
+has arrived: the first after the server's start, and the median of five more. What the tools hold is put into their
+stores by their own writers, or in bulk, and that is not timed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlencode
+
+import numpy as np
+
+from ampmon_server.settings import Settings
+from benchmarks import peers
+from benchmarks.server import serving
+from benchmarks.store import peer_data, peer_servers
+from benchmarks.store.effort import FULL, Effort
+from benchmarks.store.filling import fill
+from benchmarks.store.real import real
+from benchmarks.store.timing import Client
+from benchmarks.store.track import SPIKE, Track, spikes, track
+
+
+SPIKES = 20
+AGAIN = 5
+MLFLOW_POINTS = 320
+"""What MLflow's page asks for."""
+
+Points: TypeAlias = list[tuple[int, float]]
+"""Steps and scales, as drawn."""
+
+
+class Answer(NamedTuple):
+    """What a tool draws, and the seconds that its server took: at first, and each time after."""
+
+    points: Points
+    first: float
+    again: list[float]
+
+
+Ask: TypeAlias = Callable[[Path, Track], Answer]
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each tool. Takes two minutes; ``directory`` is filled."""
+    at = spikes(effort.spiky_updates, SPIKES)
+    series = track(effort.spiky_updates, at)
+    rows = []
+    with peers.quiet(directory):
+        for tool, (peer, ask) in TOOLS.items():
+            work = directory / tool
+            work.mkdir()
+            rows.append(_row(tool, peer, ask, work, series))
+    return rows
+
+
+def shown(points: Points, at: Mapping[int, float]) -> int:
+    """How many of the spikes ``at`` some steps have a point at their step and of their value."""
+    drawn = dict.fromkeys(points)
+    return sum((step, value) in drawn for step, value in at.items())
+
+
+def _row(tool: str, peer: str | None, ask: Ask, work: Path, series: Track) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(
+        ("what", "spikes", "shown", "points", "first_ms", "again_ms", "note")
+    )
+    row["what"] = tool
+    if peer and (note := peers.missing(peer)):
+        return {**row, "note": note}
+    try:
+        answer = ask(work, series)
+    except Exception as error:
+        if peer is None:
+            raise
+        return {**row, "note": f"not measured: {type(error).__name__}: {error}"}
+    at = {int(step): SPIKE for step in np.flatnonzero(series.scale == SPIKE)}
+    return {
+        **row,
+        "spikes": len(at),
+        "shown": shown(answer.points, at),
+        "points": len(answer.points),
+        "first_ms": round(1000 * answer.first, 1),
+        "again_ms": round(1000 * median(answer.again), 1),
+    }
+
+
+def _timed(ask: Callable[[], bytes], read: Callable[[bytes], Points]) -> Answer:
+    times = []
+    for _ in range(1 + AGAIN):
+        began = time.perf_counter()
+        body = ask()
+        times.append(time.perf_counter() - began)
+    return Answer(read(body), times[0], times[1:])
+
+
+def _ampmon(work: Path, series: Track) -> Answer:
+    (run,) = fill(Settings(data_directory=work), [(series, real())])
+    with serving(work) as (url, token):
+        client = Client(token)
+        path = f"{url}/api/v1/runs/{run}/figures/scale?width=1000"
+        return _timed(lambda: client.get(path), _line)
+
+
+def _line(body: bytes) -> Points:
+    """The points of the figure's line, as the browser would draw them: heights are log2."""
+    traces = json.loads(body)["data"]
+    line = next(trace for trace in traces if trace["name"] == "loss scale")
+    return list(zip(_typed(line["x"]), np.exp2(_typed(line["y"])).tolist(), strict=True))
+
+
+def _typed(array: dict[str, str]) -> list[Any]:
+    values: list[Any] = np.frombuffer(b64decode(array["bdata"]), array["dtype"]).tolist()
+    return values
+
+
+def _tensorboard(work: Path, series: Track) -> Answer:
+    peer_data.to_tensorboard(work / "run", series)
+    with peer_servers.tensorboard(work) as url:
+        client = Client()
+        _until(lambda: "run" in json.loads(client.get(f"{url}/data/plugin/scalars/tags")))
+        query = urlencode({"run": "run", "tag": peer_data.METRIC, "format": "json"})
+        return _timed(
+            lambda: client.get(f"{url}/data/plugin/scalars/scalars?{query}"),
+            lambda body: [(int(step), float(value)) for _, step, value in json.loads(body)],
+        )
+
+
+def _mlflow(work: Path, series: Track) -> Answer:
+    with peer_servers.mlflow(work) as url:
+        run = peer_data.to_mlflow(url, work / "mlflow.db", series)
+        client = Client()
+        query = urlencode(
+            {"run_ids": run, "metric_key": peer_data.METRIC, "max_results": MLFLOW_POINTS}
+        )
+        path = f"{url}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval?{query}"
+        return _timed(
+            lambda: client.get(path),
+            lambda body: [
+                (int(point.get("step", 0)), float(point["value"]))
+                for point in json.loads(body)["metrics"]
+            ],
+        )
+
+
+def _trackio(work: Path, series: Track) -> Answer:
+    with peer_servers.trackio(work) as url:
+        run = peer_data.to_trackio(url, series)
+        client = Client()
+        question = {"project": peer_data.PROJECT, "runs": [{"run": run}], "scalar_only": True}
+        return _timed(
+            lambda: client.post(f"{url}/api/get_logs_batch", question),
+            lambda body: [
+                (int(log["step"]), float(log[peer_data.METRIC]))
+                for log in json.loads(body)["data"][0]["logs"]
+            ],
+        )
+
+
+def _until(holds: Callable[[], bool], within_s: float = 120.0) -> None:
+    until = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not so after {within_s} s")
+        time.sleep(0.2)
+
+
+TOOLS: dict[str, tuple[str | None, Ask]] = {
+    "ampmon": (None, _ampmon),
+    "TensorBoard": ("tensorboard", _tensorboard),
+    "MLflow": ("mlflow", _mlflow),
+    "trackio": ("trackio", _trackio),
+}

@@ -1,0 +1,82 @@
+"""How a loss scale moves over a run: growth by patience, back-off at a limit that drifts, and spikes set by hand.
+
+Pure numpy; knows no table and no server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ampmon_server.series import EVENTS
+
+
+INTERVAL = 2000
+"""Updates without an overflow after which a scaler doubles its scale: torch's default."""
+
+SPIKE = 2.0**24
+STEADY, GROW, BACKOFF, SET = map(EVENTS.index, ("steady", "grow", "backoff", "manual_set"))
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """n updates, in order of step from 0: arrays [n]. ``event`` is an index into `series.EVENTS`."""
+
+    scale: npt.NDArray[np.float64]
+    scale_after: npt.NDArray[np.float64]
+    growth_tracker: npt.NDArray[np.int64]
+    event: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.scale)
+
+    @property
+    def skipped(self) -> npt.NDArray[np.bool_]:
+        """Whose optimizer found what is not finite."""
+        return np.asarray(self.event == BACKOFF)
+
+
+def track(updates: int, spikes: Sequence[int] = (), seed: int = 0) -> Track:
+    """A scaler's ``updates``; at each step of ``spikes`` the scale is 2^24 for one update, set before and after it."""
+    exponents, lengths, backed_off = _stretches(updates, np.random.default_rng(seed))
+    ends = np.cumsum(lengths)
+    scale = np.repeat(2.0**exponents, lengths)[:updates]
+    tracker = (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + 1)[:updates]
+    event = np.full(updates, STEADY)
+    last = ends[:-1] - 1  # the last update of each stretch but the newest
+    moves = np.where(backed_off[:-1], BACKOFF, GROW)
+    event[last[last < updates]] = moves[last < updates]
+    tracker[event != STEADY] = 0
+    at = np.asarray(spikes, np.int64)
+    scale[at] = SPIKE
+    event[np.concatenate([at, at[at > 0] - 1])] = SET
+    return Track(scale, np.append(scale[1:], scale[-1]), tracker, event)
+
+
+def spikes(updates: int, count: int, seed: int = 0) -> list[int]:
+    """``count`` steps within ``updates``, at random, no two of them neighbours."""
+    places = np.random.default_rng(seed).choice((updates - 2) // 2, count, replace=False)
+    return sorted((2 * places + 1).tolist())
+
+
+def _stretches(
+    updates: int, chance: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Stretches of one scale: its exponent, how many updates it holds, and whether a back-off ends it, not a growth."""
+    exponents, lengths, backed_off = [], [], []
+    exponent, limit, done = 16, 18, 0
+    while done <= updates:
+        over = exponent >= limit
+        length = int(chance.geometric(0.02)) if over else INTERVAL
+        overflows = over and length < INTERVAL
+        exponents.append(exponent)
+        lengths.append(length)
+        backed_off.append(overflows)
+        exponent += -1 if overflows else 1
+        done += length
+        if chance.random() < 0.05:  # training goes on, and its gradients shrink or grow
+            limit = int(np.clip(limit + chance.choice([-1, 1]), 12, 20))
+    return np.array(exponents), np.array(lengths), np.array(backed_off)
