@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint web platforms format bench bench-probe wheel clean
+.PHONY: help demo serve test lint web platforms format bench bench-probe bench-store wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench: $(VENV)/.dev ## measure what monitoring costs; writes benchmarks/results/
 
 bench-probe: $(PEERS)/.installed ## the same for the probe, beside other tools and in whole steps (ten minutes)
 	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),probe)
+
+bench-store: $(PEERS)/.installed ## the same for the store, beside other tools' servers (a quarter of an hour; ARGS="store --quick")
+	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),store)
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
