@@ -8,19 +8,14 @@ import numpy as np
 from sqlalchemy import Connection, Table, select, update
 
 from ampmon_server.series import combine_shards
-from ampmon_server.store import packing, totals
+from ampmon_server.store import packing, tails, totals
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.derived import derive
-from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.numbers import split
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.tables import gradient_blocks, gradient_totals, streams
-
-
-BLOCK_SAMPLES_MAX = 32
-"""A block is unpacked whole to read one of its samples."""
 
 
 def write(
@@ -31,13 +26,9 @@ def write(
     samples: Sequence[Sample],
 ) -> None:
     """Store samples in order of step, and keep the newest with its stream."""
-    key = (state.run_id, stream.number)
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
-    ends = (samples[0].step, attempt.number, samples[-1].step)
-    insert_rows(
-        connection, gradient_totals, [(*key, *ends, totals.samples_to_bytes(rows), len(rows))]
-    )
+    _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
     connection.execute(
         update(streams)
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
@@ -53,27 +44,36 @@ def write_blocks(
     stream: Stream,
     samples: Sequence[Sample],
 ) -> list[packing.Stack]:
-    """Store samples in order of step as blocks, in ``table``; what is in each block."""
-    stacks = [
-        packing.Stack.of(block)
-        for stretch in packing.runs_of_alike(samples)
-        for block in _cut(stretch)
-    ]
-    key = (state.run_id, stream.number)
-    insert_rows(connection, table, [(*key, *_block(stack, attempt)) for stack in stacks])
+    """Store samples in order of step as blocks, in ``table``; the samples, those together that are alike."""
+    stacks = packing.stacks(samples)
+    if stacks:
+        place = (state.run_id, stream.number, attempt.number)
+        ends = samples[0].step, samples[-1].step
+        before = tails.take(connection, table, place, *ends, len(samples))
+        together = [*map(packing.stack_from_bytes, before), *stacks]
+        blocks = [_block(stack) for stack in packing.regrouped(together, tails.SAMPLES_MAX)]
+        tails.put(connection, table, place, blocks)
     return stacks
 
 
-def _block(stack: packing.Stack, attempt: Attempt) -> tuple[int, int, int, bytes, int]:
-    first, last = int(stack.steps[0]), int(stack.steps[-1])
-    return first, attempt.number, last, packing.block_to_bytes(stack), len(stack.steps)
+def _block(stack: packing.Stack) -> tails.Packed:
+    return int(stack.steps[0]), int(stack.steps[-1]), packing.block_to_bytes(stack), len(stack)
 
 
-def _cut(stretch: Sequence[Sample]) -> list[Sequence[Sample]]:
-    return [
-        stretch[first : first + BLOCK_SAMPLES_MAX]
-        for first in range(0, len(stretch), BLOCK_SAMPLES_MAX)
+def _write_totals(connection: Connection, place: tails.Place, rows: totals.Samples) -> None:
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    before = tails.take(connection, gradient_totals, place, *ends, len(rows))
+    if before:
+        rows = np.concatenate([totals.samples_from_bytes(before), rows])
+        rows = rows[np.argsort(rows["step"], kind="stable")]
+    chunks = [
+        rows[start : start + tails.SAMPLES_MAX] for start in range(0, len(rows), tails.SAMPLES_MAX)
     ]
+    packed = [
+        (int(each["step"][0]), int(each["step"][-1]), totals.samples_to_bytes(each), len(each))
+        for each in chunks
+    ]
+    tails.put(connection, gradient_totals, place, packed)
 
 
 def summarize(connection: Connection, state: RunState, stream: Stream, roster: Roster) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
 from ampmon import estimates
 from ampmon.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
 from ampmon_server.series import GradientSeries, Totals
-from ampmon_server.store.packing import VERSION, Stack, compress, unversioned
+from ampmon_server.store.packing import Damaged, Stack, compress, decompress
 
 
 _TOTALS = np.dtype(
@@ -43,6 +42,9 @@ _SAMPLE = np.dtype(
         ("off_grid", _TOTALS),
     ]
 )
+
+VERSION = b"\x01"
+"""Stands before what is packed. A migration packs again what an older version packed."""
 
 Samples = npt.NDArray[Any]
 """Rows of `_SAMPLE`: a structured array [m]."""
@@ -120,16 +122,19 @@ def _classes(statistics: dict[str, Any]) -> Classes:
     )
 
 
+def _unversioned(data: bytes) -> bytes:
+    if data[:1] != VERSION:
+        raise Damaged(f"packed as version {data[:1].hex()}: this is {VERSION.hex()}")
+    return data[1:]
+
+
 def samples_to_bytes(samples: Samples) -> bytes:
     return VERSION + compress(samples.tobytes())
 
 
 def samples_from_bytes(blocks: Sequence[bytes]) -> Samples:
-    """The rows of many blocks, in their order. A read-only array."""
-    decompressor = zstandard.ZstdDecompressor()
-    return np.frombuffer(
-        b"".join(decompressor.decompress(unversioned(block)) for block in blocks), _SAMPLE
-    )
+    """The rows of many blocks, in their order. A read-only array. Raises Damaged."""
+    return np.frombuffer(b"".join(decompress(_unversioned(block)) for block in blocks), _SAMPLE)
 
 
 def row_to_bytes(samples: Samples) -> bytes:
@@ -139,7 +144,7 @@ def row_to_bytes(samples: Samples) -> bytes:
 
 def row_from_bytes(row: bytes) -> Samples:
     """The row that was kept without compression, [1]."""
-    return np.frombuffer(unversioned(row), _SAMPLE)
+    return np.frombuffer(_unversioned(row), _SAMPLE)
 
 
 def series(samples: Samples, *, exact: bool) -> GradientSeries:

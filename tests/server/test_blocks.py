@@ -1,0 +1,134 @@
+"""Blocks of samples as ingest leaves them: few, apart from one another, complete, and such that damage shows."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from sqlalchemy import create_engine, text
+
+from ampmon import wire
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, packing, totals
+from ampmon_server.store.packing import Damaged, Sample, Stack
+from ampmon_server.store.tails import SAMPLES_MAX
+from batches import Trainer, activations, statistics
+
+
+TABLES = ("gradient_blocks", "gradient_totals", "module_blocks")
+
+
+def record(trainer: Trainer, seed: int, parameters: int = 2) -> wire.Update:
+    """A sampled update."""
+    gradients = statistics(parameters, seed=seed).to_wire()
+    return trainer.update(gradients=gradients, activations=activations(seed=seed))
+
+
+def blocks(settings: Settings, table: str) -> list[tuple[int, int, int, bytes]]:
+    """Attempt, first step, last step and bytes of all blocks in order; holds each to the count beside it."""
+    engine = create_engine(settings.url)
+    with engine.connect() as connection:
+        rows = connection.execute(
+            text(
+                f"SELECT attempt, first_step, last_step, samples, data FROM {table} "
+                "ORDER BY attempt, first_step"
+            )
+        ).all()
+    engine.dispose()
+    for row in rows:
+        assert row.samples == len(steps(table, row.data)) <= SAMPLES_MAX
+    return [(row.attempt, row.first_step, row.last_step, row.data) for row in rows]
+
+
+def steps(table: str, data: bytes) -> list[int]:
+    """The steps that a block holds."""
+    if table == "gradient_totals":
+        found: list[int] = totals.samples_from_bytes([data])["step"].tolist()
+        return found
+    return packing.stack_from_bytes(data).steps.tolist()
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_small_blocks_are_packed_together(settings: Settings, store: Store, size: int) -> None:
+    """However many samples a batch brings, few blocks hold them, each where it was, and all are given back."""
+    trainer = Trainer()
+    sent = [record(trainer, seed) for seed in range(100)]
+    for first in range(0, len(sent), size):
+        store.ingest(trainer.batch(sent[first : first + size]))
+
+    for table in TABLES:
+        held = blocks(settings, table)
+        assert [step for *_, data in held for step in steps(table, data)] == list(range(100))
+        assert len(held) <= 3 + 5
+    found = store.parameters(trainer.run_id, step=41).parameters
+    assert [row.histogram for row in found] == statistics(seed=41).histogram.tolist()
+
+
+def test_a_block_is_of_alike_samples(settings: Settings, store: Store) -> None:
+    """Where the parameters that are looked at change, another block begins, and so it stays."""
+    trainer = Trainer()
+    for seed in range(12):
+        store.ingest(trainer.batch([record(trainer, seed, parameters=1 + (seed >= 5))]))
+
+    stacks = [packing.stack_from_bytes(data) for *_, data in blocks(settings, "gradient_blocks")]
+    assert [len(stack.parameters) for stack in stacks] == sorted(
+        len(stack.parameters) for stack in stacks
+    )
+    assert [step for stack in stacks for step in stack.steps] == list(range(12))
+
+
+@hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    starts=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), min_size=1, max_size=2),
+    size=st.integers(3, 9),
+    seed=st.integers(0, 10),
+)
+def test_whatever_comes_when_is_held_once(
+    starts: list[tuple[int, int]], size: int, seed: int
+) -> None:
+    """Batches out of order, sent twice, of attempts that overlay one another: blocks of one are apart and complete."""
+    first = Trainer()
+    with TemporaryDirectory() as directory:
+        settings = Settings(data_directory=Path(directory))
+        store = Store.open(settings)
+        for attempt, (resumed, count) in enumerate(starts):
+            trainer = Trainer(first.run_id, resume_step=resumed if attempt else None)
+            sent = [record(trainer, place) for place in range(count)]
+            batches = [sent[place : place + size] for place in range(0, count, size)]
+            batches += batches[:2]
+            random.Random(seed).shuffle(batches)
+            store.ingest(trainer.batch())
+            for batch in batches:
+                store.ingest(trainer.batch(batch))
+        store.close()
+        for table in TABLES:
+            held = blocks(settings, table)
+            for attempt, (resumed, count) in enumerate(starts):
+                of = [block for block in held if block[0] == attempt]
+                origin = resumed if attempt else 0
+                found = [step for *_, data in of for step in steps(table, data)]
+                assert found == list(range(origin, origin + count))
+                for (_, _, last, _), (_, after, _, _) in pairwise(of):
+                    assert last < after
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), seed=st.integers(0, 3))
+def test_damage_shows(place: float, bit: int, seed: int) -> None:
+    """A block or its totals with one bit turned over are refused, whichever bit it is."""
+    stack = Stack.of([Sample(step, step, 1.0, statistics(2, seed=seed)) for step in range(3)])
+    rows = totals.total(stack, np.full(2, 80), None)
+    for data, read in (
+        (packing.block_to_bytes(stack), packing.block_from_bytes),
+        (totals.samples_to_bytes(rows), lambda data: totals.samples_from_bytes([data])),
+    ):
+        damaged = bytearray(data)
+        damaged[int(place * len(data))] ^= 1 << bit
+        with pytest.raises(Damaged):
+            read(bytes(damaged))
