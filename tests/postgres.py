@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running(settings: Sequence[str] = SETTINGS) -> Iterator[Postgres]:
     """A server, from the start to its end. Raises RuntimeError where none is installed or it does not come up."""
     programs = _programs()
     # Not pytest's own folder: a socket's path has at most 107 characters, and another user must reach it.
@@ -84,7 +84,7 @@ def running() -> Iterator[Postgres]:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [programs / "postgres", "-D", folder / "data", "-k", folder]
-                + [word for setting in SETTINGS for word in ("-c", setting)],
+                + [word for setting in settings for word in ("-c", setting)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

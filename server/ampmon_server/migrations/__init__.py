@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
+
+from ampmon_server.migrations.comparison import command_for, differences
+from ampmon_server.tables import metadata
 
 
-class UnknownRevision(Exception):
-    """The database was made by a newer ampmon."""
+__all__ = ["Age", "Schema", "command_for", "config", "differences", "schema", "upgrade"]
+
+Age = Literal["empty", "older", "current", "newer", "foreign", "unversioned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """How a database stands to this version. ``revision`` is what it says of itself; None where it says nothing.
+
+    empty: none of our tables is there; foreign: another program keeps its revision there; unversioned: there are
+    tables of ours, or several revisions, and so nothing is known of how it came to be.
+    """
+
+    age: Age
+    revision: str | None
+
+
+def schema(connection: Connection) -> Schema:
+    """How old the schema is. Reads only."""
+    heads = MigrationContext.configure(connection).get_current_heads()
+    if len(heads) > 1:
+        return Schema("unversioned", ", ".join(heads))
+    if not heads:
+        ours = set(metadata.tables) & set(inspect(connection).get_table_names())
+        return Schema("unversioned" if ours else "empty", None)
+    (revision,) = heads
+    scripts = ScriptDirectory.from_config(config())
+    if revision == scripts.get_current_head():
+        return Schema("current", revision)
+    if any(revision == script.revision for script in scripts.walk_revisions()):
+        return Schema("older", revision)
+    return Schema("newer" if re.fullmatch(r"\d{4}", revision) else "foreign", revision)
 
 
 def upgrade(connection: Connection) -> None:
-    """Bring the database to the newest schema. Raises UnknownRevision for one that this version does not know."""
-    config = Config()
+    """Bring an empty or older schema to the newest, in the connection's transaction: all of it, or nothing."""
+    command.upgrade(config(connection), "head")
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, to run its commands on a connection."""
+    made = Config()
     # A per cent sign in a path would be taken for interpolation.
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    scripts = ScriptDirectory.from_config(config)
-    current = MigrationContext.configure(connection).get_current_revision()
-    if current == scripts.get_current_head():
-        return
-    if current is not None:
-        _check_known(scripts, current)
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-def _check_known(scripts: ScriptDirectory, revision: str) -> None:
-    try:
-        scripts.get_revision(revision)
-    except CommandError:
-        raise UnknownRevision(revision) from None
+    made.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    made.attributes["connection"] = connection
+    return made

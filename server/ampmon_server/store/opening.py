@@ -1,47 +1,148 @@
-"""Opens a database for a server: that it is the only one where it must be, and that the schema is the present one."""
+"""Opens a database for a server: alone where it must be, sound, at the present schema; or says what to do instead."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from sqlalchemy import URL, Engine
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
+from ampmon import mounts
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, lock, postgresql
 from ampmon_server.store.errors import Busy, Unusable
 
 
-def open_database(settings: Settings) -> tuple[Engine, IO[bytes] | None]:
-    """The database of the settings, and the lock that keeps other servers from an SQLite file. Raises Unusable."""
+SHOWN_MAX = 3
+"""So many differences of a schema are told; the others are counted."""
+
+
+def open_database(
+    settings: Settings, *, upgrading: bool = False
+) -> tuple[Engine, IO[bytes] | None]:
+    """The database of the settings, and the lock that keeps other servers from an SQLite file. Raises Unusable.
+
+    An empty database is set up. An older one is brought up to date where it is SQLite's, whose only server this is,
+    or with ``upgrading``; in one transaction, so that it is wholly done or not at all.
+    """
     database = engine.open_engine(settings.url)
-    exclusive = _exclusively(database.url) if database.dialect.name == "sqlite" else None
+    exclusive = None
     try:
-        with engine.writing(database) as connection:
-            if database.dialect.name == "postgresql":
-                postgresql.check(connection, database.url)
-            migrations.upgrade(connection)
-    except migrations.UnknownRevision as error:
-        problem = (
-            f"{_named(database.url)} was made by a newer ampmon (schema {error}): "
-            "upgrade ampmon, or name another --data-dir"
+        if database.dialect.name == "sqlite":
+            exclusive = _exclusively(database.url)
+            _set_up(database, _brought_up)
+        else:
+            _set_up(database, _brought_up if upgrading else _opened)
+    except Unusable:
+        database.dispose()
+        if exclusive is not None:
+            exclusive.close()
+        raise
+    return database, exclusive
+
+
+def _set_up(database: Engine, work: Callable[[Connection, URL], None]) -> None:
+    url = database.url
+    try:
+        engine.write(database, lambda connection: work(connection, url))
+    except Busy as error:
+        cause = error.__cause__
+        if isinstance(cause, DBAPIError):
+            raise Unusable(_refusal(cause, url)) from error
+        raise Unusable(f"{named(url)} cannot be used: {error}") from error
+    except DBAPIError as error:
+        raise Unusable(_refusal(error, url)) from error
+
+
+def _opened(connection: Connection, url: URL) -> None:
+    """Of a database that other servers may use."""
+    postgresql.check(connection, url)
+    if migrations.schema(connection).age == "empty":
+        _brought_up(connection, url)
+    stands = migrations.schema(connection)
+    if stands.age == "older":
+        raise Unusable(
+            f"{named(url)} has an older schema ({stands.revision}): stop every ampmon serve that uses it, "
+            f"and run ampmon db upgrade --database-url {postgresql.command_url(url)}"
         )
-    except (DatabaseError, Busy) as error:
-        problem = _refusal(error, database.url)
-    except Unusable as error:
-        problem = str(error)
-    else:
-        return database, exclusive
-    database.dispose()
-    if exclusive is not None:
-        exclusive.close()
-    raise Unusable(problem)
+    _check(connection, url)
+
+
+def _brought_up(connection: Connection, url: URL) -> None:
+    """Of a database that nobody else uses now, or that is empty."""
+    if connection.dialect.name == "postgresql":
+        postgresql.check(connection, url)
+        postgresql.take_turns(connection)
+    if migrations.schema(connection).age in {"empty", "older"}:
+        migrations.upgrade(connection)
+    _check(connection, url)
+
+
+def _check(connection: Connection, url: URL) -> None:
+    """Raises Unusable unless the schema is this version's, and nobody has changed it."""
+    stands = migrations.schema(connection)
+    if stands.age == "newer":
+        raise Unusable(
+            f"{named(url)} was made by a newer ampmon (schema {stands.revision}): run "
+            f"pip install --upgrade 'ampmon[server]', or name {_another(url)}"
+        )
+    if stands.age == "foreign":
+        raise Unusable(
+            f"{named(url)} belongs to another program, which notes {stands.revision} as its own schema: "
+            f"name {_another(url)}"
+        )
+    if stands.age != "current":
+        raise Unusable(
+            f"{named(url)} has tables of ampmon's, and does not say of which version: "
+            f"{_restore(url)}, or name {_another(url)}"
+        )
+    found = migrations.differences(connection)
+    if found:
+        rest = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+        raise Unusable(
+            f"{named(url)} is not as ampmon made it: {'; '.join(found[:SHOWN_MAX])}{rest}: "
+            f"{_mend(connection, found, url)}, or name {_another(url)}"
+        )
+
+
+def _mend(connection: Connection, found: list[str], url: URL) -> str:
+    """The commands that make missing indexes; where more is wrong, to go back to a copy."""
+    commands = [migrations.command_for(connection, each) for each in found]
+    if all(commands):
+        return "run in it " + " ".join(f"{each};" for each in commands)
+    return _restore(url)
+
+
+def _restore(url: URL) -> str:
+    if _is_sqlite(url):
+        return f"stop what uses it and put a copy in its place, cp COPY {url.database}"
+    return f"restore a copy, pg_restore --clean --dbname {url.database} COPY"
+
+
+def _another(url: URL) -> str:
+    return "another --data-dir" if _is_sqlite(url) else "another database in --database-url"
+
+
+def named(url: URL) -> str:
+    """Which database a URL means, without any secret."""
+    return str(url.database) if _is_sqlite(url) else postgresql.place(url)
+
+
+def _is_sqlite(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
 
 
 def _exclusively(url: URL) -> IO[bytes]:
     file = Path(url.database or "")
+    shared = mounts.network_file_system(file)
+    if shared is not None:
+        raise Unusable(
+            f"{file} would lie on a network file system ({shared}), where SQLite's locks do not hold: put it on a disk "
+            "of this machine with ampmon serve --database-url sqlite:////var/tmp/ampmon.db, or use PostgreSQL"
+        )
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -51,14 +152,7 @@ def _exclusively(url: URL) -> IO[bytes]:
     return lock.acquire(file.with_name(file.name + ".lock"))
 
 
-def _named(url: URL) -> str:
-    return str(url.database) if url.get_backend_name() == "sqlite" else postgresql.place(url)
-
-
-def _refusal(error: BaseException, url: URL) -> str:
-    cause = error.__cause__ if isinstance(error, Busy) else error
-    if not isinstance(cause, DatabaseError):
-        return f"{_named(url)} cannot be used: {error}"
-    if url.get_backend_name() == "sqlite":
-        return f"{url.database} cannot be used as a database ({cause.orig}): restore it, or name another --data-dir"
-    return postgresql.refusal(cause, url)
+def _refusal(error: DBAPIError, url: URL) -> str:
+    if _is_sqlite(url):
+        return f"{url.database} cannot be used as a database ({error.orig}): restore it, or name another --data-dir"
+    return postgresql.refusal(error, url)

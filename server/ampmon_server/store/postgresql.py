@@ -34,6 +34,8 @@ WRITES: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
 _CONFLICTS = {"40001", "40P01"}
 """SQLSTATE of transactions that were in each other's way: serialisation failed, or a deadlock was broken."""
 _READ_ONLY = "25006"
+_TURNS = int.from_bytes(b"ampmon", "big")
+"""The number of the advisory lock of whoever changes the schema."""
 
 INSTALL = "PostgreSQL needs psycopg: pip install 'ampmon[postgres]'"
 
@@ -44,7 +46,7 @@ def is_named_by(url: URL) -> bool:
 
 
 def open_engine(url: URL) -> Engine:
-    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for a driver other than psycopg."""
+    """An engine for the database at ``url``; connects to nothing yet. Raises Unusable for any driver but psycopg."""
     if url.drivername not in _NAMES:
         raise Unusable(f"--database-url: write {DRIVER}:// instead of {url.drivername}://")
     try:
@@ -114,6 +116,16 @@ def check(connection: Connection, url: URL) -> None:
             f"{place(url)} keeps text as {encoding}, and names may hold any character: "
             f"make one with createdb -E UTF8 -T template0"
         )
+
+
+def take_turns(connection: Connection) -> None:
+    """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it.
+
+    A lock that a running server holds on a table is still not waited for longer than usual.
+    """
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(text(f"SET LOCAL {name} = 0"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
 
 
 def refusal(error: DBAPIError, url: URL) -> str:

@@ -1,0 +1,168 @@
+"""What a server makes of a database when it starts: sets up, brings up to date, or refuses with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from ampmon import mounts
+from ampmon_server import migrations, tables
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Unusable, engine
+from batches import Trainer
+from postgres import Postgres
+
+
+pytestmark = pytest.mark.engines
+
+
+@pytest.fixture
+def changed(settings: Settings) -> Iterator[object]:
+    """Runs statements on a store's database that no server uses."""
+    Store.open(settings).close()
+    opened = engine.open_engine(settings.url)
+
+    def change(*statements: str) -> None:
+        with engine.writing(opened) as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+    yield change
+    opened.dispose()
+
+
+def refusal(settings: Settings) -> str:
+    """The line with which a server refuses to start."""
+    with pytest.raises(Unusable) as refused:
+        Store.open(settings).close()
+    line = str(refused.value)
+    assert "\n" not in line
+    return line
+
+
+def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
+    """Alembic finds nothing to change between the tables and what migrations make of an empty database."""
+    Store.open(settings).close()
+    opened = engine.open_engine(settings.url)
+    with engine.reading(opened) as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, tables.metadata) == []
+        assert migrations.differences(connection) == []
+        assert migrations.schema(connection).age == "current"
+    opened.dispose()
+
+
+def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
+    """A database that a later version has migrated is left alone, and the line says to upgrade."""
+    changed("UPDATE alembic_version SET version_num = '9001'")
+
+    assert "schema 9001): run pip install --upgrade 'ampmon[server]'" in refusal(settings)
+
+
+def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:
+    """Where another program keeps its own revision, nothing of ours is made."""
+    changed("UPDATE alembic_version SET version_num = 'bd07f7e963c5'", "DROP TABLE ledger")
+
+    assert "belongs to another program, which notes bd07f7e963c5" in refusal(settings)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [["DELETE FROM alembic_version"], ["INSERT INTO alembic_version VALUES ('0002')"]],
+)
+def test_tables_of_no_version_are_refused(settings: Settings, changed, statements) -> None:
+    """Tables of ours with no revision, or with two, came to be in a way that nobody knows."""
+    changed(*statements)
+
+    assert "does not say of which version" in refusal(settings)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DROP TABLE ledger", "table ledger is missing"),
+        ("ALTER TABLE skips DROP COLUMN origin", "column origin of skips is missing"),
+        ("ALTER TABLE runs ADD COLUMN more TEXT", "column more of runs is not of this version"),
+    ],
+)
+def test_an_altered_schema_is_refused(
+    settings: Settings, changed, statement: str, told: str
+) -> None:
+    """A missing table or column, or one too many, is named, and the way back is a copy."""
+    changed(statement)
+    line = refusal(settings)
+
+    assert told in line
+    assert "COPY" in line
+
+
+def test_a_missing_index_is_refused_with_the_way_to_it(settings: Settings, changed) -> None:
+    """The statement that the refusal gives makes the index anew, and then the server starts."""
+    changed("DROP INDEX ix_runs_changed", "DROP INDEX ix_attempts_run_id_attempt_id")
+    line = refusal(settings)
+    statements = line.split("run in it ")[1].partition(", or name")[0]
+    changed(*filter(None, map(str.strip, statements.split(";"))))
+
+    assert statements.count("CREATE ") == 2
+    Store.open(settings).close()
+
+
+def test_what_others_made_is_left_alone(settings: Settings, changed) -> None:
+    """Tables, views and indexes beside ours do not keep a server from starting."""
+    changed(
+        "CREATE TABLE notes (note TEXT)",
+        "CREATE VIEW names AS SELECT name FROM runs",
+        "CREATE INDEX ix_notes ON updates (time)",
+    )
+
+    Store.open(settings).close()
+
+
+def test_a_migration_is_done_whole_or_not_at_all(settings: Settings, changed) -> None:
+    """A migration that fails half-way leaves the schema and its revision as they were."""
+    opened = engine.open_engine(settings.url)
+    with engine.writing(opened) as connection:
+        command.downgrade(migrations.config(connection), "0004")
+    changed("CREATE TABLE scalar_rollups (mine INTEGER)")
+    line = refusal(settings)
+    with engine.reading(opened) as connection:
+        assert migrations.schema(connection) == migrations.Schema("older", "0004")
+        columns = set(connection.execute(text("SELECT * FROM streams")).keys())
+    opened.dispose()
+
+    assert "rows_from" not in columns
+    assert "scalar_rollups" in line or "ampmon db upgrade" in line
+
+
+def test_many_servers_may_set_up_one_database(postgres: Postgres, tmp_path: Path) -> None:
+    """Of servers that start at once on an empty PostgreSQL database one makes the tables, and all then run."""
+    url = postgres.new_database()
+    settings = [Settings(data_directory=tmp_path / str(n), database_url=url) for n in range(4)]
+    with ThreadPoolExecutor(len(settings)) as pool:
+        stores = list(pool.map(Store.open, settings))
+    trainer = Trainer()
+    for store in stores:
+        store.ingest(trainer.batch(trainer.updates(1)))
+    assert stores[0].run(trainer.run_id)[0].updates == 4
+    for store in stores:
+        store.close()
+    postgres.drop(url)
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the data directory is shared by machines, the line says to keep the file elsewhere, and nothing is made."""
+    listed = tmp_path / "mountinfo"
+    listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {tmp_path} rw - nfs4 nas:/ rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", listed)
+    line = refusal(Settings(data_directory=tmp_path / "data"))
+
+    assert "network file system (nfs4)" in line
+    assert "ampmon serve --database-url sqlite:////" in line
+    assert not (tmp_path / "data").exists()
