@@ -45,7 +45,16 @@ class _Group:
     how: str
     start: int
     stop: int
-    real: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """What a choice takes: ``columns`` [size, fields] of a cell's 8-byte words, the first of them chosen by."""
+
+    reduce: np.ufunc
+    kind: str
+    columns: Ints
 
 
 _REDUCE: Mapping[str, np.ufunc] = {"add": np.add, "least": np.fmin, "greatest": np.fmax}
@@ -65,53 +74,73 @@ class Layout:
     greatest: Mapping[str, Kind] = field(default_factory=dict)
     choices: Sequence[Choice] = ()
 
-    def __post_init__(self) -> None:
-        fields, groups = self._arranged()
-        object.__setattr__(self, "dtype", np.dtype(fields))
-        object.__setattr__(self, "_groups", groups)
-
     dtype: np.dtype[Any] = field(init=False)
     _groups: Sequence[_Group] = field(init=False, repr=False)
+    _chosen: Sequence[_Chosen] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        fields, groups = self._grouped()
+        chosen = []
+        at = groups[-1].stop
+        for choice in self.choices:
+            kind, size = _pair(choice.kind)
+            names = {choice.by: choice.kind, **choice.carries}
+            fields += [_field(name, *_pair(each)) for name, each in names.items()]
+            columns = at + np.arange(size)[:, None] + size * np.arange(len(names))
+            chosen.append(_Chosen(_REDUCE[choice.most], kind, columns))
+            at += size * len(names)
+        object.__setattr__(self, "dtype", np.dtype(fields))
+        object.__setattr__(self, "_groups", groups)
+        object.__setattr__(self, "_chosen", chosen)
 
     def merge(self, cells: Cells, starts: Ints) -> Cells:
         """Cells [g], each of those of ``cells`` from one of ``starts`` [g] to the next. Copies."""
+        if len(starts) == len(cells):
+            return cells.copy()
         merged = np.empty(len(starts), self.dtype)
-        if not len(starts):
-            return merged
         ends = np.append(starts[1:], len(cells)) - 1
-        words, into = _words(cells, INT), _words(merged, INT)
+        words, into = {}, {}
+        for kind in (INT, FLOAT):
+            words[kind], into[kind] = _words(cells, kind), _words(merged, kind)
         for group in self._groups:
-            columns = slice(group.start, group.stop)
+            columns = words[group.kind][:, group.start : group.stop]
             if group.how == "first":
-                into[:, columns] = words[starts, columns]
+                found = columns[starts]
             elif group.how == "last":
-                into[:, columns] = words[ends, columns]
+                found = columns[ends]
             else:
-                kind = FLOAT if group.real else INT
-                _words(merged, kind)[:, columns] = _REDUCE[group.how].reduceat(
-                    _words(cells, kind)[:, columns], starts, axis=0
-                )
-        for choice in self.choices:
-            _choose(choice, cells, starts, merged)
+                found = _REDUCE[group.how].reduceat(columns, starts, axis=0)
+            into[group.kind][:, group.start : group.stop] = found
+        of = np.repeat(np.arange(len(starts)), ends - starts + 1)
+        for choice in self._chosen:
+            rows = _choose(choice, words[choice.kind], starts, of)
+            into[INT][:, choice.columns] = words[INT][rows[:, :, None], choice.columns]
         return merged
 
-    def _arranged(self) -> tuple[list[tuple[Any, ...]], list[_Group]]:
+    def _grouped(self) -> tuple[list[tuple[Any, ...]], list[_Group]]:
+        """The fields that are not chosen, and what of them merges alike."""
         fields: list[tuple[Any, ...]] = []
         groups: list[_Group] = []
         at = 0
         for how in ("first", "last", "add", "least", "greatest"):
-            alike: Mapping[str, Kind] = getattr(self, how)
-            for real in (False, True):
-                named = [(name, *_pair(kind)) for name, kind in alike.items()]
-                chosen = [each for each in named if (each[1] == FLOAT) is real]
-                stop = at + sum(size for _, _, size in chosen)
-                fields += [_field(*each) for each in chosen]
-                groups += [_Group(how, at, stop, real)] if chosen else []
+            named = [(name, *_pair(kind)) for name, kind in getattr(self, how).items()]
+            for real in (INT, FLOAT):
+                alike = [each for each in named if each[1] == real]
+                stop = at + sum(size for _, _, size in alike)
+                fields += [_field(*each) for each in alike]
+                groups += [_Group(how, at, stop, real)] if alike else []
                 at = stop
-        for choice in self.choices:
-            for name, kind in {choice.by: choice.kind, **choice.carries}.items():
-                fields.append(_field(name, *_pair(kind)))
         return fields, groups
+
+
+def _choose(choice: _Chosen, words: npt.NDArray[Any], starts: Ints, of: Ints) -> Ints:
+    """The row that is chosen for each cell and each place of the field, [g, size]; ``of`` is the cell of each row."""
+    values = words[:, choice.columns[:, 0]]
+    best = choice.reduce.reduceat(values, starts, axis=0)
+    rows = np.where(values == best[of], np.arange(len(words))[:, None], len(words))
+    first: Ints = np.minimum.reduceat(rows, starts, axis=0)
+    # Where there is nothing but NaN, any will do.
+    return np.where(first < len(words), first, starts[:, None])
 
 
 def _pair(kind: Kind) -> tuple[str, int]:
@@ -124,29 +153,18 @@ def _field(name: str, kind: str, size: int) -> tuple[Any, ...]:
 
 def _words(cells: Cells, kind: str) -> npt.NDArray[Any]:
     """The 8-byte words of cells, [n, words]; no copy."""
-    return cells.view(kind).reshape(len(cells), -1)
+    return cells.view(kind).reshape(len(cells), cells.dtype.itemsize // 8)
 
 
-def _choose(choice: Choice, cells: Cells, starts: Ints, merged: Cells) -> None:
-    values = _wide(cells[choice.by])
-    best = _REDUCE[choice.most].reduceat(values, starts, axis=0)
-    sizes = np.diff(starts, append=len(cells))
-    rows = np.arange(len(cells))[:, None]
-    hits = np.where(values == np.repeat(best, sizes, axis=0), rows, len(cells))
-    chosen = np.minimum.reduceat(hits, starts, axis=0)
-    # Where there is nothing but NaN, any will do.
-    chosen = np.where(chosen < len(cells), chosen, starts[:, None])
-    for name in (choice.by, *choice.carries):
-        _wide(merged[name])[...] = np.take_along_axis(_wide(cells[name]), chosen, axis=0)
-
-
-def _wide(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A column as [n, size], a view."""
-    return column if column.ndim > 1 else column[:, None]
+def joined(parts: Sequence[Cells]) -> Cells:
+    """Cells one after another, of at least one part. `np.concatenate` would compare the dtypes field by field."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([part.view(INT) for part in parts]).view(parts[0].dtype)
 
 
 def starts_of(keys: Ints) -> Ints:
     """Where each run of equal ``keys`` [n] begins."""
     if not len(keys):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(np.diff(keys, prepend=keys[0] - 1)).astype(np.int64)
+    return np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.store.engine import insert_rows
@@ -46,19 +48,23 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
 
 
 def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
-    table = attempts.c
-    later = attempts.alias()
+    of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
+    row = connection.execute(_finding(), of).one_or_none()
+    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
+
+
+@lru_cache
+def _finding() -> Select[Any]:
+    """An attempt by its id, with the newest of its rank."""
+    table, later = attempts.c, attempts.alias()
     newest = (
         select(func.max(later.c.attempt))
         .where(later.c.run_id == table.run_id, later.c.rank == table.rank)
         .scalar_subquery()
     )
-    row = connection.execute(
-        select(table.rank, table.attempt, table.origin, newest).where(
-            table.run_id == batch.run_id.bytes, table.attempt_id == batch.attempt_id.bytes
-        )
-    ).one_or_none()
-    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
+    return select(table.rank, table.attempt, table.origin, newest).where(
+        table.run_id == bindparam("of"), table.attempt_id == bindparam("id")
+    )
 
 
 def _register(connection: Connection, header: wire.AttemptHeader, state: RunState) -> Attempt:

@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
 )
 
-from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.merging import Cells, joined, starts_of
 from ampmon_server.series import Ints
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.ranges import Range
@@ -125,12 +125,13 @@ def put(connection: Connection, pyramid: Pyramid, key: Key, within: Range, cells
         left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
         if level == 1:
             replaced = before[left:right]
-        after = np.concatenate([before[:left], cells, before[right:]])
+        after = joined([before[:left], cells, before[right:]])
         low, high = low >> BITS, high >> BITS
         pages = _paged(pyramid, after, level)
         rows += [(*key, level, bucket, data) for bucket, data in pages.items()]
         _drop(connection, pyramid, key, level, _buckets(before, level) - set(pages))
-        cells = pyramid.roll(after, level + 1)
+        if level < TOP:
+            cells = pyramid.roll(after, level + 1)
     insert_rows(connection, pyramid.table, rows, replace=True)
     return replaced
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 from sqlalchemy import Connection
 
-from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store import pyramid
 from ampmon_server.store.pyramid import Pyramid
@@ -39,7 +38,7 @@ def refresh(
     if new is None or first < low:
         new = read_cells(connection, scaler, low, high)
     elif first > low:
-        new = np.concatenate([read_cells(connection, scaler, low, first - 1), new])
+        new = joined([read_cells(connection, scaler, low, first - 1), new])
     cells = UPDATES.roll(new, 1)
     before = pyramid.put(connection, UPDATES, (scaler.run_id, scaler.number), within, cells)
     return count(cells).minus(count(before))

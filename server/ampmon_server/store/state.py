@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
 from ampmon_server.cells.updates import Counts
@@ -97,13 +97,13 @@ class RunState:
         self.silent_after = now + int(min(wait, wire.COUNT_MAX - now))
 
 
-_NAMES = tuple(field.name for field in fields(RunState))
+_NAMES = tuple(column.name for column in runs.columns)
+_LOCKING = select(runs).where(runs.c.run_id == bindparam("of")).with_for_update()
 
 
 def lock(connection: Connection, run_id: UUID) -> RunState | None:
     """The run's row, held until the transaction ends; None for a run that is not known."""
-    statement = select(runs).where(runs.c.run_id == run_id.bytes).with_for_update()
-    row = connection.execute(statement).one_or_none()
+    row = connection.execute(_LOCKING, {"of": run_id.bytes}).one_or_none()
     return RunState(**row._mapping) if row else None
 
 
@@ -111,16 +111,14 @@ def begin(connection: Connection, header: wire.AttemptHeader) -> RunState:
     """The row of a run that was not known, made and held; where another server has just made it, that one's."""
     state = RunState.of(header)
     # Waits for the other's commit, which the next statement then sees.
-    insert_rows(connection, runs, [tuple(getattr(state, each.name) for each in runs.columns)])
+    insert_rows(connection, runs, [_row(state)])
     return lock(connection, header.run_id) or state
 
 
 def save(connection: Connection, state: RunState) -> None:
-    values = _values(state)
-    # Naming the key, even unchanged, would have every table that refers to it searched.
-    del values["run_id"]
-    connection.execute(update(runs).where(runs.c.run_id == state.run_id).values(values))
+    """Write back the row of a run that is there."""
+    insert_rows(connection, runs, [_row(state)], replace=True)
 
 
-def _values(state: RunState) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in _NAMES}
+def _row(state: RunState) -> tuple[Any, ...]:
+    return tuple(getattr(state, name) for name in _NAMES)

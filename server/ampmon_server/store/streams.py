@@ -10,12 +10,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import orjson
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.series import Ints
 from ampmon_server.store.attempts import Attempt
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.packing import compress, decompress
@@ -48,6 +48,32 @@ def numel(parameters: bytes) -> Ints:
     return np.array(
         [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
     )
+
+
+_LOADING = (
+    select(
+        streams.c.stream,
+        streams.c.rank,
+        streams.c.scaler,
+        streams.c.layout,
+        streams.c.updates,
+        streams.c.sampled,
+        streams.c.first_step,
+        streams.c.last_step,
+        streams.c.rows_from,
+    )
+    .where(
+        streams.c.run_id == bindparam("of"),
+        streams.c.scaler.in_(bindparam("names", expanding=True)),
+    )
+    .order_by(streams.c.stream)
+)
+_COUNTED = ("updates", "sampled", "first_step", "last_step")
+_SAVING = (
+    update(streams)
+    .where(streams.c.run_id == bindparam("of"), streams.c.stream == bindparam("number"))
+    .values({name: bindparam(name) for name in _COUNTED})
+)
 
 
 class Held(NamedTuple):
@@ -167,36 +193,14 @@ class Roster:
 
     def save(self, stream: Stream) -> None:
         """Write back a stream's counts."""
-        table = streams.c
+        values = {name: getattr(stream, name) for name in _COUNTED}
         self._connection.execute(
-            update(streams)
-            .where(table.run_id == self._state.run_id, table.stream == stream.number)
-            .values(
-                updates=stream.updates,
-                sampled=stream.sampled,
-                first_step=stream.first_step,
-                last_step=stream.last_step,
-            )
+            _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
         )
 
     def _load(self, names: set[str]) -> None:
-        table = streams.c
-        rows = self._connection.execute(
-            select(
-                table.stream,
-                table.rank,
-                table.scaler,
-                table.layout,
-                table.updates,
-                table.sampled,
-                table.first_step,
-                table.last_step,
-                table.rows_from,
-            )
-            .where(table.run_id == self._state.run_id, table.scaler.in_(names))
-            .order_by(table.stream)
-        )
-        for row in rows:
+        wanted = {"of": self._state.run_id, "names": list(names)}
+        for row in fetch(self._connection, _LOADING, wanted):
             stream = Stream(*row)
             self._streams[stream.rank, stream.scaler] = stream
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty, of_rows
@@ -40,6 +41,21 @@ ROWS = np.dtype(
     ]
 )
 """What cells are made of, of an update; a duration or a peak of -1 is not known."""
+
+_COLUMNS: tuple[ColumnElement[Any], ...] = (
+    updates.c.step,
+    updates.c.time,
+    func.coalesce(updates.c.scale, 0.0),  # what it is instead is in the kinds
+    func.coalesce(updates.c.scale_after, 0.0),
+    updates.c.kinds,
+    updates.c.event,
+    updates.c.skipped,
+    updates.c.sampled,
+    func.coalesce(updates.c.duration_ns, -1),
+    updates.c.cost_ns,
+    func.coalesce(updates.c.memory_peak, -1),
+)
+"""Those of `ROWS`."""
 
 _KIND_VALUES = np.array([np.nan, np.nan, np.inf, -np.inf])
 
@@ -75,22 +91,27 @@ def _of_source(
     within: ranges.Range,
     limit: int | None = None,
 ) -> list[Row]:
+    statement = _reading(tuple(columns), source.overlaid)
+    wanted = {"of": scaler.run_id, "number": source.number, "first": within[0], "last": within[1]}
+    return fetch(connection, statement if limit is None else statement.limit(limit), wanted)
+
+
+@lru_cache(maxsize=8)
+def _reading(columns: tuple[ColumnElement[Any], ...], overlaid: bool) -> Select[Any]:
+    """The rows of a stream in order of step."""
     table = updates.c
     statement = (
         select(*columns)
         .where(
-            table.run_id == scaler.run_id,
-            table.stream == source.number,
-            table.step.between(*within),
+            table.run_id == bindparam("of"),
+            table.stream == bindparam("number"),
+            table.step.between(bindparam("first"), bindparam("last")),
         )
         .order_by(table.step)
-        .limit(limit)
     )
-    if source.overlaid:
-        statement = statement.where(
-            not_superseded(table.run_id, table.stream, table.step, table.attempt)
-        )
-    return fetch(connection, statement)
+    if not overlaid:
+        return statement
+    return statement.where(not_superseded(table.run_id, table.stream, table.step, table.attempt))
 
 
 def _filled(
@@ -167,21 +188,7 @@ def _streams(scaler: Scaler) -> Select[Any]:
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
     """The updates from step ``first`` to ``last``, both included, as cells of one: what is rolled up, and drawn."""
-    table = updates.c
-    columns = (
-        table.step,
-        table.time,
-        func.coalesce(table.scale, 0.0),  # what it is instead is in the kinds
-        func.coalesce(table.scale_after, 0.0),
-        table.kinds,
-        table.event,
-        table.skipped,
-        table.sampled,
-        func.coalesce(table.duration_ns, -1),
-        table.cost_ns,
-        func.coalesce(table.memory_peak, -1),
-    )
-    rows = read_rows(connection, scaler, columns, start=first, stop=last + 1)
+    rows = read_rows(connection, scaler, _COLUMNS, start=first, stop=last + 1)
     if not rows:
         return empty()
     # Straight into one structured array: a Python list per column would take three times as long.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import Connection
 
-from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store import ranges
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -105,7 +105,7 @@ class Series:
                 break
             cells = self._cut(self._under(cells[~whole], level, level - 1), stretch)
             level -= 1
-        found = np.concatenate(parts)
+        found = joined(parts)
         return found[np.argsort(found["first"], kind="stable")]
 
     def _under(self, cells: Cells, level: int, below: int) -> Cells:
@@ -113,7 +113,7 @@ class Series:
         if not len(cells):
             return cells
         stretches = _stretches(cells["first"].tolist(), cells["last"].tolist())
-        found = np.concatenate([self._read(below, first, last) for first, last in stretches])
+        found = joined([self._read(below, first, last) for first, last in stretches])
         under = np.isin(found["first"] >> BITS * level, cells["first"] >> BITS * level)
         return found if under.all() else found[under]
 
@@ -126,7 +126,7 @@ class Series:
             parts.append(levels.read(*self._of, 1, old))
         if last >= self.rows_from:
             parts.append(self.rows(max(first, self.rows_from), last))
-        return np.concatenate(parts)
+        return joined(parts)
 
 
 def _numbers(steps: Range, level: int) -> Range:
