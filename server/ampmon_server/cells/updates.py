@@ -141,6 +141,9 @@ class Counts(NamedTuple):
     skipped: int = 0
     sampled: int = 0
 
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
     def minus(self, other: Counts) -> Counts:
         return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select, update
 
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store import pyramid
-from ampmon_server.store.pyramid import Pyramid
-from ampmon_server.store.scalers import Scaler
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid
+from ampmon_server.store.scalers import Scaler, sources
 from ampmon_server.store.updates import read_cells
 from ampmon_server.store.windows import Series, Stretch
-from ampmon_server.tables import rollups
+from ampmon_server.tables import rollups, runs, streams, updates
 
 
 UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
+
+REBUILT_AT_ONCE = 2**14
+"""Steps whose rows are in memory at a time."""
 
 
 def refresh(
@@ -40,8 +44,53 @@ def refresh(
     elif first > low:
         new = joined([read_cells(connection, scaler, low, first - 1), new])
     cells = UPDATES.roll(new, 1)
-    before = pyramid.put(connection, UPDATES, (scaler.run_id, scaler.number), within, cells)
+    before = pyramid.put(connection, UPDATES, _key(scaler), within, cells)
     return count(cells).minus(count(before))
+
+
+def rebuild(connection: Connection, run_id: bytes) -> None:
+    """Make all cells of a run's updates anew from the rows that are held, and its totals from those."""
+    table = streams.c
+    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
+    total = Counts()
+    for name in connection.scalars(named).all():
+        scaler = Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
+        start = _next_step(connection, scaler, scaler.rows_from)
+        while start is not None:
+            within = pyramid.cells_of(start, start + REBUILT_AT_ONCE - 1)
+            rows = read_cells(connection, scaler, *pyramid.steps_of(within))
+            pyramid.put(connection, UPDATES, _key(scaler), within, UPDATES.roll(rows, 1))
+            start = _next_step(connection, scaler, pyramid.steps_of(within)[1] + 1)
+        total = total.plus(totals(connection, scaler))
+    changed = {"updates": total.updates, "skipped": total.skipped, "sampled": total.sampled}
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(changed))
+
+
+def _next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
+    """The first step from ``first`` on that any rank has."""
+    table = updates.c
+    found = [
+        connection.scalar(
+            select(func.min(table.step)).where(
+                table.run_id == scaler.run_id,
+                table.stream == source.number,
+                table.step >= first,
+            )
+        )
+        for source in scaler.sources
+        if source.last_step is not None and source.last_step >= first
+    ]
+    return min((step for step in found if step is not None), default=None)
+
+
+def totals(connection: Connection, scaler: Scaler) -> Counts:
+    """The distinct steps of a scaler, by its cells."""
+    every = (0, INTEGER_MAX >> BITS * TOP)
+    return count(pyramid.read(connection, UPDATES, _key(scaler), TOP, every))
+
+
+def _key(scaler: Scaler) -> Key:
+    return scaler.run_id, scaler.number
 
 
 def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
@@ -51,7 +100,7 @@ def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: in
     series = Series(
         connection,
         UPDATES,
-        (scaler.run_id, scaler.number),
+        _key(scaler),
         partial(read_cells, connection, scaler),
         scaler.rows_from,
     )
