@@ -10,16 +10,23 @@ from pathlib import Path
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[tuple[str, str]]:
+def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """Address and token of `ampmon serve` on the data directory given; ended, and waited for, on the way out."""
-    command = [sys.executable, "-m", "ampmon_server.cli", "serve", "--port", "0"]
+    with started(directory, *arguments) as (url, token, _):
+        yield url, token
+
+
+@contextmanager
+def started(directory: Path, *arguments: str) -> Iterator[tuple[str, str, int]]:
+    """The same, and the number of the server's process."""
+    command = [sys.executable, "-m", "ampmon_server.cli", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
         url = process.stdout.readline().split()[3].partition("/login")[0]
-        yield url, (directory / "token").read_text().strip()
+        yield url, (directory / "token").read_text().strip(), process.pid
     finally:
         process.terminate()
         process.wait(10)

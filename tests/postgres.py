@@ -20,6 +20,8 @@ from sqlalchemy import make_url
 
 DRIVER = "postgresql+psycopg"
 USER = "ampmon"
+STRANGER = "stranger"
+"""The one role that would need a password."""
 START_S = 30.0
 UNPRIVILEGED = "nobody"
 """Who runs it where the tests run as root, whom PostgreSQL refuses."""
@@ -117,6 +119,8 @@ def _initialise(programs: Path, folder: Path, user: str | None) -> None:
     command = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", USER]
     command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
     subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+    rules = folder / "data" / "pg_hba.conf"
+    rules.write_text(f"local all {STRANGER} scram-sha-256\n{rules.read_text()}")
 
 
 def _answering(server: Postgres, process: subprocess.Popen[bytes]) -> Postgres:

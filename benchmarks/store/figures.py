@@ -18,6 +18,7 @@ from uuid import UUID
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
 from benchmarks.server import serving
+from benchmarks.store.databases import postgresql
 from benchmarks.store.effort import FULL, Effort
 from benchmarks.store.filling import SPACING_US, START, fill
 from benchmarks.store.real import real
@@ -42,12 +43,23 @@ class Question(NamedTuple):
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each figure and way to look at it. Takes some minutes at ten million; ``directory`` is filled."""
-    settings = Settings(data_directory=directory)
+    rows = _on_engine("SQLite", Settings(data_directory=directory / "sqlite"), effort)
+    with postgresql() as server:
+        if isinstance(server, str):
+            nothing = dict.fromkeys(rows[0])
+            return [*rows, {**nothing, "engine": "PostgreSQL", "note": server}]
+        settings = Settings(
+            data_directory=directory / "postgresql", database_url=server.new_database()
+        )
+        return [*rows, *_on_engine("PostgreSQL", settings, effort)]
+
+
+def _on_engine(engine: str, settings: Settings, effort: Effort) -> list[dict[str, Any]]:
     samples = real(effort.real_samples)
     tracks = [(track(size, seed=size), samples) for size in effort.sizes]
     runs = dict(zip(effort.sizes, fill(settings, tracks), strict=True))
-    with serving(directory) as (url, token):
-        return _rows("SQLite", _times(url, token, runs, effort), effort.sizes)
+    with serving(settings.data_directory, "--database-url", settings.url) as (url, token):
+        return _rows(engine, _times(url, token, runs, effort), effort.sizes)
 
 
 def _times(url: str, token: str, runs: Mapping[int, UUID], effort: Effort) -> dict[Question, Times]:
@@ -87,5 +99,7 @@ def _rows(
             row[f"{size:,} p50_ms"] = round(of[size].p50, 1)
             row[f"{size:,} p95_ms"] = round(of[size].p95, 1)
         holds = greatest <= BAR_MS and ratio <= BAR_RATIO
-        rows.append({**row, "ratio": round(ratio, 2), "holds": "yes" if holds else "no"})
+        rows.append(
+            {**row, "ratio": round(ratio, 2), "holds": "yes" if holds else "no", "note": None}
+        )
     return rows

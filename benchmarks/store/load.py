@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
@@ -26,6 +27,9 @@ from ampmon_server.series import EVENTS
 from benchmarks.store.real import Real
 from benchmarks.store.track import BACKOFF, track
 
+
+Client: TypeAlias = Callable[[float], tuple[int, int]]
+"""Sends until a deadline of `time.perf_counter`; how many records were taken, and how often it was told to wait."""
 
 STREAM = "scaler"
 STARTED = 1_790_000_000_000_000
@@ -69,32 +73,42 @@ def sampled(batches: int, size: int, real: Real) -> Work:
     return _work(updates, size, real)
 
 
-def send(url: str, token: str, works: Sequence[Work], limit_s: float) -> Sent:
-    """Have a client send each work, all at once, for ``limit_s`` seconds or until all has arrived. Blocks."""
-    deadline = time.perf_counter() + limit_s
-    ready = threading.Barrier(len(works))
-    with ThreadPoolExecutor(len(works)) as clients:
-        sent = list(
-            clients.map(lambda work: _client(url, token, work, ready.wait, deadline), works)
-        )
-    seconds = max(each.seconds for each in sent) - min(each.began for each in sent)
-    return Sent(sum(each.records for each in sent), seconds, sum(each.refused for each in sent))
+def send(urls: Sequence[str], token: str, works: Sequence[Work], limit_s: float) -> Sent:
+    """Have a client send each work, all at once, for ``limit_s`` seconds or until all has arrived. Blocks.
+
+    Clients are dealt out over the servers at ``urls``.
+    """
+    return at_once(
+        [partial(_client, url, token, work) for url, work in zip(cycle(urls), works, strict=False)],
+        limit_s,
+    )
+
+
+def at_once(clients: Sequence[Client], limit_s: float) -> Sent:
+    """What clients that start together sent until a deadline, each on a thread of its own. Blocks."""
+    ready = threading.Barrier(len(clients))
+
+    def run(client: Client) -> _Done:
+        ready.wait()
+        began = time.perf_counter()
+        return _Done(*client(began + limit_s), began, time.perf_counter())
+
+    with ThreadPoolExecutor(len(clients)) as threads:
+        done = list(threads.map(run, clients))
+    seconds = max(each.ended for each in done) - min(each.began for each in done)
+    return Sent(sum(each.records for each in done), seconds, sum(each.refused for each in done))
 
 
 class _Done(NamedTuple):
     records: int
     refused: int
     began: float
-    seconds: float
+    ended: float
 
 
-def _client(
-    url: str, token: str, work: Work, ready: Callable[[], object], deadline: float
-) -> _Done:
+def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int]:
     transport, backoff = HttpTransport(url, token=token), Backoff(time.monotonic, LOCAL_MAX_S)
     refused = records = 0
-    ready()
-    began = time.perf_counter()
     for batch in work.batches:
         while time.perf_counter() < deadline:
             try:
@@ -108,7 +122,7 @@ def _client(
                 records += work.records
                 break
     transport.close()
-    return _Done(records, refused, began, time.perf_counter())
+    return records, refused
 
 
 def _updates(count: int) -> list[wire.Update]:

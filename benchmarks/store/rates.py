@@ -3,18 +3,22 @@
 Server and clients share the machine. A batch holds what a sender would put into it: all there is room for where one
 client delivers a backlog, few where many deliver what has just happened. Encoded before the clock starts; compressing
 and sending is in the time, and so is waiting where the server asks for it. Other tools are sent four scalars for each
-update, in the largest batches that their servers take.
+update, in batches of a thousand scalars, which is the most that MLflow's server takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import peers
+from benchmarks.paired import shown
 from benchmarks.server import serving
-from benchmarks.store import load
+from benchmarks.store import databases, load, peer_ingest
 from benchmarks.store.effort import FULL, Effort
-from benchmarks.store.real import Real, real
+from benchmarks.store.real import real
 
 
 UPDATES_BAR, SAMPLED_BAR = 60_000, 3_000
@@ -25,7 +29,7 @@ class Crowd(NamedTuple):
 
     clients: int
     size: int
-    sampled: bool
+    sampled: bool = False
 
     @property
     def what(self) -> str:
@@ -37,46 +41,95 @@ class Crowd(NamedTuple):
 
 
 ON_SQLITE = (
-    Crowd(1, 5000, False),
-    Crowd(10, 1000, False),
-    Crowd(200, 100, False),
-    Crowd(1, 45, True),
-    Crowd(10, 20, True),
-    Crowd(200, 2, True),
+    Crowd(1, 5000),
+    Crowd(10, 1000),
+    Crowd(200, 100),
+    Crowd(1, 45, sampled=True),
+    Crowd(10, 20, sampled=True),
+    Crowd(200, 2, sampled=True),
 )
 """As many samples of 148 parameters as the sender's largest batch holds are 45."""
 
+ON_POSTGRESQL = (Crowd(10, 1000), Crowd(10, 20, sampled=True))
+SERVERS = (1, 2, 4)
+
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
-    """A row for each crowd of clients. Takes two minutes; ``directory`` is filled."""
-    samples = real(effort.real_samples)
-    rows = []
-    for crowd in ON_SQLITE:
-        work = directory / f"{crowd.clients}-{crowd.what.replace(' ', '-')}"
-        work.mkdir()
-        with serving(work) as (url, token):
-            rows.append(_row("SQLite", 1, crowd, _sent(url, token, crowd, samples, effort)))
+    """A row for each crowd of clients, and for each other tool. Takes three minutes; ``directory`` is filled."""
+    rows = [_on_sqlite(directory / f"sqlite-{n}", *each) for n, each in _each(ON_SQLITE, effort)]
+    with databases.postgresql() as server:
+        if isinstance(server, str):
+            rows.append({**dict.fromkeys(rows[0]), "store": "PostgreSQL", "note": server})
+        else:
+            for servers in SERVERS:
+                for n, each in _each(ON_POSTGRESQL, effort):
+                    place = directory / f"postgresql-{servers}-{n}"
+                    rows.append(_on_postgresql(place, server.new_database(), servers, *each))
+    with peers.quiet(directory):
+        for tool, peer in peer_ingest.TOOLS.items():
+            rows += [_beside(directory, tool, peer, clients, effort) for clients in (1, 10)]
     return rows
 
 
-def _sent(url: str, token: str, crowd: Crowd, samples: Real, effort: Effort) -> load.Sent:
-    """What a crowd sent, of as much work as a server several times faster than the bar could take."""
-    records = int(2 * crowd.bar * effort.ingest_s)
-    batches = max(records // crowd.clients // crowd.size, 1)
+def _each(crowds: Sequence[Crowd], effort: Effort) -> Iterator[tuple[int, tuple[Crowd, Effort]]]:
+    for number, crowd in enumerate(shown(crowds, "crowds")):
+        yield number, (crowd, effort)
+
+
+def _on_sqlite(place: Path, crowd: Crowd, effort: Effort) -> dict[str, Any]:
+    with serving(place) as (url, token):
+        return _row("ampmon", "SQLite", 1, crowd, _sent([url], token, crowd, effort))
+
+
+def _on_postgresql(
+    place: Path, database: str, servers: int, crowd: Crowd, effort: Effort
+) -> dict[str, Any]:
+    """Clients are dealt out over the servers, each a process of its own on the one database."""
+    with ExitStack() as stack:
+        urls = []
+        for _ in range(servers):
+            url, token = stack.enter_context(serving(place, "--database-url", database))
+            urls.append(url)
+        return _row("ampmon", "PostgreSQL", servers, crowd, _sent(urls, token, crowd, effort))
+
+
+def _sent(urls: Sequence[str], token: str, crowd: Crowd, effort: Effort) -> load.Sent:
+    """What a crowd sent, of somewhat more work than fits into the time at the bar."""
+    samples = real(effort.real_samples)
+    seconds = effort.ingest_s / 2 if crowd.sampled else effort.ingest_s
+    batches = max(int(1.3 * crowd.bar * seconds) // crowd.clients // crowd.size, 1)
     make = load.sampled if crowd.sampled else load.plain
     works = [make(batches, crowd.size, samples) for _ in range(crowd.clients)]
-    return load.send(url, token, works, effort.ingest_s)
+    return load.send(urls, token, works, seconds)
 
 
-def _row(engine: str, servers: int, crowd: Crowd, sent: load.Sent) -> dict[str, Any]:
+def _row(tool: str, engine: str, servers: int, crowd: Crowd, sent: load.Sent) -> dict[str, Any]:
     return {
+        "tool": tool,
         "what": crowd.what,
         "store": engine,
         "servers": servers,
         "clients": crowd.clients,
         "batch": crowd.size,
         "per_s": round(sent.rate),
-        "bar": crowd.bar,
-        "holds": "yes" if sent.rate >= crowd.bar else "no",
+        "bar": crowd.bar if tool == "ampmon" else None,
+        "holds": ("yes" if sent.rate >= crowd.bar else "no") if tool == "ampmon" else None,
         "told_to_wait": sent.refused,
+        "note": None,
     }
+
+
+def _beside(
+    directory: Path, tool: str, peer: peer_ingest.Peer, clients: int, effort: Effort
+) -> dict[str, Any]:
+    work = directory / f"{peer.package}-{clients}"
+    work.mkdir()
+    note = peers.missing(peer.package)
+    sent = load.Sent(0, 1.0, 0)
+    if note is None:
+        try:
+            sent = peer_ingest.send(peer, work, clients, effort.ingest_s)
+        except Exception as error:
+            note = f"not measured: {type(error).__name__}: {error}"
+    row = _row(tool, "SQLite", 1, Crowd(clients, peer.size), sent)
+    return row if note is None else {**row, "per_s": None, "told_to_wait": None, "note": note}
