@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
+from ampmon_server.cli import db
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -38,6 +39,8 @@ def _run(arguments: argparse.Namespace) -> int:
         from ampmon_server.cli import token
 
         return token.run(arguments)
+    if arguments.command == "db":
+        return db.run(arguments)
     return demo.main(arguments)
 
 
@@ -56,5 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     token.add_argument("what", choices=["link"], help="link: print a new one-time link")
     token.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
     token.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
+    db.add_arguments(commands.add_parser("db", help="look after the database"))
     demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
     return parser

@@ -16,6 +16,7 @@ from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
+from ampmon_server.store.upgrading import Upgrade
 
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "StoreError",
     "Summary",
     "Unusable",
+    "Upgrade",
 ]

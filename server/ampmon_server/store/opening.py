@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ampmon import mounts
 from ampmon_server import migrations
+from ampmon_server.migrations import Schema
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, lock, postgresql
 from ampmon_server.store.errors import Busy, Unusable
@@ -20,34 +22,45 @@ SHOWN_MAX = 3
 """So many differences of a schema are told; the others are counted."""
 
 
-def open_database(
-    settings: Settings, *, upgrading: bool = False
-) -> tuple[Engine, IO[bytes] | None]:
-    """The database of the settings, and the lock that keeps other servers from an SQLite file. Raises Unusable.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A database that can be used. ``before``: its schema as it was found; None for an empty one.
+
+    ``exclusive`` is the lock that keeps other servers from an SQLite file.
+    """
+
+    engine: Engine
+    exclusive: IO[bytes] | None
+    before: str | None
+
+    def close(self) -> None:
+        self.engine.dispose()
+        if self.exclusive is not None:
+            self.exclusive.close()
+
+
+def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
+    """The database of the settings. Raises Unusable.
 
     An empty database is set up. An older one is brought up to date where it is SQLite's, whose only server this is,
     or with ``upgrading``; in one transaction, so that it is wholly done or not at all.
     """
     database = engine.open_engine(settings.url)
-    exclusive = None
+    if database.dialect.name == "sqlite":
+        exclusive, work = _exclusively(database.url), _brought_up
+    else:
+        exclusive, work = None, _brought_up if upgrading else _opened
     try:
-        if database.dialect.name == "sqlite":
-            exclusive = _exclusively(database.url)
-            _set_up(database, _brought_up)
-        else:
-            _set_up(database, _brought_up if upgrading else _opened)
+        return Opened(database, exclusive, _set_up(database, work).revision)
     except Unusable:
-        database.dispose()
-        if exclusive is not None:
-            exclusive.close()
+        Opened(database, exclusive, None).close()
         raise
-    return database, exclusive
 
 
-def _set_up(database: Engine, work: Callable[[Connection, URL], None]) -> None:
+def _set_up(database: Engine, work: Callable[[Connection, URL], Schema]) -> Schema:
     url = database.url
     try:
-        engine.write(database, lambda connection: work(connection, url))
+        return engine.write(database, lambda connection: work(connection, url))
     except Busy as error:
         cause = error.__cause__
         if isinstance(cause, DBAPIError):
@@ -57,28 +70,31 @@ def _set_up(database: Engine, work: Callable[[Connection, URL], None]) -> None:
         raise Unusable(_refusal(error, url)) from error
 
 
-def _opened(connection: Connection, url: URL) -> None:
-    """Of a database that other servers may use."""
+def _opened(connection: Connection, url: URL) -> Schema:
+    """The schema of a database that other servers may use."""
     postgresql.check(connection, url)
-    if migrations.schema(connection).age == "empty":
-        _brought_up(connection, url)
     stands = migrations.schema(connection)
+    if stands.age == "empty":
+        return _brought_up(connection, url)
     if stands.age == "older":
         raise Unusable(
             f"{named(url)} has an older schema ({stands.revision}): stop every ampmon serve that uses it, "
             f"and run ampmon db upgrade --database-url {postgresql.command_url(url)}"
         )
     _check(connection, url)
+    return stands
 
 
-def _brought_up(connection: Connection, url: URL) -> None:
-    """Of a database that nobody else uses now, or that is empty."""
+def _brought_up(connection: Connection, url: URL) -> Schema:
+    """The schema that a database had which nobody else uses now, or which is empty; now it has the newest."""
     if connection.dialect.name == "postgresql":
         postgresql.check(connection, url)
         postgresql.take_turns(connection)
-    if migrations.schema(connection).age in {"empty", "older"}:
+    before = migrations.schema(connection)
+    if before.age in {"empty", "older"}:
         migrations.upgrade(connection)
     _check(connection, url)
+    return before
 
 
 def _check(connection: Connection, url: URL) -> None:

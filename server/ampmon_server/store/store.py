@@ -59,7 +59,8 @@ class Store:
     @classmethod
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
-        return cls(*opening.open_database(settings))
+        opened = opening.open_database(settings)
+        return cls(opened.engine, opened.exclusive)
 
     def close(self) -> None:
         """Let go of the database."""

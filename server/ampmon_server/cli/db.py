@@ -1,0 +1,50 @@
+"""``ampmon db``: its sub-commands by name, each in a module of its own that is loaded when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ampmon.config import data_directory
+from ampmon_server.settings import Settings
+
+
+CANNOT = 2
+"""The exit code of a command that did nothing, and said in one line why."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the sub-commands."""
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    _add(commands, "upgrade", "bring the schema and what is rolled up to this version")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one sub-command; its exit code."""
+    from ampmon_server.cli import upgrade
+
+    return upgrade.run(settings_of(arguments))
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Which database a sub-command is about."""
+    directory = arguments.data_dir or data_directory()
+    return Settings(
+        data_directory=directory.expanduser().absolute(), database_url=arguments.database_url
+    )
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """The options that say where a database is."""
+    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+    parser.add_argument(
+        "--database-url", help="SQLAlchemy URL of a database elsewhere: postgresql+psycopg://..."
+    )
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=does, description=does)
+    add_database(parser)
+    return parser

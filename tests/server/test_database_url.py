@@ -1,0 +1,157 @@
+"""What is said to a --database-url that does not work, and what `ampmon db upgrade` does with one that does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import make_url
+
+from ampmon_server import migrations
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Unusable, engine
+from batches import Trainer
+from postgres import STRANGER, Postgres
+from serving import free_port
+
+
+SECRET = "s3cr3t"
+
+
+def refusal(url: str, directory: Path) -> str:
+    """The line with which a server refuses to start."""
+    with pytest.raises(Unusable) as refused:
+        Store.open(Settings(data_directory=directory, database_url=url)).close()
+    line = str(refused.value)
+    assert "\n" not in line
+    assert SECRET not in line
+    assert SECRET not in repr(refused.value.__cause__)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("ampmon.db", "such as sqlite:////data/ampmon.db or postgresql+psycopg://"),
+        (f"postgresql+psycopg://ada@host:{SECRET}/db", "write @ / : % as"),
+        (f"mysql://ada:{SECRET}@host/db", "mysql is not supported; use sqlite or"),
+        (f"postgresql+psycopg2://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),
+        (f"postgresql+asyncpg://ada:{SECRET}@host/db", "write postgresql+psycopg:// instead of"),
+        ("sqlite://", "name a file"),
+    ],
+)
+def test_a_url_that_cannot_be_meant_is_refused(tmp_path: Path, url: str, says: str) -> None:
+    """A URL of no database, or for another driver, is answered with what to write."""
+    assert says in refusal(url, tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
+def test_shorter_names_of_postgresql_are_understood(
+    postgres: Postgres, tmp_path: Path, empty_database: str, scheme: str
+) -> None:
+    """A URL as other programs write it, without the driver, is opened."""
+    url = empty_database.replace("postgresql+psycopg", scheme)
+    Store.open(Settings(data_directory=tmp_path, database_url=url)).close()
+
+    assert postgres.execute("SELECT * FROM runs", str(make_url(url).database)) == []
+
+
+def test_without_psycopg_the_way_to_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver is missing, the line says what to install."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    assert "pip install 'ampmon[postgres]'" in refusal("postgresql://host/db", tmp_path)
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Where nobody answers, the line has host and port, and what to check."""
+    port = free_port()
+    for url in (
+        f"postgresql+psycopg://ada:{SECRET}@127.0.0.1:{port}/runs",
+        f"postgresql+psycopg://127.0.0.1:{port}/runs?user=ada&password={SECRET}",
+    ):
+        line = refusal(url, tmp_path)
+        assert f"database 'runs' on 127.0.0.1:{port} cannot be used" in line
+        assert "check host and port" in line
+
+
+def test_a_database_that_is_missing_is_named(postgres: Postgres, tmp_path: Path) -> None:
+    """Of a database or a user that does not exist the line says how to make it."""
+    assert "createdb nowhere" in refusal(postgres.url("nowhere"), tmp_path)
+    assert "createuser nobody" in refusal(postgres.url(user="nobody"), tmp_path)
+
+
+def test_a_user_who_may_not_is_told_what_to_ask_for(
+    postgres: Postgres, tmp_path: Path, empty_database: str
+) -> None:
+    """Of a wrong password, and of a user who may make no table, the line says what is to be done."""
+    postgres.execute("CREATE ROLE guest LOGIN")
+    postgres.execute(f"CREATE ROLE {STRANGER} LOGIN PASSWORD 'another'")
+    guest, stranger = (make_url(empty_database).set(username=name) for name in ("guest", STRANGER))
+
+    assert 'GRANT CREATE ON SCHEMA public TO "guest"' in refusal(guest.render_as_string(), tmp_path)
+    wrong = stranger.set(password=SECRET).render_as_string(hide_password=False)
+    assert "PGPASSWORD or ~/.pgpass" in refusal(wrong, tmp_path)
+
+
+def test_a_database_that_cannot_hold_every_name_is_refused(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    """Text must be UTF-8: in LATIN1 the first Greek name would fail."""
+    url = postgres.new_database(options="ENCODING 'LATIN1'")
+
+    assert "createdb -E UTF8" in refusal(url, tmp_path)
+    postgres.drop(url)
+
+
+@pytest.fixture
+def older(empty_database: str, tmp_path: Path) -> tuple[Settings, Trainer]:
+    """A PostgreSQL database with a run in it, at the first schema but one."""
+    settings = Settings(data_directory=tmp_path / "data", database_url=empty_database)
+    trainer = Trainer()
+    store = Store.open(settings)
+    store.ingest(trainer.batch(trainer.updates(5, skipped=[2], sampled=[0, 4])))
+    store.close()
+    opened = engine.open_engine(settings.url)
+    with engine.writing(opened) as connection:
+        command.downgrade(migrations.config(connection), "0002")
+    opened.dispose()
+    return settings, trainer
+
+
+def test_an_older_schema_is_upgraded_on_command(
+    older: tuple[Settings, Trainer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server refuses an older schema with a command; that command upgrades it, and once more changes nothing."""
+    settings, trainer = older
+    line = refusal(settings.url, settings.data_directory)
+    typed = line.partition("run ampmon ")[2].split()
+    codes = [main(typed), main(typed)]
+    first, *_, last = capsys.readouterr().out.splitlines()
+
+    assert typed[:3] == ["db", "upgrade", "--database-url"]
+    assert codes == [0, 0]
+    assert "(0002 before)" in first
+    assert "its schema is this version's" in last
+    store = Store.open(settings)
+    assert store.run(trainer.run_id)[0].skipped == 1
+    store.close()
+
+
+def test_an_upgrade_that_cannot_be_says_why(
+    capsys: pytest.CaptureFixture[str], settings: Settings
+) -> None:
+    """While a server uses an SQLite file, `ampmon db upgrade` refuses in one line; afterwards it does its work."""
+    store = Store.open(settings)
+    code = main(["db", "upgrade", "--data-dir", str(settings.data_directory)])
+    store.close()
+    told = capsys.readouterr()
+
+    assert (code, told.out) == (2, "")
+    assert told.err.startswith("ampmon db upgrade: Another ampmon serve uses")
+    assert main(["db", "upgrade", "--data-dir", str(settings.data_directory)]) == 0
