@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ampmon.histogram import BINS, Statistics, no_runs
+from ampmon_server.cells import scalars as logged_cells
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.updates import LAYOUT, empty, of_rows
 from ampmon_server.figures import Source, View
@@ -30,7 +31,16 @@ START = 1_700_000_000_000_000
 
 ROWS = [
     (name, np.int64)
-    for name in ["step", "time", "event", "skipped", "sampled", "duration_ns", "cost_ns", "memory_peak"]
+    for name in [
+        "step",
+        "time",
+        "event",
+        "skipped",
+        "sampled",
+        "duration_ns",
+        "cost_ns",
+        "memory_peak",
+    ]
 ]
 
 
@@ -191,7 +201,13 @@ def source(
     at: GradientSeries | None = None,
     through: ModuleSample | None = None,
 ) -> Source:
-    return Source(of if of is not None else empty(), at or empty_gradients(), modules=through)
+    rows = of if of is not None else empty()
+    return Source(
+        rows,
+        at or empty_gradients(),
+        modules=through,
+        scalars={"loss": logged(rows["first"], rows["time_first"], 1.0 / (1.0 + rows["first"]))},
+    )
 
 
 def x_of(rows: Cells, view: View) -> np.ndarray:
@@ -247,7 +263,32 @@ def sources(draw: st.DrawFn) -> Source:
         _any_totals(draw, seed, len(picked)),
         draw(st.booleans()),
     )
-    return Source(series, grads, modules=draw(st.none() | _any_modules()))
+    return Source(
+        series,
+        grads,
+        modules=draw(st.none() | _any_modules()),
+        scalars=_any_scalars(draw, seed, step, time),
+    )
+
+
+def logged(step: np.ndarray, time: np.ndarray, value: np.ndarray) -> Cells:
+    """Logged values as cells of one, without steps of the user's own."""
+    made = np.zeros(len(step), logged_cells.ROWS)
+    made["step"], made["time"], made["value"], made["user_step"] = step, time, value, -1
+    return logged_cells.of_rows(made)
+
+
+def _any_scalars(
+    draw: st.DrawFn, seed: np.random.Generator, step: np.ndarray, time: np.ndarray
+) -> dict[str, Cells]:
+    """Values of any size, finite or not, at some of the steps, by names that hold anything."""
+    found = {}
+    for name in draw(st.sampled_from([(), ("loss",), ("loss", "<b>&amp;", "lr", "a" * 200)])):
+        picked = np.sort(seed.choice(len(step), seed.integers(0, len(step) + 1), replace=False))
+        odd = np.array([1.0, 1.0, 0.0, np.nan, np.inf, -np.inf, 1e307])
+        value = seed.normal(size=len(picked)) * seed.choice(odd[: seed.integers(1, 8)], len(picked))
+        found[name] = logged(step[picked], time[picked], value)
+    return found
 
 
 @st.composite

@@ -79,3 +79,9 @@ def mean(cells: Cells) -> Floats:
     known = cells["n"] - not_finite(cells)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(known > 0, cells["sum"] / known, np.nan), np.float64)
+
+
+def merge(cells: Cells, starts: Ints) -> Cells:
+    """As `Layout.merge`; a sum that float64 cannot hold is infinite or NaN."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return LAYOUT.merge(cells, starts)

@@ -11,6 +11,7 @@ from ampmon_server.figures.activations import activations
 from ampmon_server.figures.exponents import exponents
 from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.roles import resolve
+from ampmon_server.figures.scalars import PANELS_MAX, scalars
 from ampmon_server.figures.scale import scale
 from ampmon_server.figures.skips import skips
 from ampmon_server.figures.source import Source, View
@@ -23,10 +24,23 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "underflow": underflow,
     "exponents": exponents,
     "activations": activations,
+    "scalars": scalars,
 }
 """Every chart by the name it has in its address."""
 
 OF_MODULES = frozenset({"activations"})
-"""Charts of one sample of activations; all others are of updates and gradients, along the steps."""
+"""Charts of one sample of activations; all others are along the steps."""
 
-__all__ = ["FIGURES", "OF_MODULES", "Figure", "Source", "View", "resolve"]
+OF_SCALARS = frozenset({"scalars"})
+"""Charts of what was logged, along the steps."""
+
+__all__ = [
+    "FIGURES",
+    "OF_MODULES",
+    "OF_SCALARS",
+    "PANELS_MAX",
+    "Figure",
+    "Source",
+    "View",
+    "resolve",
+]

@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from ampmon import estimates
 from ampmon.histogram import SMALL_CLASSES, Classes, headroom_bits
-from ampmon_server.figures.layout import Figure, Trace, empty, figure, nothing_here, y_axis
+from ampmon_server.figures.layout import (
+    Figure,
+    Trace,
+    empty,
+    escaped,
+    figure,
+    nothing_here,
+    y_axis,
+)
 from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES, Fate
@@ -91,7 +99,7 @@ def activations(source: Source, view: View) -> Figure:
         yaxis=y_axis(
             range=[float(heights[-1]) - 0.6, 0.6],
             tickvals=heights.tolist(),
-            ticktext=list(map(_escaped, names)),
+            ticktext=list(map(escaped, names)),
             showgrid=False,
             ticklabelstandoff=6,
             tickfont={"size": 11, "color": "role:ink"},
@@ -153,7 +161,7 @@ def _bars(sample: ModuleSample, rows: Ints, heights: Floats, drawn: list[Fate]) 
 
 def _said(sample: ModuleSample, classes: Classes, drawn: list[Fate], row: int) -> str:
     """What a row says on hover."""
-    lines = [f"<b>{_escaped(sample.names[row])}</b> {_escaped(sample.kinds[row])}"]
+    lines = [f"<b>{escaped(sample.names[row])}</b> {escaped(sample.kinds[row])}"]
     looked, elements = classes.total[row], sample.elements[row]
     if looked:
         for fate in drawn:
@@ -200,7 +208,7 @@ def _headrooms(sample: ModuleSample, rows: Ints, heights: Floats) -> list[Trace]
             if len(shown):
                 traces.append(_marks(word, mark, colour, magnitude[rows[shown]], heights[shown]))
                 traces[-1]["text"] = [
-                    f"<b>{_escaped(sample.names[row])}</b><br>{_headroom_words(word, magnitude[row])}"
+                    f"<b>{escaped(sample.names[row])}</b><br>{_headroom_words(word, magnitude[row])}"
                     for row in rows[shown].tolist()
                 ]
     return traces
@@ -268,11 +276,6 @@ def _shortened(name: str, view: View) -> str:
     if len(name) <= room:
         return name
     return f"{name[: room // 2]}…{name[-(room - room // 2 - 1) :]}"
-
-
-def _escaped(text: str) -> str:
-    """As Plotly shows it as it is: it takes a few tags."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _caption(sample: ModuleSample, rows: Ints) -> str:

@@ -177,6 +177,11 @@ def level(
     }
 
 
+def escaped(text: str) -> str:
+    """A user's text as Plotly shows it: it takes some of HTML for its own."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     """Ticks of an axis of log2: whole exponents, labelled 2^k."""
     first, last = math.ceil(low), math.floor(high)

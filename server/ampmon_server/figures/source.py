@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -72,7 +72,8 @@ class Source:
 
     ``updates`` are cells as `ampmon_server.cells.updates` has them, in order of step: enough of them to fill the view,
     and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the newest
-    sample of activations in the view, which only the chart of it is given.
+    sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was logged, by
+    name, as `ampmon_server.cells.scalars` has them, which only their chart is given.
     """
 
     updates: Cells
@@ -80,6 +81,7 @@ class Source:
     disabled: bool = False
     modules: ModuleSample | None = None
     user: UserSteps | None = None
+    scalars: Mapping[str, Cells] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -10,14 +11,17 @@ from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.cells.updates import empty
-from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
+from ampmon_server.figures import FIGURES, OF_MODULES, OF_SCALARS, PANELS_MAX, Source, View
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, StreamNumber
 from ampmon_server.series import empty_gradients
-from ampmon_server.store import BadQuery, NotFound, Store
+from ampmon_server.store import BadQuery, NotFound, Store, Stretch
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}/figures")
+
+_FIRST = {"loss": 0, "lr": 1}
+"""Names that are drawn before the others."""
 
 
 @router.get("/{name}")
@@ -31,14 +35,22 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     stream: StreamNumber = None,
     x: Literal["step", "time"] = "step",
+    logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
 ) -> Response:
-    """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels."""
+    """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
+
+    ``name`` is which of the logged values is drawn; without it, the first few.
+    """
     draw = FIGURES.get(name)
     if draw is None:
         raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
     if start is not None and stop is not None and stop <= start:
         raise BadQuery("stop", "it must be greater than start")
     view = View(start, stop, width, x)
+    if name in OF_SCALARS:
+        return tagged_json(
+            draw(_scalars(service.store, run_id, stream, view, logged), view), request
+        )
     read = _modules if name in OF_MODULES else _series
     return tagged_json(draw(read(service.store, run_id, stream, view), view), request)
 
@@ -53,6 +65,25 @@ def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Sourc
         columns=view.columns,
     )
     return Source(series.updates, series.gradients, series.disabled, user=series.user)
+
+
+def _scalars(
+    store: Store, run_id: UUID, stream: int | None, view: View, name: str | None
+) -> Source:
+    names = [] if name is None else [name]
+    if name is None:
+        held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
+        names = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))[:PANELS_MAX]
+    source = _series(store, run_id, stream, view)
+    start, stop = view.start, view.stop
+    if view.x == "user" and source.user is not None:
+        start = None if start is None else source.user.back(start)
+        stop = None if stop is None else source.user.back(stop)
+    stretch = Stretch(
+        start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
+    )
+    cells = store.scalar_series(run_id, names, stretch, stream=stream, columns=view.columns)
+    return replace(source, scalars=cells)
 
 
 def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:

@@ -20,3 +20,7 @@ StreamNumber = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Cursor = Annotated[str | None, Query(max_length=200)]
+
+ScalarName = Annotated[
+    str | None, Query(max_length=256, description="What it was called in `ampmon.log`.")
+]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
-from ampmon_server.routes.queries import Cursor, Limit, Number, StreamNumber
+from ampmon_server.routes.queries import Cursor, Limit, Number, ScalarName, StreamNumber
 from ampmon_server.store import BadQuery
 
 
@@ -99,3 +99,29 @@ def list_modules(
     """A row per module at the update at or before ``step`` whose activations were sampled."""
     sampled = service.store.modules(run_id, stream=stream, step=COUNT_MAX if step is None else step)
     return tagged_json(sampled, request)
+
+
+@router.get("/scalars")
+def list_scalars(
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    name: ScalarName = None,
+    stream: StreamNumber = None,
+    start: Number = None,
+    stop: Number = None,
+    limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
+) -> Response:
+    """The values of ``name`` with ``start`` <= step < ``stop``; without it, every name and its newest value."""
+    if name is None:
+        names = service.store.scalar_names(run_id, stream=stream)
+        return tagged_json({"names": names}, request)
+    values = service.store.scalars(
+        run_id,
+        name,
+        stream=stream,
+        start=start or 0,
+        stop=COUNT_MAX + 1 if stop is None else stop,
+        limit=limit,
+    )
+    return tagged_json(values, request)

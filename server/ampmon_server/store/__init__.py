@@ -17,6 +17,7 @@ from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.upgrading import Upgrade
+from ampmon_server.store.windows import Stretch
 
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "Stretch",
     "Summary",
     "Unusable",
     "Upgrade",

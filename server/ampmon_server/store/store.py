@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 from uuid import UUID
@@ -19,6 +20,7 @@ from ampmon_server.store import (
     events,
     identity,
     ingest,
+    logged,
     modules,
     opening,
     parameters,
@@ -157,6 +159,35 @@ class Store:
                 rollups.window(connection, scaler, stretch, columns),
                 samples.read_series(connection, scaler, start=first, stop=last + 1),
                 scaler.disabled,
+            )
+
+    def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
+        """The names that were logged, each with its newest value. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return logged.names(connection, run_id, stream)
+
+    def scalars(
+        self, run_id: UUID, name: str, *, stream: int | None, start: int, stop: int, limit: int
+    ) -> logged.Values:
+        """The values of a name, from step ``start`` on to before ``stop``. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return logged.values(
+                connection, run_id, name, stream=stream, start=start, stop=stop, limit=limit
+            )
+
+    def scalar_series(
+        self,
+        run_id: UUID,
+        names: Sequence[str],
+        stretch: Stretch,
+        *,
+        stream: int | None = None,
+        columns: int = 1000,
+    ) -> dict[str, Cells]:
+        """The cells of ``names`` in a stretch, enough to fill ``columns`` columns. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return logged.cells(
+                connection, run_id, names, stretch, stream=stream, columns=columns
             )
 
     def skips(

@@ -14,6 +14,7 @@ from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.rows import SKIPPED, Rows
+from ampmon_server.store.scalars import Logged, refresh, supersede
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
@@ -40,8 +41,7 @@ class Writer:
         if placed[wire.Update]:
             self._updates(rows, placed[wire.Update], share)
         self._events(rows, placed[wire.Event])
-        told = [row for place, each in placed[wire.Scalars] for row in rows.scalars(each, place)]
-        insert_rows(self.connection, scalars, told, replace=True)
+        self._scalars(rows, placed[wire.Scalars], placed[wire.Update])
         self.state.records += len(share.records)
         newest = max(record.time for record in share.records)
         self.state.last_time = max(self.state.last_time or 0, newest)
@@ -76,6 +76,23 @@ class Writer:
         gradients.write_blocks(
             self.connection, module_blocks, self.state, self.attempt, rows.stream, passed
         )
+
+    def _scalars(
+        self,
+        rows: Rows,
+        placed: Sequence[tuple[int, wire.Scalars]],
+        updates: Sequence[tuple[int, wire.Update]],
+    ) -> None:
+        told = [row for place, each in placed for row in rows.scalars(each, place)]
+        insert_rows(self.connection, scalars, told, replace=True)
+        of = Logged(self.state.run_id, rows.stream.number, rows.stream.rows_from)
+        if told:
+            steps = [self.attempt.origin + each.ordinal for _, each in placed]
+            names = sorted({name for _, each in placed for name in each.values})
+            refresh(self.connection, of, names, min(steps), max(steps))
+        if updates and self.attempt.number:
+            first, last = (updates[end][1].ordinal + self.attempt.origin for end in (0, -1))
+            supersede(self.connection, of, self.attempt.number, (first, last))
 
     def _events(self, rows: Rows, placed: Sequence[tuple[int, wire.Event]]) -> None:
         insert_rows(self.connection, events, [rows.event(event, place) for place, event in placed])

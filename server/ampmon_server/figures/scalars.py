@@ -1,0 +1,216 @@
+"""What the user logged, one panel to a name above one x axis: lines with the true extremes of each pixel column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.scalars import mean, merge, not_finite
+from ampmon_server.downsample import aligned_span
+from ampmon_server.figures.layout import (
+    Figure,
+    Trace,
+    empty,
+    escaped,
+    figure,
+    nothing_here,
+    plot_x,
+    y_axis,
+)
+from ampmon_server.figures.source import Source, View, Window, XAxis, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.words import count, plural, steps
+from ampmon_server.series import Floats, Ints
+
+
+PANELS_MAX = 4
+"""So many names are drawn unless one is asked for."""
+
+PANEL_PIXELS = 112
+_GAP = 0.12
+"""Of a panel's height, to the one below it."""
+
+_POINTS = {
+    "value_first": ("first", "time_first"),
+    "value_min": ("value_min_step", "value_min_time"),
+    "value_max": ("value_max_step", "value_max_time"),
+    "value_last": ("last", "time_last"),
+}
+"""What is drawn of a column, and the fields that have its step and its time."""
+
+META = {
+    "title": "Logged values",
+    "definitions": {
+        "value": "What ampmon.log was given, as it was: nothing is smoothed or thinned. "
+        "Where several fall into one column of pixels, its first, last, least and greatest are drawn.",
+    },
+}
+
+
+def scalars(source: Source, view: View) -> Figure:
+    """At most four points a pixel column of each name, all its extremes among them; NaN and infinities are marked."""
+    if not source.scalars:
+        return empty(META, 'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).')
+    x = XAxis(view.x, source.user)
+    drawn = {name: _cut(cells, x, view) for name, cells in source.scalars.items()}
+    if not any(len(cells) for cells in drawn.values()):
+        return empty(META, nothing_here(view, "value", "No value yet."))
+    window = _window(source, drawn, view)
+    traces: list[Trace] = []
+    axes: dict[str, Any] = {}
+    for place, (name, cells) in enumerate(drawn.items()):
+        columns = _columns(cells, window)
+        traces += _panel(name, columns, place, window, view)
+        axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(columns, place, len(drawn))
+    made = figure(
+        traces,
+        window,
+        view,
+        height=48 + PANEL_PIXELS * len(drawn),
+        meta={**META, "caption": _caption(drawn)},
+        annotations=[_label(name, place, len(drawn)) for place, name in enumerate(drawn)],
+        **axes,
+    )
+    made["layout"]["xaxis"]["anchor"] = "y" if len(drawn) == 1 else f"y{len(drawn)}"
+    return made
+
+
+def _cut(cells: Cells, x: XAxis, view: View) -> Cells:
+    at = x.of(cells["first"], cells["time_first"])
+    if (np.diff(at) < 0).any():  # the clock was set back
+        order = np.argsort(at, kind="stable")
+        cells, at = cells[order], at[order]
+    first = 0 if view.start is None else int(np.searchsorted(at, view.start))
+    last = len(at) if view.stop is None else int(np.searchsorted(at, view.stop))
+    return cells[first:last]
+
+
+def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
+    """The stretch of x that all charts show; of the values' own where there is no update."""
+    window = cut(source, view)
+    if len(window.updates):
+        return window
+    held = [cells for cells in drawn.values() if len(cells)]
+    lows = [window.x.of(cells["first"], cells["time_min"]).min() for cells in held]
+    highs = [window.x.of(cells["last"], cells["time_max"]).max() for cells in held]
+    low = view.start if view.start is not None else math.floor(min(lows))
+    high = view.stop - 1 if view.stop is not None else math.floor(max(highs))
+    high = max(low, high)
+    return replace(window, low=low, high=high, span=aligned_span(low, high, view.columns))
+
+
+def _columns(cells: Cells, window: Window) -> Cells:
+    """A cell for each pixel column that has a value."""
+    at = window.x.of(cells["first"], cells["time_first"])
+    return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
+
+
+def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> list[Trace]:
+    axis = "y" if not place else f"y{place + 1}"
+    x, step, value = _points(cells, window)
+    line: Trace = {
+        "type": "scatter",
+        "name": escaped(name),
+        "mode": "lines" if len(x) > 1 else "markers",
+        "line": {"color": "role:accent", "width": 1.5},
+        "x": plot_x(x, view),
+        "y": typed(value),
+        "customdata": typed(step),
+        "hovertemplate": "%{y:.6g}, step %{customdata:,d}<extra></extra>",
+        "yaxis": axis,
+    }
+    return [line, *_marks(name, cells, axis, window, view)]
+
+
+def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> list[Trace]:
+    """A cross at the top of each column that has a value that is not finite."""
+    lost = cells[not_finite(cells) > 0]
+    if not len(lost):
+        return []
+    finite = cells["value_max"][np.isfinite(cells["value_max"])]
+    return [
+        {
+            "type": "scatter",
+            "name": f"{escaped(name)}, not finite",
+            "mode": "markers",
+            "marker": {"symbol": "x", "size": 7, "color": "role:nan"},
+            "x": plot_x(window.x.of(lost["first"], lost["time_first"]), view),
+            "y": [float(finite.max()) if len(finite) else 0.0] * len(lost),
+            "text": [
+                f"{_lost(cell)} in {steps(int(cell['first']), int(cell['last']))}" for cell in lost
+            ],
+            "hoverinfo": "text",
+            "yaxis": axis,
+        }
+    ]
+
+
+def _points(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
+    """x, step and value of the points that are drawn, in order of x, [p]; the line breaks at what is not finite."""
+    value = np.stack([cells[name] for name in _POINTS], axis=1)
+    step, time = (
+        np.stack([cells[fields[place]] for fields in _POINTS.values()], axis=1) for place in (0, 1)
+    )
+    x = window.x.of(step, time)
+    order = np.lexsort((step, x), axis=1)
+    x, step, value = (np.take_along_axis(each, order, axis=1) for each in (x, step, value))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one value are drawn once
+    value = np.where(np.isfinite(value), value, np.nan)
+    return x[kept], step[kept], value[kept]
+
+
+def _axis(cells: Cells, place: int, panels: int) -> dict[str, Any]:
+    height = 1 / panels
+    top = 1 - place * height
+    gap = _GAP * height
+    axis = y_axis(domain=[max(top - height + gap, 0.0), top - gap], nticks=4, anchor="x")
+    low, high = cells["value_min"], cells["value_max"]
+    if np.isfinite(high).any():
+        least, most = float(np.nanmin(low)), float(np.nanmax(high))
+        pad = (most - least) * 0.08 or abs(most) * 0.08 or 1.0
+        if math.isfinite(least - pad) and math.isfinite(most + pad):
+            axis["range"] = [least - pad, most + pad]
+    return axis
+
+
+def _label(name: str, place: int, panels: int) -> dict[str, Any]:
+    return {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": 1 - place / panels,
+        "xanchor": "left",
+        "yanchor": "top",
+        "text": f"<b>{escaped(name)}</b>",
+        "showarrow": False,
+        "font": {"size": 11, "color": "role:muted"},
+    }
+
+
+def _lost(cell: Cells) -> str:
+    words = (("nan", "NaN"), ("inf", "inf"), ("minus_inf", "−inf"))
+    return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
+
+
+def _caption(drawn: Mapping[str, Cells]) -> str:
+    """What each panel shows, in a sentence a name."""
+    said = []
+    for name, cells in drawn.items():
+        if not len(cells):
+            said.append(f"{name}: nothing here.")
+            continue
+        cell = merge(cells, np.zeros(1, np.int64))
+        lost = int(not_finite(cell)[0])
+        values = plural(int(cell["n"][0]), "value")
+        if lost == cell["n"][0]:
+            said.append(f"{name}: {values}, none of them finite ({_lost(cell[0])}).")
+            continue
+        low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
+        odd = f"; {_lost(cell[0])}" if lost else ""
+        said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
+    return " ".join(said)

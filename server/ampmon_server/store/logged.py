@@ -1,0 +1,233 @@
+"""Scalars as they are asked for: the names of a run, the values of one as columns, and the user's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.scalars import not_finite
+from ampmon_server.series import Ints, UserSteps
+from ampmon_server.store import scalars
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
+from ampmon_server.store.scalars import Logged
+from ampmon_server.store.scalers import Scaler
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import runs, streams
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a list shows of a name on one stream: its newest value, and of all its values how many, and the extremes.
+
+    Times are microseconds since the epoch. ``least`` and ``greatest`` are of finite values, null where there are none.
+    """
+
+    name: str
+    stream: str
+    rank: int
+    scaler: str
+    n: int
+    not_finite: int
+    least: float | None
+    greatest: float | None
+    step: int
+    time: int
+    value: float | None
+    value_kind: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of a name, each step once, in order of step; ``rows_from``: what is before it is rolled up only."""
+
+    name: str
+    stream: str
+    step: list[int]
+    time: list[int]
+    user_step: list[int | None]
+    value: list[float | None]
+    value_kind: list[str | None]
+    rows_from: int
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A stream that may hold scalars."""
+
+    logged: Logged
+    rank: int
+    scaler: str
+
+
+def names(connection: Connection, run_id: UUID, stream: int | None) -> list[Name]:
+    """The names of a run in order, of one stream or of all. Raises NotFound."""
+    found = [
+        _name(source, name, scalars.summary(connection, source.logged, name))
+        for source in _sources(connection, run_id, stream)
+        for name in scalars.names_of(connection, source.logged)
+    ]
+    return sorted(found, key=lambda each: (each.name, int(each.stream)))
+
+
+def _name(source: _Source, name: str, cells: Cells) -> Name:
+    cell = cells[0]
+    value, kind = split(float(cell["value_last"]))
+    lost = int(not_finite(cells)[0])
+    known = lost < int(cell["n"])
+    return Name(
+        name=name,
+        stream=str(source.logged.stream),
+        rank=source.rank,
+        scaler=source.scaler,
+        n=int(cell["n"]),
+        not_finite=lost,
+        least=float(cell["value_min"]) if known else None,
+        greatest=float(cell["value_max"]) if known else None,
+        step=int(cell["last"]),
+        time=int(cell["time_last"]),
+        value=value,
+        value_kind=KINDS[kind],
+    )
+
+
+def values(
+    connection: Connection,
+    run_id: UUID,
+    name: str,
+    *,
+    stream: int | None,
+    start: int,
+    stop: int,
+    limit: int,
+) -> Values:
+    """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for a name that is not there."""
+    of = _holder(connection, run_id, name, stream)
+    rows = scalars.read_rows(connection, of, [name], (start, stop - 1), limit + 1)
+    following = rows[limit][1] if len(rows) > limit else None
+    _, step, time, value, kind, user = [list(each) for each in zip(*rows[:limit], strict=True)] or [
+        []
+    ] * 6
+    return Values(
+        name,
+        str(of.stream),
+        step,
+        time,
+        user,
+        value,
+        [KINDS[each] for each in kind],
+        of.rows_from,
+        following,
+    )
+
+
+def cells(
+    connection: Connection,
+    run_id: UUID,
+    wanted: Sequence[str],
+    stretch: Stretch,
+    *,
+    stream: int | None,
+    columns: int,
+) -> dict[str, Cells]:
+    """The cells of some names, each of the lowest stream that has it. Raises NotFound for one that is not there."""
+    return {
+        name: scalars.window(
+            connection, _holder(connection, run_id, name, stream), name, stretch, columns
+        )
+        for name in wanted
+    }
+
+
+def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> Logged:
+    for source in _sources(connection, run_id, stream):
+        if len(scalars.summary(connection, source.logged, name)):
+            return source.logged
+    raise NotFound(f"Run {run_id} has logged nothing under the name {name!r}.")
+
+
+def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:
+    """The streams of a run, or the one asked for. Raises NotFound."""
+    known = select(runs.c.run_id).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    if connection.scalar(known) is None:
+        raise NotFound(f"There is no run {run_id}.")
+    table = streams.c
+    statement = select(table.stream, table.rank, table.scaler, table.rows_from).where(
+        table.run_id == run_id.bytes
+    )
+    if stream is not None:
+        statement = statement.where(table.stream == stream)
+    rows = connection.execute(statement.order_by(table.stream)).all()
+    if stream is not None and not rows:
+        raise NotFound(f"Run {run_id} has no stream {stream}.")
+    return [
+        _Source(Logged(run_id.bytes, number, rows_from), rank, scaler)
+        for number, rank, scaler, rows_from in rows
+    ]
+
+
+def user_steps(
+    connection: Connection,
+    scaler: Scaler,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    columns: int = 1000,
+) -> UserSteps | None:
+    """The user's own steps of a scaler; None where it gave none.
+
+    A line through both ends of enough cells to fill ``columns`` columns of the whole run, and once more between the
+    user's steps ``start`` and ``stop``.
+    """
+    found = _stepping(connection, scaler)
+    if found is None:
+        return None
+    of, name = found
+    whole = scalars.window(connection, of, name, Stretch(), columns)
+    coarse = _points(whole)
+    if start is None and stop is None:
+        return UserSteps(*coarse)
+    line = UserSteps(*coarse)
+    low = 0 if start is None else line.back(start)
+    high = INTEGER_MAX if stop is None else line.back(stop) + 1
+    fine = _points(scalars.window(connection, of, name, Stretch(low, high), columns))
+    beyond = (coarse[0] < low) | (coarse[0] >= high)
+    return UserSteps(
+        *_rising(
+            *(np.concatenate([one[beyond], other]) for one, other in zip(coarse, fine, strict=True))
+        )
+    )
+
+
+def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | None:
+    """The name that most often came with a step of the user's own, on the lowest rank that has one."""
+    for source in scaler.sources:
+        of = Logged(scaler.run_id, source.number, source.rows_from)
+        given = {
+            name: int(scalars.summary(connection, of, name)["user"].sum())
+            for name in scalars.names_of(connection, of)
+        }
+        if any(given.values()):
+            return of, max(given, key=lambda name: given[name])
+    return None
+
+
+def _points(cells: Cells) -> tuple[Ints, Ints]:
+    """The first and the last of the user's steps in each cell that has any: their steps [p], and they [p]."""
+    given = cells[cells["user"] > 0]
+    return _rising(
+        np.stack([given["user_first_step"], given["user_last_step"]], 1).ravel(),
+        np.stack([given["user_first"], given["user_last"]], 1).ravel(),
+    )
+
+
+def _rising(step: Ints, user: Ints) -> tuple[Ints, Ints]:
+    """Points in order of step, each step once, their user's steps never falling: who begins anew stands still."""
+    step, first = np.unique(step, return_index=True)
+    return step, np.maximum.accumulate(user[first]) if len(step) else user

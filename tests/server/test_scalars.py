@@ -1,0 +1,191 @@
+"""Scalars as a series: cells against rows, attempts over one another, the calls, and the user's own steps."""
+
+from __future__ import annotations
+
+import math
+from uuid import UUID
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.series import UserSteps
+from ampmon_server.store import Store, engine, logged, scalars, scalers
+from ampmon_server.store.pyramid import LEVELS, read
+from ampmon_server.store.scalars import SCALARS
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import scalar_rollups
+from batches import START, Trainer
+
+
+EVERYTHING = (0, 2**40)
+
+
+def steps(
+    trainer: Trainer, losses: list[float], *, user: int | None = None, every: int = 1
+) -> list[wire.Record]:
+    """An update for each loss, which is logged then; the user's own steps begin at ``user``, ``every`` updates one."""
+    records: list[wire.Record] = []
+    for place, loss in enumerate(losses):
+        update = trainer.update()
+        kind = "nan" if math.isnan(loss) else "inf" if loss > 0 else "-inf"
+        finite = math.isfinite(loss)
+        told = trainer.scalars(
+            {"loss": loss if finite else None, "lr": 0.5}, kinds={} if finite else {"loss": kind}
+        )
+        own = None if user is None else user + place // every
+        records += [
+            update,
+            wire.Scalars(**{**_fields(told), "time": update.time, "user_step": own}),
+        ]
+    return records
+
+
+def _fields(record: wire.Scalars) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.ndarray:
+    """The cells of a level of the run's first stream."""
+    with engine.reading(store._engine) as connection:
+        return read(connection, SCALARS, (run_id.bytes, 0, name), level, EVERYTHING)
+
+
+@pytest.mark.engines
+def test_every_level_says_what_the_values_are(store: Store) -> None:
+    """Counts, sum, ends and extremes of every level are those of the values, however they were cut into batches."""
+    trainer = Trainer()
+    random = np.random.default_rng(3)
+    losses = [*random.normal(size=700), math.nan, math.inf, -math.inf, *random.normal(size=200)]
+    records = steps(trainer, losses)
+    cuts = [0, 2, 40, 41, 900, len(records)]
+    for first, last in zip(cuts, cuts[1:], strict=False):
+        store.ingest(trainer.batch(records[first:last]))
+    finite = [each for each in losses if math.isfinite(each)]
+    for level in LEVELS:
+        cells = cells_at(store, trainer.run_id, level)
+        assert cells["n"].sum() == len(losses)
+        assert [cells[name].sum() for name in ("nan", "inf", "minus_inf")] == [1, 1, 1]
+        assert cells["sum"].sum() == pytest.approx(sum(finite))
+        assert (cells["value_min"].min(), cells["value_max"].max()) == (min(finite), max(finite))
+        least = cells[np.argmin(cells["value_min"])]
+        assert losses[least["value_min_step"]] == min(finite)
+        assert (cells["value_first"][0], cells["value_last"][-1]) == (losses[0], losses[-1])
+
+
+@pytest.mark.engines
+def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
+    """Of steps done twice only the later attempt's values count, in rows and cells, though it logged other names."""
+    first = Trainer()
+    store.ingest(first.batch(steps(first, [100.0] * 60)))
+    second = Trainer(run_id=first.run_id, resume_step=30)
+    store.ingest(second.batch([second.update() for _ in range(10)]))
+    again = steps(second, [1.0] * 40)
+    store.ingest(second.batch(again))
+    values = store.scalars(first.run_id, "loss", stream=None, start=0, stop=1000, limit=1000)
+    assert values.step == [*range(30), *range(40, 80)]
+    assert values.value == [100.0] * 30 + [1.0] * 40
+    for level in LEVELS:
+        cells = cells_at(store, first.run_id, level)
+        assert (cells["n"].sum(), cells["sum"].sum()) == (70, 3040.0)
+
+
+def test_a_window_counts_exactly_what_is_in_it(store: Store) -> None:
+    """Cells of any window have all of its values and no others, its extremes among them."""
+    trainer = Trainer()
+    losses = np.random.default_rng(5).normal(size=3000)
+    store.ingest(trainer.batch(steps(trainer, losses.tolist())))
+    for start, stop in ((0, 3000), (17, 2533), (100, 103), (1600, 1601)):
+        found = store.scalar_series(trainer.run_id, ["loss"], Stretch(start, stop), columns=100)
+        cells = found["loss"]
+        assert cells["n"].sum() == stop - start
+        assert cells["value_max"].max() == losses[start:stop].max()
+        assert len(cells) <= 1000
+
+
+def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
+    """Made anew from the rows, every page is what ingest had made."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(steps(trainer, [float(each % 7) for each in range(500)], user=10)))
+    pages = select(scalar_rollups).order_by(*scalar_rollups.primary_key)
+    with engine.writing(store._engine) as connection:
+        before = connection.execute(pages).all()
+        connection.execute(scalar_rollups.delete())
+        scalars.rebuild(connection, trainer.run_id.bytes)
+        assert connection.execute(pages).all() == before
+
+
+@pytest.mark.engines
+def test_names_come_with_their_newest_value(client: TestClient, send) -> None:
+    """The list of names says how many values each has, its extremes and the newest, of whatever kind it is."""
+    trainer = Trainer()
+    send(trainer.batch(steps(trainer, [3.0, 1.0, 2.0, math.nan])))
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/scalars").json()
+    loss, lr = answer["names"]
+    assert (loss["name"], loss["n"], loss["not_finite"]) == ("loss", 4, 1)
+    assert (loss["least"], loss["greatest"]) == (1.0, 3.0)
+    assert (loss["step"], loss["time"]) == (3, START + 150_000)
+    assert (loss["value"], loss["value_kind"]) == (None, "nan")
+    assert (lr["value"], lr["value_kind"], lr["scaler"]) == (0.5, None, "scaler")
+
+
+@pytest.mark.engines
+def test_the_values_of_a_name_come_as_columns(client: TestClient, send) -> None:
+    """Steps, times, the user's own steps, values and kinds; what does not fit says where to go on."""
+    trainer = Trainer()
+    send(trainer.batch(steps(trainer, [3.0, math.inf, 2.0, 1.0], user=100)))
+    path = f"/api/v1/runs/{trainer.run_id}/scalars?name=loss"
+    answer = client.get(f"{path}&start=1&limit=2").json()
+    assert answer["step"] == [1, 2]
+    assert answer["user_step"] == [101, 102]
+    assert (answer["value"], answer["value_kind"]) == ([None, 2.0], ["inf", None])
+    assert answer["next"] == 3
+    assert client.get(f"{path}&start=3").json()["next"] is None
+    assert client.get(f"{path}&start=9").json()["value"] == []
+
+
+def test_a_name_that_was_never_logged_is_not_found(client: TestClient, send) -> None:
+    """404, which names it."""
+    trainer = Trainer()
+    send(trainer.batch(steps(trainer, [3.0])))
+    answer = client.get(f"/api/v1/runs/{trainer.run_id}/scalars?name=accuracy")
+    assert answer.status_code == 404
+    assert "'accuracy'" in answer.json()["detail"]
+
+
+def user_steps(store: Store, run_id: UUID, **bounds: int) -> UserSteps | None:
+    with engine.reading(store._engine) as connection:
+        return logged.user_steps(connection, scalers.find(connection, run_id, None), **bounds)
+
+
+def test_the_users_own_steps_are_a_line_through_what_was_logged(store: Store) -> None:
+    """Four updates to a step of the user's: there and back, within a cell's width of exact, exact where zoomed in."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(steps(trainer, [1.0] * 8000, user=500, every=4)))
+    at = np.arange(0, 8000, 7)
+    whole = user_steps(store, trainer.run_id, columns=100)
+    assert np.abs(whole.forth(at) - (500 + at // 4)).max() <= 1
+    near = user_steps(store, trainer.run_id, start=1000, stop=1020, columns=100)
+    inside = np.arange(2000, 2080)
+    assert (np.floor(near.forth(inside)) == 500 + inside // 4).all()
+    assert near.back(1000) == 2000
+
+
+def test_without_steps_of_the_users_own_there_is_no_line(store: Store) -> None:
+    """None, where values were logged without one."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(steps(trainer, [1.0] * 3)))
+    assert user_steps(store, trainer.run_id) is None
+
+
+def test_the_line_does_not_fall_where_a_run_was_resumed(store: Store) -> None:
+    """A second process that counts its own steps anew stands still until it is past the first."""
+    first = Trainer()
+    store.ingest(first.batch(steps(first, [1.0] * 50, user=0)))
+    second = Trainer(run_id=first.run_id, resume_step=50)
+    store.ingest(second.batch(steps(second, [1.0] * 100, user=20)))
+    line = user_steps(store, first.run_id)
+    assert (np.diff(line.forth(np.arange(150))) >= 0).all()
+    assert line.forth(np.array([149]))[0] == 119
