@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ampmon_server.auth import Keys, Logins
-from ampmon_server.bus import Bus
+from ampmon_server.bus import Bus, Follower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.writer import Writer
+
+
+SHARED_WRITERS = 4
+"""Threads that write to a database which takes several writers: while one waits for the disk, others do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +25,24 @@ class Service:
     logins: Logins = field(default_factory=Logins)
     bus: Bus = field(default_factory=Bus)
     writer: Writer = field(default_factory=Writer)
+    follower: Follower | None = None
+    """What brings the news of other server processes; None where there can be none."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
         """Open data directory and database, made if need be. Raises KeyProblem or Unusable, which say what to do."""
         keys = Keys.load(settings.data_directory)
-        return cls(settings, Store.open(settings), keys)
+        store, bus = Store.open(settings), Bus()
+        if not store.shared:
+            return cls(settings, store, keys, bus=bus)
+        follower = Follower(bus, store, store.notices())
+        follower.start()
+        writer = Writer(SHARED_WRITERS)
+        return cls(settings, store, keys, bus=bus, writer=writer, follower=follower)
 
     def close(self) -> None:
         self.bus.close()
         self.writer.close()
+        if self.follower is not None:
+            self.follower.close()
         self.store.close()

@@ -1,4 +1,4 @@
-"""The one thread that writes: whoever has something to store waits in line, or is sent away when the line is long."""
+"""The threads that write: whoever has something to store waits in line, or is sent away when the line is long."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class LineTooLong(Exception):
 
 
 class Writer:
-    """Runs one function after another, off the event loop."""
+    """Runs one function after another, or as many at a time as it has ``threads``, off the event loop."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ampmon-writer")
+    def __init__(self, threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="ampmon-writer")
         self._waiting = 0
 
     async def run(self, function: Callable[[], Result]) -> Result:

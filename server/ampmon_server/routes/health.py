@@ -20,8 +20,11 @@ async def healthz() -> Response:
 
 @router.get("/readyz")
 def readyz(service: ServiceDependency) -> Response:
-    """The database answers, its schema is the newest, and news are passed on."""
+    """The database answers, its schema is the newest, and news are passed on, by the way that is told."""
     service.store.check()
     if service.bus.closed:
         return problem(503, "The server is stopping.")
-    return json_answer({"status": "ready"})
+    follower = service.follower
+    if follower is not None and follower.trouble is not None:
+        return problem(503, f"Other server processes' news cannot be read: {follower.trouble}")
+    return json_answer({"status": "ready", "news": follower.way if follower else "own"})

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon import wire
+from ampmon_server.bus import Advance
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.queries import Cursor, Limit
@@ -67,11 +68,12 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
         return problem(422, str(error), field="body")
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
+    service.bus.publish(Advance(run_id, summary.version, summary.last_step))
     return json_answer(summary)
 
 
 @router.delete("/runs/{run_id}")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
-    await service.writer.run(lambda: service.store.delete(run_id))
+    service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))
     return Response(status_code=204)

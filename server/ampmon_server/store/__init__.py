@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import (
     BadBatch,
     BadQuery,
@@ -24,6 +25,7 @@ __all__ = [
     "BadBatch",
     "BadQuery",
     "Busy",
+    "Change",
     "Edit",
     "HeaderMissing",
     "Identity",

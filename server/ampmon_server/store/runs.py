@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy import Connection, Row, delete, select, tuple_, update
 
 from ampmon_server.store import paging
+from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
 from ampmon_server.store.paging import Paged
@@ -174,9 +175,7 @@ def _summary(row: Row[Any], now: int) -> Summary:
     )
 
 
-def read_versions(
-    connection: Connection, run_ids: list[UUID] | None, limit: int
-) -> list[tuple[UUID, int, int | None]]:
+def read_versions(connection: Connection, run_ids: list[UUID] | None, limit: int) -> list[Change]:
     """(run, version, last step) of the runs asked for, or of the newest ``limit``."""
     table = runs.c
     statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
@@ -186,10 +185,10 @@ def read_versions(
     return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 
 
-def change(connection: Connection, run_id: UUID, edit: Edit) -> None:
+def change(connection: Connection, run_id: UUID, edit: Edit, now: int) -> None:
     """Change what a user may change. Raises NotFound."""
     row = _row(connection, run_id, held=True)
-    values: dict[str, Any] = {"version": row.version + 1}
+    values: dict[str, Any] = {"version": row.version + 1, "changed": now}
     if edit.name is not None:
         values["name"] = edit.name
     if edit.tags is not None:
@@ -199,11 +198,11 @@ def change(connection: Connection, run_id: UUID, edit: Edit) -> None:
     connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
 
 
-def bury(connection: Connection, run_id: UUID) -> None:
+def bury(connection: Connection, run_id: UUID, now: int) -> Change:
     """Delete a run's data and leave a stone, so that records that come late do not bring it back. Raises NotFound."""
     row = _row(connection, run_id, held=True)
     for table in metadata.sorted_tables:
-        if table is not runs:
+        if table is not runs and "run_id" in table.c:
             connection.execute(delete(table).where(table.c.run_id == run_id.bytes))
     connection.execute(
         update(runs)
@@ -211,6 +210,7 @@ def bury(connection: Connection, run_id: UUID) -> None:
         .values(
             deleted=1,
             version=row.version + 1,
+            changed=now,
             name="",
             project="",
             owner="",
@@ -218,3 +218,4 @@ def bury(connection: Connection, run_id: UUID) -> None:
             streams="[]",
         )
     )
+    return run_id, row.version + 1, row.last_step

@@ -15,6 +15,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.series import GradientSeries, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
+    changes,
     columns,
     engine,
     events,
@@ -30,8 +31,10 @@ from ampmon_server.store import (
     scalers,
     skips,
 )
+from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.identity import Identity
+from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import Edit, Status, Summary
@@ -70,6 +73,15 @@ class Store:
         if self._exclusive is not None:
             self._exclusive.close()
 
+    @property
+    def shared(self) -> bool:
+        """Whether other server processes may use the same database, and several threads may write to it at a time."""
+        return self._exclusive is None
+
+    def notices(self) -> Notices | None:
+        """What tells the other server processes of changes; None where there can be none."""
+        return Notices(self._engine) if self.shared else None
+
     def check(self) -> None:
         """Raise Busy unless the database answers."""
         with engine.reading(self._engine) as connection:
@@ -85,14 +97,14 @@ class Store:
         """Raises NotFound."""
 
         def work(connection: Connection) -> Summary:
-            runs.change(connection, run_id, edit)
+            runs.change(connection, run_id, edit, _now())
             return runs.read_one(connection, run_id, _now())
 
         return engine.write(self._engine, work)
 
-    def delete(self, run_id: UUID) -> None:
+    def delete(self, run_id: UUID) -> Change:
         """Delete a run for good: what is sent of it later is not stored. Raises NotFound."""
-        engine.write(self._engine, lambda connection: runs.bury(connection, run_id))
+        return engine.write(self._engine, lambda connection: runs.bury(connection, run_id, _now()))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -122,12 +134,20 @@ class Store:
         with engine.reading(self._engine) as connection:
             return runs.read_one(connection, run_id, _now()), identity.read(connection, run_id)
 
-    def versions(
-        self, run_ids: list[UUID] | None = None, limit: int = 1000
-    ) -> list[tuple[UUID, int, int | None]]:
+    def versions(self, run_ids: list[UUID] | None = None, limit: int = 1000) -> list[Change]:
         """(run, version, last step) of the runs asked for that exist, or of the newest."""
         with engine.reading(self._engine) as connection:
             return runs.read_versions(connection, run_ids, limit)
+
+    def changes_since(self, changed: int) -> list[Change]:
+        """The runs that moved on at ``changed``, in us since the epoch, or later, deleted ones included."""
+        with engine.reading(self._engine) as connection:
+            return list(changes.since(connection, changed))
+
+    def changes_of(self, run_ids: Sequence[UUID]) -> list[Change]:
+        """Where these runs stand, deleted ones included."""
+        with engine.reading(self._engine) as connection:
+            return list(changes.of(connection, run_ids))
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int

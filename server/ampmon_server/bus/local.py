@@ -1,19 +1,19 @@
-"""News of runs within the process: whoever listens learns that a run has moved on, never what is in it.
-
-A notice may be late or merged with the next, and is only ever a reason to ask the store.
-"""
+"""News of runs within the process: from any thread to listeners on event loops. Knows no other process."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
 
 INTERVAL_S = 0.1
 PENDING_MAX = 4096
+TOLD_MAX = 16_384
+"""Of so many runs it is known what was told last."""
 
 
 class Advance(NamedTuple):
@@ -24,25 +24,54 @@ class Advance(NamedTuple):
     step: int | None
 
 
+def _nobody(advance: Advance) -> None:
+    """What is called where there are no other processes."""
+
+
 class Bus:
-    """Passes advances from any thread to listeners on event loops."""
+    """Passes advances on to those who listen in this process, each version of a run once.
+
+    ``relay`` is called with what this process publishes itself: it tells other processes, and does not block.
+    """
 
     def __init__(self) -> None:
+        self.relay: Callable[[Advance], None] = _nobody
         self._lock = threading.Lock()
         self._listeners: set[Listener] = set()
+        self._told: OrderedDict[UUID, int] = OrderedDict()
+        self._occupied = threading.Event()
         self._closed = False
 
     def publish(self, advance: Advance) -> None:
-        """Tell all who listen. Does not wait for them; callable from any thread."""
+        """Tell all who listen, here and elsewhere. Does not wait for them; callable from any thread."""
+        self.deliver(advance)
+        self.relay(advance)
+
+    def deliver(self, advance: Advance) -> None:
+        """Tell all who listen in this process, unless they know."""
         with self._lock:
+            if self._told.get(advance.run_id, -1) >= advance.version:
+                return
+            self._told[advance.run_id] = advance.version
+            self._told.move_to_end(advance.run_id)
+            if len(self._told) > TOLD_MAX:
+                self._told.popitem(last=False)
             for listener in self._listeners:
                 listener.offer(advance)
+
+    def wants(self, run_id: UUID, version: int) -> bool:
+        """Whether anybody here would be told of this version."""
+        with self._lock:
+            return self._told.get(run_id, -1) < version and any(
+                listener.wants(run_id) for listener in self._listeners
+            )
 
     def listen(self, runs: Collection[UUID] | None = None) -> Listener:
         """A listener to some runs, or to all; on a running event loop. Use it as a context manager."""
         listener = Listener(self, None if runs is None else frozenset(runs))
         with self._lock:
             self._listeners.add(listener)
+            self._occupied.set()
             if self._closed:
                 listener.end()
         return listener
@@ -50,13 +79,20 @@ class Bus:
     def forget(self, listener: Listener) -> None:
         with self._lock:
             self._listeners.discard(listener)
+            if not self._listeners and not self._closed:
+                self._occupied.clear()
 
     def close(self) -> None:
         """End all listening, now and later."""
         with self._lock:
             self._closed = True
+            self._occupied.set()
             for listener in self._listeners:
                 listener.end()
+
+    def wait_for_listeners(self, timeout_s: float) -> bool:
+        """Block until somebody listens, or the bus closes; whether that is so."""
+        return self._occupied.wait(timeout_s)
 
     @property
     def closed(self) -> bool:
@@ -81,9 +117,12 @@ class Listener:
     def __exit__(self, *_: object) -> None:
         self._bus.forget(self)
 
+    def wants(self, run_id: UUID) -> bool:
+        return self._runs is None or run_id in self._runs
+
     def offer(self, advance: Advance) -> None:
         """Keep an advance for the next look. Called by the bus, from any thread."""
-        if self._runs is not None and advance.run_id not in self._runs:
+        if not self.wants(advance.run_id):
             return
         with self._lock:
             held = self._pending.get(advance.run_id)

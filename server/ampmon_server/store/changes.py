@@ -1,0 +1,50 @@
+"""Which runs have moved on, deleted ones included: what one server process asks of the others' work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, select, tuple_
+
+from ampmon_server.tables import runs
+
+
+Change: TypeAlias = tuple[UUID, int, int | None]
+"""(run, version, last step)."""
+
+PAGE = 1000
+
+
+def since(connection: Connection, changed: int) -> Iterator[Change]:
+    """The runs whose version moved on at ``changed``, in us since the epoch, or later."""
+    key = (runs.c.changed, runs.c.run_id)
+    last: tuple[int, bytes] = (changed, b"")
+    while True:
+        rows = _read(connection, tuple_(*key) > tuple_(*last), PAGE)
+        yield from map(_change, rows)
+        if len(rows) < PAGE:
+            return
+        last = (rows[-1].changed, rows[-1].run_id)
+
+
+def of(connection: Connection, run_ids: Sequence[UUID]) -> Iterator[Change]:
+    """Those of the runs asked for that there are, or were."""
+    for first in range(0, len(run_ids), PAGE):
+        some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
+        yield from map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+
+
+def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:
+    table = runs.c
+    return connection.execute(
+        select(table.run_id, table.version, table.last_step, table.changed)
+        .where(which)
+        .order_by(table.changed, table.run_id)
+        .limit(limit)
+    ).all()
+
+
+def _change(row: Any) -> Change:
+    return UUID(bytes=row.run_id), row.version, row.last_step

@@ -1,0 +1,153 @@
+"""Notices between server processes over PostgreSQL's LISTEN and NOTIFY: which run has reached which version, no more.
+
+They travel on connections of their own, outside every transaction, and may get lost: who must know asks the store.
+Knows nothing of who listens.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+
+if TYPE_CHECKING:
+    import psycopg
+
+CHANNEL = "ampmon"
+INTERVAL_S = 0.1
+"""Between two notices of a process: a commit with a notice in it waits for all others that have one."""
+PENDING_MAX = 4096
+_PAYLOAD_RUNS = 128
+"""Of at most 60 bytes each: a payload has fewer than 8000."""
+_RETRY_S, _RETRY_MAX_S = 0.5, 30.0
+_LOOK_S = 0.5
+"""How soon a thread that waits for notices sees that it is to stop."""
+_CLOSE_S = 1.0
+_OUT, _IN = "ampmon-notices-out", "ampmon-notices-in"
+_NOT_YET = "not connected yet"
+
+Hear: TypeAlias = Callable[[UUID, int], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Notices:
+    """Two threads and two connections: one sends, one hears. Both connect again, ever more slowly, when they must."""
+
+    def __init__(self, database: Engine) -> None:
+        self._database = database
+        self._pending: dict[UUID, int] = {}
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._troubles = dict.fromkeys((_OUT, _IN), _NOT_YET)
+        self._threads: list[threading.Thread] = []
+
+    def listen(self, hear: Hear) -> None:
+        """Begin. ``hear`` is called from a thread of ours, for this process's own notices too; it is not to block."""
+        self._threads = [
+            threading.Thread(target=self._keep, args=(work,), name=name, daemon=True)
+            for name, work in ((_OUT, self._send), (_IN, lambda line: self._hear(line, hear)))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, run_id: UUID, version: int) -> None:
+        """Have others told soon, together with what else there is to tell. Does not block."""
+        with self._changed:
+            if len(self._pending) < PENDING_MAX or run_id in self._pending:
+                self._pending[run_id] = max(version, self._pending.get(run_id, 0))
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Send what waits, if the database answers, and stop."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        deadline = time.monotonic() + _CLOSE_S
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0))
+
+    @property
+    def trouble(self) -> str | None:
+        """Why notices are not sent and heard now; None where they are."""
+        return next(iter(self._troubles.values()), None)
+
+    def _keep(self, work: Callable[[psycopg.Connection[Any]], None]) -> None:
+        """Do ``work`` on a connection, and on another when that is lost, until it is time to stop."""
+        import psycopg
+
+        pause = _RETRY_S
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                with self._line() as line:
+                    work(line)
+            except (SQLAlchemyError, psycopg.Error) as error:
+                self._complain(error)
+            pause = _RETRY_S if time.monotonic() - began > pause else min(2 * pause, _RETRY_MAX_S)
+            self._stopping.wait(pause)
+
+    @contextmanager
+    def _line(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection as the pool makes them, taken out of it: each statement is a transaction."""
+        pooled = self._database.raw_connection()
+        pooled.detach()
+        line: Any = pooled.dbapi_connection
+        try:
+            line.autocommit = True
+            yield line
+        finally:
+            line.close()
+
+    def _complain(self, error: Exception) -> None:
+        who, words = threading.current_thread().name, " ".join(str(error).split())
+        if self._troubles.get(who, _NOT_YET) == _NOT_YET:  # said once of each outage
+            _log.warning(
+                "No notices between server processes, pages learn a little later: %s", words
+            )
+        self._troubles[who] = words
+
+    def _send(self, line: psycopg.Connection[Any]) -> None:
+        self._troubles.pop(_OUT, None)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending or self._stopping.is_set())
+                told = list(self._pending.items())
+            for first in range(0, len(told), _PAYLOAD_RUNS):
+                payload = _pack(told[first : first + _PAYLOAD_RUNS])
+                line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+            with self._changed:
+                self._pending = dict(self._pending.items() - told)
+            if self._stopping.wait(INTERVAL_S):
+                return
+
+    def _hear(self, line: psycopg.Connection[Any], hear: Hear) -> None:
+        line.execute(f"LISTEN {CHANNEL}")
+        self._troubles.pop(_IN, None)
+        while not self._stopping.is_set():
+            for notice in line.notifies(timeout=_LOOK_S):
+                for run_id, version in _unpack(notice.payload):
+                    hear(run_id, version)
+
+
+def _pack(told: list[tuple[UUID, int]]) -> str:
+    return " ".join(f"{run_id.hex}:{version}" for run_id, version in told)
+
+
+def _unpack(payload: str) -> Iterator[tuple[UUID, int]]:
+    """What a payload says; nothing where it is not one of ours, for anybody may send on a channel."""
+    for word in payload.split():
+        run_id, _, version = word.partition(":")
+        if len(run_id) == 32 and version.isascii() and version.isdigit():
+            try:
+                yield UUID(hex=run_id), int(version)
+            except ValueError:
+                return

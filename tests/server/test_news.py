@@ -1,0 +1,244 @@
+"""News of runs from one server process to another: one contract within a process, by notices, and by polling alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from sqlalchemy import event, make_url
+
+from ampmon import wire
+from ampmon_server.bus import Advance, Bus, Follower
+from ampmon_server.bus.follower import OVERLAP_S
+from ampmon_server.settings import Settings
+from ampmon_server.store import Edit, Store
+from ampmon_server.store.notices import CHANNEL
+from batches import Trainer
+from postgres import Postgres
+
+
+PATIENCE_S = 10.0
+
+
+def wait_for(ready: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+@dataclass
+class Process:
+    """What one server process has of a store and of news; it runs in this one."""
+
+    store: Store
+    bus: Bus = field(default_factory=Bus)
+    follower: Follower | None = None
+
+    def ingest(self, batch: wire.Batch) -> None:
+        """Store a batch and tell of it, as the route does."""
+        receipt = self.store.ingest(batch)
+        self.bus.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
+
+    @contextmanager
+    def ear(self, runs: list[UUID] | None = None) -> Iterator[list[Advance]]:
+        """Listen on an event loop in a thread; what is told is added to the list."""
+        told: list[Advance] = []
+        loop = asyncio.new_event_loop()
+        listening = threading.Event()
+
+        async def listen() -> None:
+            with self.bus.listen(runs) as listener:
+                listening.set()
+                async for advances in listener.advances():
+                    told.extend(advances)
+
+        task = loop.create_task(listen())
+        thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
+        thread.start()
+        listening.wait(PATIENCE_S)
+        yield told
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()
+
+    def close(self) -> None:
+        self.bus.close()
+        if self.follower is not None:
+            self.follower.close()
+        self.store.close()
+
+
+def open_process(settings: Settings, *, notices: bool = True) -> Process:
+    process = Process(Store.open(settings))
+    if process.store.shared:
+        told = process.store.notices() if notices else None
+        process.follower = Follower(process.bus, process.store, told)
+        process.follower.start()
+    return process
+
+
+ways = pytest.mark.parametrize(
+    ("database", "way"),
+    [("sqlite", "own"), ("postgresql", "notices"), ("postgresql", "polling")],
+    indirect=["database"],
+)
+on_postgresql = pytest.mark.parametrize(
+    ("database", "way"), [("postgresql", "notices")], indirect=["database"]
+)
+Pair = tuple[Process, Process]
+
+
+@pytest.fixture
+def pair(settings: Settings, way: str) -> Iterator[Pair]:
+    """Two server processes on one database, one to listen and one to write; without another way they are the same."""
+    near = open_process(settings, notices=way == "notices")
+    far = near if way == "own" else open_process(settings, notices=way == "notices")
+    if way == "notices":
+        wait_for(lambda: [each.follower.way for each in (near, far)] == ["notices"] * 2)  # type: ignore[union-attr]
+    yield near, far
+    for process in {id(near): near, id(far): far}.values():
+        process.close()
+
+
+@ways
+def test_what_is_stored_there_is_told_here(pair: Pair) -> None:
+    """A batch, an edit and a deletion in one process are told in the other, each with its version and last step."""
+    near, far = pair
+    trainer = Trainer()
+    far.ingest(trainer.batch(trainer.updates(3)))
+    run = trainer.run_id
+    with near.ear() as told:
+        far.ingest(trainer.batch(trainer.updates(2)))
+        wait_for(lambda: Advance(run, 2, 4) in told)
+        summary = far.store.edit(run, Edit(name="renamed"))
+        far.bus.publish(Advance(run, summary.version, summary.last_step))
+        wait_for(lambda: Advance(run, 3, 4) in told)
+        far.bus.publish(Advance(*far.store.delete(run)))
+        wait_for(lambda: Advance(run, 4, 4) in told)
+
+
+@ways
+def test_a_listener_hears_of_its_runs_only(pair: Pair) -> None:
+    """Other runs' changes are not told, wherever they were written."""
+    near, far = pair
+    mine, other = Trainer(), Trainer()
+    with near.ear([mine.run_id]) as told:
+        far.ingest(other.batch(other.updates(1)))
+        far.ingest(mine.batch(mine.updates(1)))
+        wait_for(lambda: told)
+
+    assert told == [Advance(mine.run_id, 1, 0)]
+
+
+@ways
+def test_each_version_is_told_once(pair: Pair) -> None:
+    """A run that moves on fast is told of less often than it does, in order, no version twice, the newest last."""
+    near, far = pair
+    trainer = Trainer()
+    with near.ear() as told:
+        for _ in range(30):
+            far.ingest(trainer.batch(trainer.updates(1)))
+        wait_for(lambda: told and told[-1].version == 30)
+        time.sleep(0.3)
+    versions = [advance.version for advance in told]
+
+    assert versions == sorted(set(versions))
+    assert told[-1] == Advance(trainer.run_id, 30, 29)
+
+
+@pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
+def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Settings) -> None:
+    """A change that is seen long after the time that it bears, as a slow writer or a slow clock has it, is told."""
+    near, far = pair
+    trainer = Trainer()
+    far.ingest(trainer.batch(trainer.updates(1)))
+    with near.ear() as told:
+        wait_for(lambda: told)
+        late = round((time.time() - OVERLAP_S + 3) * 1e6)
+        statement = f"UPDATE runs SET version = 2, changed = {late}"
+        postgres.execute(statement, str(make_url(settings.url).database))
+        wait_for(lambda: Advance(trainer.run_id, 2, 0) in told)
+
+
+@on_postgresql
+def test_nobody_is_asked_for_nobody(pair: Pair) -> None:
+    """While nobody listens the database is not asked, by however many runs others move on."""
+    near, far = pair
+    trainer, asked = Trainer(), []
+    event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+    far.ingest(trainer.batch(trainer.updates(1)))
+    time.sleep(1.3)
+    assert asked == []
+    with near.ear():
+        wait_for(lambda: asked)
+
+
+def kill_listeners(postgres: Postgres) -> int:
+    """End the connections that wait for notices; how many."""
+    statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    return len(postgres.execute(statement))
+
+
+@on_postgresql
+def test_a_lost_connection_costs_time_only(pair: Pair, postgres: Postgres) -> None:
+    """Without the connection for notices changes are told by polling, and soon there is another."""
+    near, far = pair
+    assert near.follower is not None
+    trainer = Trainer()
+    with near.ear() as told:
+        assert kill_listeners(postgres) == 2
+        far.ingest(trainer.batch(trainer.updates(1)))
+        wait_for(lambda: told)
+    assert told == [Advance(trainer.run_id, 1, 0)]
+    wait_for(lambda: near.follower.way == "notices")
+
+
+@contextmanager
+def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that hears every notice on the database."""
+    url = make_url(settings.url).set(drivername="postgresql")
+    with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
+        line.execute(f"LISTEN {CHANNEL}")
+        yield line
+
+
+@on_postgresql
+def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> None:
+    """A thousand versions of three hundred runs become a few notices, of run ids and versions and nothing else."""
+    _, far = pair
+    runs = [Trainer().run_id for _ in range(300)]
+    with overheard(settings) as line:
+        for version in range(1, 4):
+            for run in runs:
+                far.bus.publish(Advance(run, version, None))
+        payloads = [notice.payload for notice in line.notifies(timeout=0.5)]
+    words = [word.split(":") for payload in payloads for word in payload.split()]
+
+    assert len(payloads) <= 9
+    assert {run for run, _ in words} == {run.hex for run in runs}
+    assert {run for run, version in words if version == "3"} == {run.hex for run in runs}
+
+
+@on_postgresql
+def test_foreign_notices_are_passed_over(pair: Pair, settings: Settings) -> None:
+    """Whatever else is sent on the channel does no harm."""
+    near, far = pair
+    trainer = Trainer()
+    with near.ear() as told, overheard(settings) as line:
+        for payload in ("", "hello", f"{'x' * 32}:1", f"{'0' * 32}:-1", f"{'0' * 32}:{'9' * 5000}"):
+            line.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+        far.ingest(trainer.batch(trainer.updates(1)))
+        wait_for(lambda: told)
+
+    assert told == [Advance(trainer.run_id, 1, 0)]
+    assert near.follower is not None
+    assert near.follower.way == "notices"
