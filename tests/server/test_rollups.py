@@ -1,0 +1,304 @@
+"""Cells of updates as ingest keeps them, against all rows that are held, read and judged here by themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete, select
+
+from ampmon import wire
+from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.updates import MOVES
+from ampmon_server.series import EVENTS
+from ampmon_server.store import Store, engine, pyramid, rollups, scalers
+from ampmon_server.store.pyramid import BITS, LEVELS
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import rollups as pages
+from ampmon_server.tables import runs, streams, updates
+from batches import START, Trainer, statistics
+
+
+SOME = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+_STEADY, _SKIPPED, _SAMPLED, _LOST = range(4)
+_STATISTICS = statistics().to_wire()
+
+
+class Start(NamedTuple):
+    """A process start on a rank: where it resumes, what became of its updates, how far its clock is off."""
+
+    rank: int
+    scaler: str
+    resume_step: int
+    fates: list[int]
+    clock: int
+    layout: wire.Layout
+
+
+def _fates(*rare: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.sampled_from([_STEADY] * 9 + list(rare)), min_size=1, max_size=70)
+
+
+STARTS = st.lists(
+    st.builds(
+        Start,
+        st.integers(0, 2),
+        st.sampled_from(["scaler"] * 7 + ["discriminator"]),
+        st.sampled_from([0] * 5 + [5, 16, 250, 4090]),
+        st.one_of(_fates(), _fates(_SKIPPED, _SAMPLED), _fates(_SKIPPED, _SAMPLED, _LOST)),
+        st.sampled_from([0, 0, -10_000_000]),
+        st.sampled_from(["replicated", "replicated", "sharded"]),
+    ),
+    min_size=2,
+    max_size=5,
+)
+
+
+def play(store: Store, run_id: UUID, starts: Sequence[Start], order: random.Random) -> None:
+    """Send what the processes of a run recorded, in batches that come in any order, some of them twice."""
+    batches = []
+    for start in starts:
+        trainer = Trainer(
+            run_id, start.rank, start.scaler, start.resume_step, start.layout, world_size=3
+        )
+        store.ingest(trainer.batch())  # attempts are numbered as the server first hears of them
+        recorded = [_update(trainer, start, fate, order) for fate in start.fates]
+        kept = [each for each, fate in zip(recorded, start.fates, strict=True) if fate != _LOST]
+        cut = order.choice([1, 7, 40])
+        batches += [trainer.batch(kept[at : at + cut]) for at in range(0, len(kept), cut)]
+    if order.random() < 0.5:
+        order.shuffle(batches)
+    for batch in [*batches, *order.sample(batches, len(batches) // 3)]:
+        store.ingest(batch)
+
+
+def _update(trainer: Trainer, start: Start, fate: int, order: random.Random) -> wire.Update:
+    made = trainer.update(
+        skipped=fate == _SKIPPED,
+        scale=order.choice([1024.0] * 4 + [2.0**-140, 0.0, -1.0, np.inf, np.nan, 65536.0]),
+        gradients=_STATISTICS if fate == _SAMPLED else None,
+        event=order.choice(["steady"] * 6 + list(EVENTS)),
+        duration=order.choice([None, 1000.0, 7.5]),
+        memory_peak=order.choice([None, 2**30, 5]),
+    )
+    return msgspec.structs.replace(made, time=made.time + start.clock)
+
+
+class Truth(NamedTuple):
+    """What is held of one step of a scaler."""
+
+    step: int
+    time: int
+    scale: float
+    after: float
+    event: int
+    skipped: bool
+    sampled: bool
+
+
+def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
+    """By scaler, each of its steps once: of each rank the newest attempt's, and of those the lowest rank's."""
+    with engine.reading(store._engine) as connection:
+        listed = connection.execute(
+            select(streams.c.stream, streams.c.rank, streams.c.scaler, streams.c.layout).where(
+                streams.c.run_id == run_id.bytes, streams.c.scaler != ""
+            )
+        ).all()
+        rows = connection.execute(
+            select(updates).where(updates.c.run_id == run_id.bytes).order_by(updates.c.attempt)
+        ).all()
+    of = {number: (rank, scaler) for number, rank, scaler, _ in listed}
+    sharded = {scaler for _, _, scaler, layout in listed if layout == "sharded"}
+    newest = {(*of[row.stream], row.step): row for row in rows}
+    found: dict[str, list[Truth]] = {scaler: [] for _, scaler in of.values()}
+    for scaler, steps in found.items():
+        for step in sorted({key[2] for key in newest if key[1] == scaler}):
+            held = [newest[key] for key in sorted(newest) if key[1:] == (scaler, step)]
+            any_sampled = any(row.sampled for row in held)
+            steps.append(
+                Truth(
+                    step,
+                    held[0].time,
+                    _float(held[0].scale, held[0].kinds & 3),
+                    _float(held[0].scale_after, held[0].kinds >> 2),
+                    held[0].event,
+                    any(row.skipped for row in held),
+                    bool(held[0].sampled) if scaler in sharded else any_sampled,
+                )
+            )
+    return found
+
+
+def _float(value: float | None, kind: int) -> float:
+    return value if value is not None else (np.nan, np.nan, np.inf, -np.inf)[kind]
+
+
+def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
+    """That a cell says of its rows what is so."""
+    assert (cell["first"], cell["last"], cell["n"]) == (rows[0].step, rows[-1].step, len(rows))
+    assert cell["skipped"] == sum(row.skipped for row in rows)
+    assert cell["sampled"] == sum(row.sampled for row in rows)
+    times = [row.time for row in rows]
+    assert (cell["time_min"], cell["time_max"]) == (min(times), max(times))
+    assert (cell["time_first"], cell["time_last"]) == (times[0], times[-1])
+    np.testing.assert_equal(
+        (cell["scale_first"], cell["scale_last"], cell["after_last"]),
+        (rows[0].scale, rows[-1].scale, rows[-1].after),
+    )
+    usable = [row for row in rows if row.scale >= 0]
+    assert cell["unusable"] == len(rows) - len(usable)
+    for name, extreme in (("scale_min", min), ("scale_max", max)):
+        if usable:
+            best = extreme(usable, key=lambda row: row.scale)
+            assert (cell[name], cell[f"{name}_step"], cell[f"{name}_time"]) == (
+                best.scale,
+                best.step,
+                best.time,
+            )
+    skips = [row for row in rows if row.skipped]
+    if skips:
+        assert (cell["skip_first"], cell["skip_last"]) == (skips[0].step, skips[-1].step)
+        assert cell["skip_time"] == skips[-1].time
+    for kind, event in enumerate(MOVES):
+        moved = [row for row in rows if EVENTS[row.event] == event]
+        assert cell["moves"][kind] == len(moved)
+        if moved:
+            assert (cell["move_first"][kind], cell["move_last"][kind]) == (
+                moved[0].step,
+                moved[-1].step,
+            )
+            told = [cell[f"move_{name}"][kind] for name in ("time", "scale", "after")]
+            np.testing.assert_equal(told, [moved[-1].time, moved[-1].scale, moved[-1].after])
+
+
+def of_scaler(store: Store, run_id: UUID, name: str, read: Callable[..., Cells], *args: Any) -> Any:
+    """What ``read`` makes of a connection and a scaler of a run."""
+    with engine.reading(store._engine) as connection:
+        found = scalers.Scaler(
+            run_id.bytes, name, scalers.sources(connection, run_id.bytes, name), disabled=False
+        )
+        return read(connection, found, *args)
+
+
+def _level(connection: Any, scaler: scalers.Scaler, level: int) -> Cells:
+    key = (scaler.run_id, scaler.number)
+    return pyramid.read(connection, rollups.UPDATES, key, level, (0, 2**53 >> BITS * level))
+
+
+@SOME
+@given(starts=STARTS, seed=st.integers(0, 2**16))
+def test_every_level_counts_the_rows_that_are_not_superseded(
+    store: Store, starts: list[Start], seed: int
+) -> None:
+    """Whatever ranks and attempts overlay, lose or resend, each cell of each level is true; their sum is the total."""
+    run_id = uuid4()
+    play(store, run_id, starts, random.Random(seed))
+    held = truth(store, run_id)
+    summary = store.run(run_id)[0]
+
+    assert summary.updates == sum(len(rows) for rows in held.values())
+    assert summary.skipped == sum(row.skipped for rows in held.values() for row in rows)
+    assert summary.sampled_updates == sum(row.sampled for rows in held.values() for row in rows)
+    for name, rows in held.items():
+        for level in LEVELS:
+            cells = of_scaler(store, run_id, name, _level, level)
+            by_cell: dict[int, list[Truth]] = {}
+            for row in rows:
+                by_cell.setdefault(row.step >> BITS * level, []).append(row)
+            assert (cells["first"] >> BITS * level).tolist() == sorted(by_cell)
+            for cell in cells:
+                check_cell(cell, by_cell[int(cell["first"]) >> BITS * level])
+
+
+@SOME
+@given(
+    starts=STARTS,
+    seed=st.integers(0, 2**16),
+    by=st.sampled_from(["step", "time"]),
+    ends=st.tuples(st.integers(0, 4200), st.integers(0, 4200)),
+    columns=st.sampled_from([2, 10, 1000]),
+)
+def test_every_window_counts_the_rows_in_it(
+    store: Store,
+    starts: list[Start],
+    seed: int,
+    by: str,
+    ends: tuple[int, int],
+    columns: int,
+) -> None:
+    """Of any stretch of steps or of time, the cells drawn count its rows and no others, and keep its extremes."""
+    run_id = uuid4()
+    play(store, run_id, starts, random.Random(seed))
+    low, high = sorted(ends)
+    if by == "time":
+        low, high = START + low * 50_000, START + high * 50_000
+    for name, rows in truth(store, run_id).items():
+        cells = of_scaler(store, run_id, name, rollups.window, Stretch(low, high + 1, by), columns)
+        inside = [row for row in rows if low <= (row.time if by == "time" else row.step) <= high]
+        assert cells["n"].sum() == len(inside)
+        assert cells["skipped"].sum() == sum(row.skipped for row in inside)
+        assert cells["moves"].sum() == sum(row.event > 0 for row in inside)
+        usable = [row.scale for row in inside if row.scale >= 0]
+        if usable:
+            assert np.nanmin(cells["scale_min"]) == min(usable)
+            assert np.nanmax(cells["scale_max"]) == max(usable)
+
+
+@SOME
+@given(starts=STARTS, seed=st.integers(0, 2**16))
+def test_cells_made_anew_are_those_that_ingest_kept(
+    store: Store, starts: list[Start], seed: int
+) -> None:
+    """What is rolled up of a run as it came is, byte for byte, what its rows roll up to at once; so are its totals."""
+    run_id = uuid4()
+    play(store, run_id, starts, random.Random(seed))
+    told = [
+        getattr(store.run(run_id)[0], name) for name in ("updates", "skipped", "sampled_updates")
+    ]
+    kept = select(pages).where(pages.c.run_id == run_id.bytes).order_by(*pages.primary_key)
+    with store._engine.begin() as connection:
+        before = connection.execute(kept).all()
+        connection.execute(delete(pages).where(pages.c.run_id == run_id.bytes))
+        connection.execute(
+            runs.update()
+            .where(runs.c.run_id == run_id.bytes)
+            .values(updates=0, skipped=0, sampled=0)
+        )
+        rollups.rebuild(connection, run_id.bytes)
+        after = connection.execute(kept).all()
+    assert after == before
+    assert told == [
+        getattr(store.run(run_id)[0], name) for name in ("updates", "skipped", "sampled_updates")
+    ]
+
+
+def test_other_ranks_that_add_nothing_write_no_cell(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a higher rank says of steps that a lower one has told of changes no page, but for a skip."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, world_size=3) for rank in range(3)]
+    put: list[object] = []
+    kept = pyramid.put
+
+    def counted(*args: Any) -> Cells:
+        put.append(args)
+        return kept(*args)
+
+    monkeypatch.setattr(pyramid, "put", counted)
+    for trainer, count in zip(ranks, (51, 50, 50), strict=True):
+        store.ingest(trainer.batch(trainer.updates(count)))
+    assert len(put) == 1
+    store.ingest(ranks[2].batch(ranks[2].updates(1, skipped=[0])))
+    assert len(put) == 2
+    assert (store.run(run_id)[0].updates, store.run(run_id)[0].skipped) == (51, 1)
