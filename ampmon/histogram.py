@@ -7,6 +7,7 @@ ranges of bins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -163,18 +164,49 @@ class Statistics:
         statistics.check()
         return statistics
 
+    @classmethod
+    def of_alike(cls, wires: Sequence[Gradients]) -> list[Statistics]:
+        """The arrays of m records of the same parameters, checked together: several times faster than one by one.
+
+        Raises ValueError where they are not of the same parameters, or where one of them cannot be.
+        """
+        n = len(_array("parameters", wires[0].parameters, "<i4", None))
+        if any(wire.parameters != wires[0].parameters for wire in wires):
+            raise ValueError("gradients.parameters: they differ")
+        no_squares = bytes(8 * n * SMALL)
+        together = cls(
+            parameters=_array("parameters", wires[0].parameters, "<i4", n),
+            **{
+                name: _arrays(name, [getattr(wire, name) for wire in wires], "<i8", (n,))
+                for name in _FIELDS
+            },
+            amax=_arrays("amax", [wire.amax for wire in wires], "<f8", (n,)),
+            sum_squares=_arrays("sum_squares", [wire.sum_squares for wire in wires], "<f8", (n,)),
+            histogram=_arrays("histogram", [wire.histogram for wire in wires], "<i8", (n, BINS)),
+            run_squares=_arrays(
+                "run_squares", [wire.run_squares or no_squares for wire in wires], "<i8", (n, SMALL)
+            ),
+        )
+        together.check()
+        _, *names = cls.__slots__
+        return [
+            cls(together.parameters, *(getattr(together, name)[place] for name in names))
+            for place in range(len(wires))
+        ]
+
     def check(self) -> None:
         """Raise ValueError, naming the field, for counts that cannot be."""
-        if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self):
+        if (self.parameters < 0).any() or len(np.unique(self.parameters)) != len(self.parameters):
             raise ValueError("gradients.parameters: indices must be distinct and not negative")
         for name in (*_FIELDS, "histogram"):
             if (getattr(self, name) < 0).any():
                 raise ValueError(f"gradients.{name}: a count cannot be negative")
-        if (self.classes().total != self.looked).any():
+        classes = self.classes()
+        if (classes.total != self.looked).any():
             raise ValueError("gradients.looked: the classes of the elements do not add up to it")
         if (self.on_grid > self.looked).any():
             raise ValueError("gradients.on_grid: more elements on the grid than were looked at")
-        small = self.classes().small
+        small = classes.small
         told = (small <= self.run_squares) & (-(-self.run_squares // RUN) <= small)
         if not (told | (self.run_squares == 0)).all():
             raise ValueError("gradients.run_squares: not what runs of 16 elements can have")
@@ -193,6 +225,16 @@ def _array(name: str, data: bytes, dtype: str, length: int | None) -> npt.NDArra
             f"gradients.{name}: {len(data)} bytes are not {expected} {itemsize}-byte elements"
         )
     return np.frombuffer(data, dtype=dtype)
+
+
+def _arrays(
+    name: str, records: Sequence[bytes], dtype: str, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """The arrays of m records of one shape, [m, *shape]."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if any(len(data) != size for data in records):
+        raise ValueError(f"gradients.{name}: not all are {size} bytes")
+    return np.frombuffer(b"".join(records), dtype).reshape(len(records), *shape)
 
 
 def classify(histogram: Ints, zeros: Ints, not_finite: Ints, into: FloatFormat = FP16) -> Classes:

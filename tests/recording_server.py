@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any
 
 import msgspec
+import zstandard
 
 from ampmon.errors import HeaderMissing, Refused
 from ampmon.testing import MemoryTransport
@@ -93,6 +94,8 @@ class RecordingServer:
             return 401, {}, b"{}"
         if request.headers.get("Content-Encoding") == "gzip":
             body = zlib.decompress(body, 16 + zlib.MAX_WBITS)
+        elif request.headers.get("Content-Encoding") == "zstd":
+            body = zstandard.ZstdDecompressor().decompress(body)
         try:
             ack = self.store.send(body, 0)
         except HeaderMissing:

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 
-WAITING_MAX = 32
+WAITING_MAX = 256
+"""Each waits with its batch, of a few kB where many send what has just happened. Fewer would leave writers idle while
+those sent away wait to come again."""
 
 Result = TypeVar("Result")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -88,3 +89,33 @@ def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
     added = Statistics.from_wire(Statistics.added([sampled, whole]).to_wire())
     assert added.run_squares.tolist() == [[0, 0, 9]]
     assert added.zeros.tolist() == [7]
+
+
+def test_records_read_together_are_those_read_one_by_one() -> None:
+    """Many records of the same parameters give the same arrays together as each alone, runs known or not."""
+    parts = [Statistics.nothing([3, 1]) for _ in range(3)]
+    for place, part in enumerate(parts):
+        part.looked[:] = 7 + place, 2
+        part.zeros[:] = part.looked
+        part.amax[:] = place, math.inf
+    parts[1].run_squares[:, 0] = parts[1].zeros
+    records = [part.to_wire() for part in parts]
+
+    together = Statistics.of_alike(records)
+
+    for one, other in zip(together, map(Statistics.from_wire, records), strict=True):
+        for name in Statistics.__slots__:
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+def test_records_that_differ_or_cannot_be_are_not_read_together() -> None:
+    """One record of other parameters, cut short, or with counts that cannot be, and all are refused."""
+    good = Statistics.nothing([0, 1])
+    wrong = Statistics.nothing([0, 1])
+    wrong.looked[1] = 1
+    records = [good.to_wire(), Statistics.nothing([0, 2]).to_wire(), wrong.to_wire()]
+    records.append(msgspec.structs.replace(records[0], zeros=bytes(8)))
+
+    for other in records[1:]:
+        with pytest.raises(ValueError, match=r"^gradients\."):
+            Statistics.of_alike([records[0], other])

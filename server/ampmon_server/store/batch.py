@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,6 +70,7 @@ def _ordered(share: Share) -> Share:
 
 def _checked(share: Share) -> Share:
     ordinal = -1
+    sampled: dict[int, wire.Gradients] = {}
     for place, record in zip(share.places, share.records, strict=True):
         if type(record) is not wire.Update:
             if type(record) is wire.Scalars:
@@ -81,9 +83,10 @@ def _checked(share: Share) -> Share:
         ordinal = record.ordinal
         _check_times(record, place)
         if record.gradients is not None:
-            share.statistics[place] = _statistics(record.gradients, place)
+            sampled[place] = record.gradients
         if record.activations is not None:
             share.activations[place] = _activations(record.activations, place)
+    share.statistics.update(_all_statistics(sampled))
     return share
 
 
@@ -103,6 +106,9 @@ def _check_headers(batch: wire.Batch) -> None:
 
 
 def _check_times(update: wire.Update, place: int) -> None:
+    duration = update.duration
+    if 0 <= update.cost <= wire.COUNT_MAX and (duration is None or 0 <= duration <= wire.COUNT_MAX):
+        return
     for name in ("duration", "cost"):
         value = getattr(update, name)
         if value is not None and not 0 <= value <= wire.COUNT_MAX:
@@ -113,6 +119,17 @@ def _check_scalars(record: wire.Scalars, place: int) -> None:
     for name, value in record.values.items():
         if value is None and name not in record.kinds:
             raise BadBatch(f"records[{place}].kinds", f"the value {name!r} is null without a kind")
+
+
+def _all_statistics(sampled: dict[int, wire.Gradients]) -> dict[int, Statistics]:
+    if len(sampled) > 1:
+        with suppress(ValueError):  # one by one it shows whether any is at fault, and which
+            together = Statistics.of_alike(list(sampled.values()))
+            found = dict(zip(sampled, together, strict=True))
+            for place, statistics in found.items():
+                _check_sums(statistics, f"records[{place}].gradients")
+            return found
+    return {place: _statistics(gradients, place) for place, gradients in sampled.items()}
 
 
 def _statistics(gradients: wire.Gradients, place: int) -> Statistics:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 
 Range: TypeAlias = tuple[int, int]
 
 
-def from_numbers(numbers: Iterable[int]) -> list[Range]:
+def from_numbers(numbers: Sequence[int]) -> list[Range]:
     """The ranges that hold ``numbers``, given in any order."""
-    return merge((number, number) for number in numbers)
+    held = np.unique(np.array(numbers, np.int64))
+    breaks = np.flatnonzero(np.diff(held) > 1)
+    firsts, lasts = (
+        held[np.append(0, breaks + 1)[: len(held)]],
+        held[np.append(breaks, -1)[: len(held)]],
+    )
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 def merge(ranges: Iterable[Range]) -> list[Range]:
@@ -36,6 +44,8 @@ def missing(ranges: Sequence[Range]) -> int:
 
 def absent(numbers: Sequence[int], ranges: Sequence[Range]) -> list[int]:
     """The indices of those of the sorted ``numbers`` that no range of ``ranges`` (sorted) holds."""
+    if not ranges or (numbers and numbers[0] > ranges[-1][1]):  # nearly always
+        return list(range(len(numbers)))
     indices = []
     position = 0
     for index, number in enumerate(numbers):

@@ -24,7 +24,7 @@ from ampmon_server.tables import skips, updates
 
 _PLACES = {name: place for place, name in enumerate(updates.c.keys())}
 _CELL = [
-    (_PLACES[name], -1 if name in {"duration_ns", "memory_peak"} else 0)
+    (name, _PLACES[name], -1 if name in {"duration_ns", "memory_peak"} else 0)
     for name in ROWS.names or ()
 ]
 """Where in a row of `tables.updates` that stands which `ROWS` has, and what it is there for null."""
@@ -110,8 +110,11 @@ class Tally:
 
 def _cells(rows: Sequence[Row]) -> Cells:
     """Rows of `tables.updates` as cells of one."""
-    told = (
-        tuple(unknown if row[place] is None else row[place] for place, unknown in _CELL)
-        for row in rows
-    )
-    return cells_of(np.fromiter(told, ROWS, len(rows)))
+    told = np.zeros(len(rows), ROWS)
+    columns = list(zip(*rows, strict=True))
+    for name, place, unknown in _CELL:
+        column = columns[place]
+        told[name] = (
+            [unknown if each is None else each for each in column] if None in column else column
+        )
+    return cells_of(told)
