@@ -135,6 +135,7 @@ def test_an_older_schema_is_upgraded_on_command(
     first, *_, last = capsys.readouterr().out.splitlines()
 
     assert typed[:3] == ["db", "upgrade", "--database-url"]
+    assert make_url(typed[3]) == make_url(settings.url)
     assert codes == [0, 0]
     assert "(0002 before)" in first
     assert "its schema is this version's" in last

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DBAPIError
 
 from ampmon import mounts
@@ -26,9 +26,10 @@ SHOWN_MAX = 3
 class Opened:
     """A database that can be used. ``before``: its schema as it was found; None for an empty one.
 
-    ``exclusive`` is the lock that keeps other servers from an SQLite file.
+    ``exclusive`` is the lock that keeps other servers from an SQLite file; ``name`` is for messages.
     """
 
+    name: str
     engine: Engine
     exclusive: IO[bytes] | None
     before: str | None
@@ -46,26 +47,27 @@ def open_database(settings: Settings, *, upgrading: bool = False) -> Opened:
     or with ``upgrading``; in one transaction, so that it is wholly done or not at all.
     """
     database = engine.open_engine(settings.url)
+    url = make_url(settings.url)
     if database.dialect.name == "sqlite":
-        exclusive, work = _exclusively(database.url), _brought_up
+        exclusive, work = _exclusively(url), _brought_up
     else:
         exclusive, work = None, _brought_up if upgrading else _opened
     try:
-        return Opened(database, exclusive, _set_up(database, work).revision)
+        before = _set_up(database, url, work)
     except Unusable:
-        Opened(database, exclusive, None).close()
+        Opened(_named(url), database, exclusive, None).close()
         raise
+    return Opened(_named(url), database, exclusive, before.revision)
 
 
-def _set_up(database: Engine, work: Callable[[Connection, URL], Schema]) -> Schema:
-    url = database.url
+def _set_up(database: Engine, url: URL, work: Callable[[Connection, URL], Schema]) -> Schema:
     try:
         return engine.write(database, lambda connection: work(connection, url))
     except Busy as error:
         cause = error.__cause__
         if isinstance(cause, DBAPIError):
             raise Unusable(_refusal(cause, url)) from error
-        raise Unusable(f"{named(url)} cannot be used: {error}") from error
+        raise Unusable(f"{_named(url)} cannot be used: {error}") from error
     except DBAPIError as error:
         raise Unusable(_refusal(error, url)) from error
 
@@ -78,7 +80,7 @@ def _opened(connection: Connection, url: URL) -> Schema:
         return _brought_up(connection, url)
     if stands.age == "older":
         raise Unusable(
-            f"{named(url)} has an older schema ({stands.revision}): stop every ampmon serve that uses it, "
+            f"{_named(url)} has an older schema ({stands.revision}): stop every ampmon serve that uses it, "
             f"and run ampmon db upgrade --database-url {postgresql.command_url(url)}"
         )
     _check(connection, url)
@@ -102,24 +104,24 @@ def _check(connection: Connection, url: URL) -> None:
     stands = migrations.schema(connection)
     if stands.age == "newer":
         raise Unusable(
-            f"{named(url)} was made by a newer ampmon (schema {stands.revision}): run "
+            f"{_named(url)} was made by a newer ampmon (schema {stands.revision}): run "
             f"pip install --upgrade 'ampmon[server]', or name {_another(url)}"
         )
     if stands.age == "foreign":
         raise Unusable(
-            f"{named(url)} belongs to another program, which notes {stands.revision} as its own schema: "
+            f"{_named(url)} belongs to another program, which notes {stands.revision} as its own schema: "
             f"name {_another(url)}"
         )
     if stands.age != "current":
         raise Unusable(
-            f"{named(url)} has tables of ampmon's, and does not say of which version: "
+            f"{_named(url)} has tables of ampmon's, and does not say of which version: "
             f"{_restore(url)}, or name {_another(url)}"
         )
     found = migrations.differences(connection)
     if found:
         rest = f"; and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
         raise Unusable(
-            f"{named(url)} is not as ampmon made it: {'; '.join(found[:SHOWN_MAX])}{rest}: "
+            f"{_named(url)} is not as ampmon made it: {'; '.join(found[:SHOWN_MAX])}{rest}: "
             f"{_mend(connection, found, url)}, or name {_another(url)}"
         )
 
@@ -142,7 +144,7 @@ def _another(url: URL) -> str:
     return "another --data-dir" if _is_sqlite(url) else "another database in --database-url"
 
 
-def named(url: URL) -> str:
+def _named(url: URL) -> str:
     """Which database a URL means, without any secret."""
     return str(url.database) if _is_sqlite(url) else postgresql.place(url)
 

@@ -119,13 +119,15 @@ def check(connection: Connection, url: URL) -> None:
 
 
 def take_turns(connection: Connection) -> None:
-    """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it.
+    """Wait until nobody else changes the schema, and let this transaction take as long as it needs for it."""
+    take_time(connection)
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
 
-    A lock that a running server holds on a table is still not waited for longer than usual.
-    """
+
+def take_time(connection: Connection) -> None:
+    """Let this transaction take as long as it needs; locks are still not waited for longer than usual."""
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(text(f"SET LOCAL {name} = 0"))
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
 
 
 def refusal(error: DBAPIError, url: URL) -> str:

@@ -30,6 +30,7 @@ from ampmon_server.store import (
     samples,
     scalers,
     skips,
+    upgrading,
 )
 from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
@@ -65,6 +66,7 @@ class Store:
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
         opened = opening.open_database(settings)
+        upgrading.catch_up(opened)
         return cls(opened.engine, opened.exclusive)
 
     def close(self) -> None:
