@@ -1,4 +1,4 @@
-"""Cells of sampled gradients: what figures draw of stretches of a scaler's samples, a single sample being a cell of one.
+"""Cells of sampled gradients: what figures draw of stretches of a scaler's samples, a sample being a cell of one.
 
 Each holds the parameters on fp16's grid, fields that begin with `on_`, and the others, `off_`. A share is of all
 elements of its side, in the order of `SHARES`; NaN where a side has none. Steps, times in us and counts are int64.
@@ -13,7 +13,7 @@ import numpy as np
 
 from ampmon.histogram import BINS, SMALL, SMALL_CLASSES
 from ampmon_server.cells.merging import FLOAT, INT, Cells, Choice, Kind, Layout
-from ampmon_server.series import Floats, GradientSeries, Totals
+from ampmon_server.series import Floats, GradientSeries, Totals, take
 
 
 SHARES = (*SMALL_CLASSES, "normal", "not_finite")
@@ -83,6 +83,13 @@ _EXTREMES: tuple[tuple[Literal["least", "greatest"], str], ...] = (
     ("greatest", "max"),
 )
 
+_NEVER: Mapping[str, float] = {
+    "first": NEVER,
+    "last": -1,
+    **dict.fromkeys(("low", "high", "first_share", "last_share", "min", "max"), np.nan),
+}
+"""What stands where a side has nothing; 0 in all other fields."""
+
 LAYOUT = Layout(
     first={"first": INT, "time_first": INT, "scale_first": FLOAT},
     last={"last": INT, "time_last": INT, "scale_last": FLOAT},
@@ -115,39 +122,31 @@ def of_series(series: GradientSeries) -> Cells:
 
 
 def _fill(cells: Cells, side: Side, of: Totals) -> None:
-    def put(name: str, values: object) -> None:
-        cells[f"{side}_{name}"] = values
-
-    seen = of.looked > 0
-    put("first", NEVER)
-    put("last", -1)
-    for name in ("low", "high", "first_share", "last_share", "min", "max"):
-        put(name, np.nan)
-    if not seen.any():
-        return
-    step, time = cells["first"], cells["time_first"]
-    put("samples", seen)
-    for name in ("zeros", "inf", "nan", "sum_squares", "histogram"):
-        put(name, getattr(of, name))
-    put("amax", np.where(np.isnan(of.amax), np.inf, of.amax))
-    put("elements_most", of.elements)
-    put("lost_most", of.inf + of.nan)
-    for name in ("parameters", "elements", "looked"):
-        put(name, getattr(of, name))
-    put("first", np.where(seen, step, NEVER))
-    put("last", np.where(seen, step, -1))
-    put("first_time", time)
-    put("last_time", time)
+    rows = np.flatnonzero(of.looked)
+    for name, never in _NEVER.items():
+        cells[f"{side}_{name}"] = never
+    of = take(of, rows)
+    step, time = cells["first"][rows], cells["time_first"][rows]
     shares = _shares(of)
-    for name in ("first_share", "last_share", "min", "max"):
-        put(name, shares)
-    for word in ("min", "max"):
-        put(f"{word}_step", step[:, None])
-        put(f"{word}_time", time[:, None])
     low, high = of.interval()
-    put("low", np.where(seen[:, None], low, np.nan))
-    put("high", np.where(seen[:, None], high, np.nan))
-    put("error", np.where(of.grain[:, None] > 0, of.errors(), 0.0))
+    told = {name: getattr(of, name) for name in ("zeros", "inf", "nan", "sum_squares", "histogram")}
+    told |= {name: getattr(of, name) for name in ("parameters", "elements", "looked")}
+    told |= dict.fromkeys(("first", "last"), step)
+    told |= dict.fromkeys(("first_time", "last_time"), time)
+    told |= dict.fromkeys(("first_share", "last_share", "min", "max"), shares)
+    told |= dict.fromkeys(("min_step", "max_step"), step[:, None])
+    told |= dict.fromkeys(("min_time", "max_time"), time[:, None])
+    told |= {
+        "samples": np.ones(len(rows), np.int64),
+        "amax": np.where(np.isnan(of.amax), np.inf, of.amax),
+        "elements_most": of.elements,
+        "lost_most": of.inf + of.nan,
+        "low": low,
+        "high": high,
+        "error": np.where(of.grain[:, None] > 0, of.errors(), 0.0),
+    }
+    for name, values in told.items():
+        cells[f"{side}_{name}"][rows] = values
 
 
 def _shares(of: Totals) -> Floats:
@@ -155,4 +154,4 @@ def _shares(of: Totals) -> Floats:
     classes = of.classes()
     counts = np.stack([getattr(classes, name) for name in SHARES], axis=-1)
     with np.errstate(invalid="ignore"):
-        return np.asarray(counts / classes.total[:, None].astype(np.float64), np.float64)
+        return np.asarray(counts / classes.total[:, None], np.float64)

@@ -29,7 +29,8 @@ INT, FLOAT = "<i8", "<f8"
 class Choice:
     """Fields taken from the cell in which the field ``by`` is ``most``, the earliest of those that have it.
 
-    Where ``by`` is a vector, so are the ``carries``, and each place is chosen for itself. NaN is neither.
+    Where ``by`` is a vector, so are the ``carries``, as long as it is, and each place is chosen for itself; else they
+    are of any length. NaN is neither.
     """
 
     most: Literal["least", "greatest"]
@@ -86,9 +87,10 @@ class Layout:
             kind, size = _pair(choice.kind)
             names = {choice.by: choice.kind, **choice.carries}
             fields += [_field(name, *_pair(each)) for name, each in names.items()]
-            columns = at + np.arange(size)[:, None] + size * np.arange(len(names))
+            words = sum(_pair(each)[1] for each in names.values())
+            columns = at + np.arange(words).reshape(-1, size).T
             chosen.append(_Chosen(_REDUCE[choice.most], kind, columns))
-            at += size * len(names)
+            at += words
         object.__setattr__(self, "dtype", np.dtype(fields))
         object.__setattr__(self, "_groups", groups)
         object.__setattr__(self, "_chosen", chosen)

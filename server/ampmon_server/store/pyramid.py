@@ -36,12 +36,17 @@ from ampmon_server.store.ranges import Range
 BITS = 4
 TOP = 5
 LEVELS = range(1, TOP + 1)
+THIN = range(1, 3)
+"""Levels of which a page may stand for hardly more rows than it has cells, and so not be worth to be kept."""
 
 VERSION = b"\x01"
 """Stands before what is packed. A migration packs again what an older version packed."""
 
 Key: TypeAlias = tuple[Any, ...]
 """Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
+
+Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
+"""Adds to the cells that are held of a level those in the pages at both ends of a range of cells, but for the range."""
 
 
 class BadPage(ValueError):
@@ -52,16 +57,22 @@ class BadPage(ValueError):
 class Pyramid:
     """Cells of one kind in one table; ``merge`` makes one of those from each start to the next.
 
-    Pages hold cells as ``dtype`` has them: another one needs a migration.
+    Pages hold cells as ``dtype`` has them: another one needs a migration. A page of the levels `THIN` is kept only
+    where its cells stand for at least ``rows_per_cell`` rows each on average.
     """
 
     table: Table
     dtype: np.dtype[Any]
     merge: Callable[[Cells, Ints], Cells]
+    rows_per_cell: int = 0
 
     def roll(self, cells: Cells, level: int) -> Cells:
         """Cells of ``level``, of cells or rows of any level below in order of step."""
         return self.merge(cells, starts_of(cells["first"] >> BITS * level))
+
+    def keeps(self, cells: Cells, level: int) -> bool:
+        """Whether the page of ``cells`` is kept."""
+        return level not in THIN or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
 
     def pack(self, cells: Cells) -> bytes:
         return VERSION + _compressor().compress(cells.tobytes())
@@ -111,9 +122,18 @@ def steps_of(within: Range, level: int = 1) -> Range:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def put(connection: Connection, pyramid: Pyramid, key: Key, within: Range, cells: Cells) -> Cells:
+def put(
+    connection: Connection,
+    pyramid: Pyramid,
+    key: Key,
+    within: Range,
+    cells: Cells,
+    complete: Complete | None = None,
+) -> Cells:
     """Put ``cells`` of level 1 in the place of all those that are held of ``within``, and make those above anew.
 
+    ``complete`` is given the cells of the pages of a level that are kept, and adds those of pages that are not, beside
+    the cells that are put there.
     Returns those that were held there. Two statements, and one for each level in which a page is left empty.
     """
     held = _touched(connection, pyramid, key, within)
@@ -122,6 +142,8 @@ def put(connection: Connection, pyramid: Pyramid, key: Key, within: Range, cells
     low, high = within
     for level in LEVELS:
         before = held[level]
+        if complete is not None and level in THIN:
+            before = complete(before, level, (low, high))
         left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
         if level == 1:
             replaced = before[left:right]
@@ -129,7 +151,7 @@ def put(connection: Connection, pyramid: Pyramid, key: Key, within: Range, cells
         low, high = low >> BITS, high >> BITS
         pages = _paged(pyramid, after, level)
         rows += [(*key, level, bucket, data) for bucket, data in pages.items()]
-        _drop(connection, pyramid, key, level, _buckets(before, level) - set(pages))
+        _drop(connection, pyramid, key, level, _buckets(held[level], level) - set(pages))
         if level < TOP:
             cells = pyramid.roll(after, level + 1)
     insert_rows(connection, pyramid.table, rows, replace=True)
@@ -172,7 +194,9 @@ def _paged(pyramid: Pyramid, cells: Cells, level: int) -> dict[int, bytes]:
     starts = starts_of(buckets)
     parts = np.split(cells, starts[1:]) if len(cells) else []
     return {
-        int(buckets[start]): pyramid.pack(part) for start, part in zip(starts, parts, strict=True)
+        int(buckets[start]): pyramid.pack(part)
+        for start, part in zip(starts, parts, strict=True)
+        if pyramid.keeps(part, level)
     }
 
 

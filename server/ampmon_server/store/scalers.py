@@ -15,7 +15,7 @@ from ampmon_server.tables import headers, runs, streams, updates
 class Source:
     """A stream as readers see it. ``overlaid``: it has several attempts, so rows may be superseded.
 
-    Of the steps before ``rows_from`` only what is rolled up is held.
+    Of the steps before ``rows_from`` only what is rolled up is held, and of the samples before ``samples_from``.
     """
 
     number: int
@@ -26,6 +26,7 @@ class Source:
     first_step: int | None
     last_step: int | None
     rows_from: int = 0
+    samples_from: int = 0
     overlaid: bool = True
     exact: bool = True
 
@@ -54,6 +55,11 @@ class Scaler:
     def rows_from(self) -> int:
         """The first step whose rows are all held."""
         return max((source.rows_from for source in self.sources), default=0)
+
+    @property
+    def samples_from(self) -> int:
+        """The first step from which on all samples are held."""
+        return max((source.samples_from for source in self.sources), default=0)
 
     @property
     def is_sharded(self) -> bool:
@@ -102,6 +108,7 @@ def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, .
         table.first_step,
         table.last_step,
         table.rows_from,
+        table.samples_from,
     )
     rows = connection.execute(
         select(

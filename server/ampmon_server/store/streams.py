@@ -61,6 +61,7 @@ _LOADING = (
         streams.c.first_step,
         streams.c.last_step,
         streams.c.rows_from,
+        streams.c.samples_from,
     )
     .where(
         streams.c.run_id == bindparam("of"),
@@ -98,6 +99,7 @@ class Stream:
     first_step: int | None
     last_step: int | None
     rows_from: int = 0
+    samples_from: int = 0
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     module_count: int = 0
     sample: int | None = None
@@ -180,6 +182,7 @@ class Roster:
                 first_step=each.first_step,
                 last_step=each.last_step,
                 rows_from=each.rows_from,
+                samples_from=each.samples_from,
                 overlaid=self._state.attempts > 1,
             )
             for each in sorted(self.siblings(name), key=lambda each: each.rank)

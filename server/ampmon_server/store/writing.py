@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import gradients
+from ampmon_server.store import gradient_rollups, gradients
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.rows import SKIPPED, Rows
+from ampmon_server.store.gradient_rollups import Change
+from ampmon_server.store.rows import SKIPPED, STEP, Rows
 from ampmon_server.store.scalars import Logged, refresh, supersede
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
@@ -57,6 +58,8 @@ class Writer:
             if stored[SKIPPED]
             for row in rows.skips(update, place, share.activations.get(place))
         ]
+        stream = rows.stream
+        redone, begins = not stream.is_before(new[0][STEP]), not stream.sampled
         tally.store(rows.stream, new, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
         samples = [
@@ -68,6 +71,10 @@ class Writer:
             gradients.write(self.connection, self.state, self.attempt, rows.stream, samples)
             if tally.is_present(rows.stream, self.attempt):
                 gradients.summarize(self.connection, self.state, rows.stream, self.roster)
+        change = Change(
+            new[0][STEP], new[-1][STEP], redone, bool(samples), bool(samples) and begins
+        )
+        gradient_rollups.note(self.connection, self.roster, stream, change)
         passed = [
             rows.modules(update, share.activations[place], place)
             for place, update in placed

@@ -1,0 +1,140 @@
+"""Sampled gradients rolled up: what ingest recomputes of them, and what figures read.
+
+They are of a scaler over all ranks and attempts, as `samples.read_series` has them: of sharded gradients the steps that
+every rank has sampled, added up, else the lowest rank's that samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import Connection, func, select
+
+from ampmon_server.cells.gradients import LAYOUT, empty, of_series
+from ampmon_server.cells.merging import Cells
+from ampmon_server.store import pyramid, sparse
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.samples import read_series
+from ampmon_server.store.scalers import Scaler
+from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import gradient_rollups, gradient_totals
+
+
+_REBUILT = 4 * BITS
+"""So many bits of steps are made anew at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a batch did to a stream: updates from step ``first`` to ``last``.
+
+    ``redone``: among them are steps that it had done before. ``sampled``: one of them at least was sampled.
+    ``begins``: and none was before.
+    """
+
+    first: int
+    last: int
+    redone: bool
+    sampled: bool
+    begins: bool
+
+
+GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
+
+
+def note(connection: Connection, roster: Roster, stream: Stream, change: Change) -> None:
+    """Make those cells anew that a batch of one rank's updates has changed.
+
+    Of sharded gradients a step is added up when the last rank's sample of it has come, so that one rank's batch does
+    not have those of all others read again and again.
+    """
+    scaler = roster.scaler(stream.scaler)
+    first, last = change.first, change.last
+    if change.begins and _changes_all(scaler, stream):
+        ends = [source.last_step for source in scaler.sources if source.last_step is not None]
+        refresh(connection, scaler, 0, max(ends))
+    elif change.redone or (change.sampled and _is_last(scaler, stream, first)):
+        refresh(connection, scaler, first, last)
+
+
+def _changes_all(scaler: Scaler, stream: Stream) -> bool:
+    """Whether what is sampled of a scaler is other than before now that this stream has samples."""
+    others = [source for source in scaler.sources if source.number != stream.number]
+    if scaler.is_sharded:
+        return any(source.sampled for source in others)
+    return any(source.sampled and source.rank > stream.rank for source in others)
+
+
+def _is_last(scaler: Scaler, stream: Stream, first: int) -> bool:
+    """Whether a stream's samples from ``first`` on may be those that were missing."""
+    if scaler.is_sharded:
+        return all(
+            each.last_step is not None and each.last_step >= first for each in scaler.sources
+        )
+    return any(source.number == stream.number for source in scaler.sampled)
+
+
+def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> None:
+    """Make the cells of the steps from ``first`` to ``last`` anew from their rows.
+
+    Steps whose rows are no longer all held stay as they are.
+    """
+    first = max(first, whole_from(scaler.samples_from))
+    if last < first:
+        return
+    within = pyramid.cells_of(first, last)
+    rows = partial(_rows, connection, scaler)
+    cells = GRADIENTS.roll(rows(*pyramid.steps_of(within)), 1)
+    key = scaler.run_id, scaler.number
+    edges = partial(sparse.edges, GRADIENTS, rows)
+    pyramid.put(connection, GRADIENTS, key, within, cells, edges)
+
+
+def rebuild(connection: Connection, scaler: Scaler) -> None:
+    """Make all cells anew from the rows that are held."""
+    first = _next_step(connection, scaler, whole_from(scaler.samples_from))
+    while first is not None:
+        _, last = pyramid.steps_of((first >> _REBUILT, first >> _REBUILT), _REBUILT // BITS)
+        refresh(connection, scaler, first, last)
+        first = _next_step(connection, scaler, last + 1)
+
+
+def _next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
+    """The first step from ``first`` on at which there may be a sample."""
+    table = gradient_totals.c
+    found = connection.scalar(
+        select(func.min(table.first_step)).where(
+            table.run_id == scaler.run_id,
+            table.stream.in_([source.number for source in scaler.sampled]),
+            table.last_step >= first,
+        )
+    )
+    return None if found is None else max(found, first)
+
+
+def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: int) -> Cells:
+    """The cells of a scaler's samples in a stretch, as `windows.Series.window` finds them."""
+    if not scaler.sampled:
+        return empty()
+    series = sparse.Series(
+        connection,
+        GRADIENTS,
+        (scaler.run_id, scaler.number),
+        partial(_rows, connection, scaler),
+        scaler.samples_from,
+    )
+    return series.window(stretch, columns)
+
+
+def whole_from(samples_from: int) -> int:
+    """The first step from which on all cells of the levels that are always kept have all of their rows."""
+    span = 1 << BITS * THIN.stop
+    return -(-samples_from // span) * span
+
+
+def _rows(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    last = min(last, INTEGER_MAX)
+    return of_series(read_series(connection, scaler, start=first, stop=last + 1))

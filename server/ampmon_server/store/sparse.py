@@ -1,0 +1,71 @@
+"""Cells of series of which most steps have no row: pages that are hardly fewer than the rows under them are not kept.
+
+A sample in every hundred updates would have a cell of its own on each of the lowest levels. What a page
+that is not kept would hold is made of rows as it is read: of few of them, since it would be kept if they were many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon_server.cells.merging import Cells, joined
+from ampmon_server.store import pyramid as levels
+from ampmon_server.store import ranges, windows
+from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.ranges import Range
+from ampmon_server.store.windows import Rows
+
+
+def edges(pyramid: Pyramid, rows: Rows, kept: Cells, level: int, within: Range) -> Cells:
+    """The cells of ``level`` in the pages at both ends of ``within``, but for those in it, and all ``kept``."""
+    low, high = within
+    bits = BITS * level
+    start, stop = low >> BITS << BITS, (high >> BITS) + 1 << BITS
+    beside = [(start << bits, (low << bits) - 1), ((high + 1) << bits, (stop << bits) - 1)]
+    return _with(pyramid, rows, kept, level, beside)
+
+
+def _with(
+    pyramid: Pyramid, rows: Rows, kept: Cells, level: int, stretches: Sequence[Range]
+) -> Cells:
+    """The cells of ``level`` that are ``kept``, and of pages that are not, those within stretches, from their rows."""
+    bits = BITS * (level + 1)
+    held = set((kept["first"] >> bits).tolist())
+    parts = [kept]
+    for first, last in stretches:
+        for low, high in ranges.gaps(sorted(held), first >> bits, last >> bits):
+            within = max(first, low << bits), min(last, ((high + 1) << bits) - 1)
+            if within[0] <= within[1]:
+                parts.append(pyramid.roll(rows(*within), level))
+    if len(parts) == 1:
+        return kept
+    found = joined(parts)
+    return found[np.argsort(found["first"], kind="stable")]
+
+
+@dataclass(frozen=True, slots=True)
+class Series(windows.Series):
+    """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
+
+    def _read(self, level: int, first: int, last: int) -> Cells:
+        if level not in THIN:
+            return windows.Series._read(self, level, first, last)
+        low, high = first >> BITS * level, last >> BITS * level
+        kept = levels.read(*self._of, level, (low, high))
+        start, stop = max(low << BITS * level, self.rows_from), ((high + 1) << BITS * level) - 1
+        found = _with(self.pyramid, self.rows, kept, level, [(start, stop)])
+        left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
+        return found[left:right]
+
+    def _under(self, cells: Cells, level: int, below: int) -> Cells:
+        found = windows.Series._under(self, cells, level, below)
+        if not len(cells) or cells["first"][0] >= self.rows_from:
+            return found
+        alone = ~np.isin(cells["first"] >> BITS * level, found["first"] >> BITS * level)
+        if not alone.any():
+            return found
+        both = joined([found, cells[alone]])
+        return both[np.argsort(both["first"], kind="stable")]

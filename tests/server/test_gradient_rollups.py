@@ -1,0 +1,150 @@
+"""Cells of sampled gradients and of their parameters, against the merging of every sample that counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+
+from ampmon import wire
+from ampmon_server.cells import gradients as cells
+from ampmon_server.cells.merging import Cells
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, engine, gradient_rollups, scalers, sparse
+from ampmon_server.store.gradient_rollups import GRADIENTS
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, LEVELS
+from ampmon_server.store.samples import read_series
+from ampmon_server.store.scalers import Scaler
+from ampmon_server.store.windows import Stretch
+from batches import START, Trainer, statistics
+
+
+class Start(NamedTuple):
+    """A process start on a rank: where it resumes, and how its batches are mixed with those of others."""
+
+    rank: int
+    resume_step: int
+    seed: int
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 20_000), st.integers(1, 40), st.sampled_from([1, 7, 200])),
+    min_size=1,
+    max_size=4,
+)
+"""Bursts of samples: where each begins, how many there are, and how many updates apart."""
+
+
+def steps_of(bursts: Sequence[tuple[int, int, int]]) -> list[int]:
+    return sorted({at + place * apart for at, count, apart in bursts for place in range(count)})
+
+
+def played(
+    starts: Sequence[Start], steps: Sequence[int], layout: wire.Layout, size: int
+) -> list[wire.Batch]:
+    """The batches of each start, those of its ranks' others in between; a redone one may sample other steps."""
+    run_id, batches = uuid4(), []
+    for start in starts:
+        trainer = Trainer(run_id, start.rank, resume_step=start.resume_step, layout=layout)
+        chance = random.Random(start.seed)
+        records = [
+            trainer.update(
+                ordinal=step,
+                time=START + 50_000 * (step + start.resume_step) + chance.randrange(40_000),
+                gradients=_gradients(chance) if chance.random() < 0.9 else None,
+            )
+            for step in steps
+        ]
+        batches += [
+            trainer.batch(records[first : first + size]) for first in range(0, len(records), size)
+        ]
+    return batches
+
+
+def _gradients(chance: random.Random) -> wire.Gradients:
+    made = statistics(seed=chance.randrange(1000), on_grid=chance.random() < 0.8)
+    if chance.random() < 0.2:
+        lost = np.array([3, 0])
+        made = replace(made, inf=lost, looked=made.looked + lost, amax=np.array([np.inf, 1e-4]))
+    return made.to_wire()
+
+
+def same(found: Cells, wanted: Cells) -> None:
+    """Both hold the same, but for the order in which floats were added."""
+    assert found.dtype == wanted.dtype
+    for name in wanted.dtype.names or ():
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-12, err_msg=name)
+
+
+def one(of: Cells) -> Cells:
+    """All of them as one cell."""
+    return cells.LAYOUT.merge(of, np.zeros(min(len(of), 1), np.int64))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    bursts=STEPS,
+    starts=st.lists(
+        st.builds(Start, st.integers(0, 2), st.sampled_from([0, 0, 3, 300]), st.integers(0, 9)),
+        min_size=1,
+        max_size=4,
+    ),
+    layout=st.sampled_from(["replicated", "sharded"]),
+    order=st.randoms(use_true_random=False),
+    looked_at=st.lists(
+        st.tuples(st.integers(0, 21_000), st.integers(1, 21_000), st.sampled_from([1, 4, 64])),
+        min_size=3,
+        max_size=3,
+    ),
+)
+def test_cells_hold_what_their_samples_do(
+    bursts: list[tuple[int, int, int]],
+    starts: list[Start],
+    layout: wire.Layout,
+    order: random.Random,
+    looked_at: list[tuple[int, int, int]],
+) -> None:
+    """At every level and in every window cells are the samples merged, whoever sent them and in whatever order."""
+    batches = played(starts, steps_of(bursts), layout, size=25)
+    order.shuffle(batches)
+    with TemporaryDirectory() as directory:
+        store = Store.open(Settings(data_directory=Path(directory)))
+        for batch in batches:
+            store.ingest(batch)
+        with engine.reading(store._engine) as connection:
+            scaler = scalers.find(connection, batches[0].run_id, None)
+            rows = cells.of_series(read_series(connection, scaler))
+            for level in LEVELS:
+                same(held(connection, scaler, level), GRADIENTS.roll(rows, level))
+            for start, length, columns in looked_at:
+                for by in ("step", "time"):
+                    low, high = start, start + length
+                    if by == "time":
+                        low, high = START + 50_000 * low, START + 50_000 * high
+                    stretch = Stretch(low, high, by)  # type: ignore[arg-type]
+                    found = gradient_rollups.window(connection, scaler, stretch, columns)
+                    same(one(found), one(rows[stretch.holds(rows)]))
+        store.close()
+
+
+def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
+    """All cells of a level."""
+    series = sparse.Series(
+        connection,
+        GRADIENTS,
+        (scaler.run_id, scaler.number),
+        lambda first, last: cells.of_series(
+            read_series(connection, scaler, start=first, stop=min(last, INTEGER_MAX) + 1)
+        ),
+    )
+    return series._read(level, 0, (1 << BITS * 6) - 1)
