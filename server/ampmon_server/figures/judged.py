@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.figures.layout import nothing_here
+from ampmon_server.figures.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.figures.source import Source, View, Window, x_of
 from ampmon_server.figures.words import count, plural
 from ampmon_server.series import Ints, Totals, take, take_samples
@@ -76,6 +76,8 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
     """Why no gradient is drawn, and what to do."""
     if source.disabled:
         return "This scaler is disabled: there are no scaled gradients to look at."
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
     if len(window.gradients):
         return "The sampled gradients hold no elements. Check that the optimizer's parameters require gradients."
     return nothing_here(

@@ -23,6 +23,9 @@ Trace: TypeAlias = dict[str, Any]
 # The same on every chart, so that a step stands at the same place in all of them.
 MARGIN_LEFT = 64
 MARGIN_RIGHT = 128
+NO_USER_STEPS = (
+    "No step of your own was logged. ampmon.log({...}, step=...) gives one, such as an epoch's."
+)
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 

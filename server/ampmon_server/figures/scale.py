@@ -11,6 +11,7 @@ import numpy as np
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import MOVES, missing
 from ampmon_server.figures.layout import (
+    NO_USER_STEPS,
     Figure,
     Trace,
     beside,
@@ -115,6 +116,8 @@ def why_no_updates(source: Source, view: View) -> str:
             "This scaler is disabled, as it is for bf16 and on machines without a GPU: "
             "it scales nothing and skips nothing. Pass enabled=True to watch it work."
         )
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
     return nothing_here(
         view,
         "update",

@@ -34,7 +34,7 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     stop: Number = None,
     width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     stream: StreamNumber = None,
-    x: Literal["step", "time"] = "step",
+    x: Literal["step", "time", "user"] = "step",
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
 ) -> Response:
     """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
@@ -61,7 +61,7 @@ def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Sourc
         stream=stream,
         start=view.start or 0,
         stop=view.stop if view.stop is not None else COUNT_MAX + 1,
-        by="time" if view.x == "time" else "step",
+        by=view.x,
         columns=view.columns,
     )
     return Source(series.updates, series.gradients, series.disabled, user=series.user)
@@ -92,6 +92,6 @@ def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Sour
         stream=stream,
         start=view.start or 0,
         stop=view.stop if view.stop is not None else COUNT_MAX + 1,
-        by_time=view.x == "time" and not view.whole,
+        by="step" if view.whole else view.x,
     )
     return Source(empty(), empty_gradients(), disabled, sample)

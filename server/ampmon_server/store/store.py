@@ -12,9 +12,11 @@ from sqlalchemy import Connection, Engine, select
 
 from ampmon import wire
 from ampmon_server.cells.merging import Cells
-from ampmon_server.series import GradientSeries, ModuleSample, UserSteps
+from ampmon_server.cells.updates import empty
+from ampmon_server.series import GradientSeries, ModuleSample, UserSteps, empty_gradients
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
+    axes,
     changes,
     columns,
     engine,
@@ -166,21 +168,25 @@ class Store:
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time"] = "step",
+        by: Literal["step", "time", "user"] = "step",
         columns: int = 1000,
     ) -> Series:
         """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
 
-        x is the step or the time. Raises NotFound.
+        x is the step, the time, or the user's own step; nothing where there is none of those. Raises NotFound.
         """
-        stretch = Stretch(start, stop, by)
-        first, last = stretch.steps
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
+            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            if found is None:
+                return Series(empty(), empty_gradients(), scaler.disabled)
+            stretch, user = found
+            first, last = stretch.steps
             return Series(
                 rollups.window(connection, scaler, stretch, columns),
                 samples.read_series(connection, scaler, start=first, stop=last + 1),
                 scaler.disabled,
+                user,
             )
 
     def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
@@ -263,16 +269,24 @@ class Store:
         stream: int | None = None,
         start: int = 0,
         stop: int = INTEGER_MAX + 1,
-        by_time: bool = False,
+        by: Literal["step", "time", "user"] = "step",
     ) -> tuple[ModuleSample | None, bool]:
-        """The newest sample of activations of a stretch of steps or of time, and whether the scaler is disabled.
+        """The newest sample of activations with ``start`` <= x < ``stop``, and whether the scaler is disabled.
 
         Raises NotFound for a run or a stream that is not there.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
+            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
+            if found is None:
+                return None, scaler.disabled
+            stretch, _ = found
             sample = modules.read_newest(
-                connection, scaler, start=start, stop=stop, by_time=by_time
+                connection,
+                scaler,
+                start=stretch.start,
+                stop=stretch.stop,
+                by_time=stretch.by == "time",
             )
             return sample, scaler.disabled
 

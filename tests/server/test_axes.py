@@ -1,0 +1,83 @@
+"""Figures along the user's own steps: what a view of them asks for, and what is drawn."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+import made_series as made
+from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
+from ampmon_server.series import UserSteps, empty_gradients
+from ampmon_server.store import Store
+from batches import Trainer
+
+
+def log(store: Store, epochs: int, updates: int) -> Trainer:
+    """A run that logs an epoch's loss after each, under the epoch as its step, with one skip in each epoch."""
+    trainer = Trainer()
+    for epoch in range(1, epochs + 1):
+        records = trainer.updates(updates, skipped=[3])
+        told = msgspec.structs.replace(trainer.scalars({"loss": 1.0 / epoch}), user_step=epoch)
+        store.ingest(trainer.batch([*records, told]))
+    return trainer
+
+
+def test_a_view_of_own_steps_is_one_of_their_updates(store: Store) -> None:
+    """From epoch 3 to epoch 5 are the updates after the third's loss was logged, up to the fifth's."""
+    trainer = log(store, epochs=9, updates=100)
+    found = store.series(trainer.run_id, start=3, stop=5, by="user")
+    assert (found.updates["first"].min(), found.updates["last"].max()) == (299, 498)
+    assert found.updates["n"].sum() == 200
+    assert found.user is not None
+    assert found.user.forth(np.array([299, 399, 449])).tolist() == [3.0, 4.0, 4.5]
+
+
+def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:
+    """Each chart of a run that logged steps of its own is drawn along them; one that did not says what to do."""
+    own: Store = app.state.service.store
+    told, silent = log(own, epochs=3, updates=20), Trainer()
+    own.ingest(silent.batch(silent.updates(5)))
+    for name in FIGURES:
+        answer = client.get(f"/api/v1/runs/{told.run_id}/figures/{name}?x=user&start=1&stop=3")
+        assert answer.status_code == 200, name
+    scale = client.get(f"/api/v1/runs/{told.run_id}/figures/scale?x=user").json()
+    assert scale["layout"]["xaxis"]["title"]["text"] == "your own step"
+    for name in set(FIGURES) - OF_MODULES - {"scalars"}:
+        layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
+        assert "No step of your own was logged" in layout["meta"]["empty"]
+
+
+LINES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=8).map(
+    lambda rises: np.cumsum(np.array([(0, 0), *rises]), axis=0)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(line=LINES, user=st.integers(0, 500))
+def test_back_is_the_first_step_that_is_forth(line: np.ndarray, user: int) -> None:
+    """Going back from a step of the user's gives the first step that leads there or beyond, past both ends as well."""
+    steps = UserSteps(*line.T)
+    first = steps.back(user)
+    assert steps.forth(np.array([first]))[0] >= user
+    assert first == 0 or steps.forth(np.array([first - 1]))[0] < user
+
+
+@pytest.mark.parametrize("name", ["scale", "skips"])
+def test_own_steps_only_relabel_where_they_are_a_multiple(name: str) -> None:
+    """Where the user's step is four updates, a chart by it has the words of the one by step."""
+    rows = made.wild(400, np.random.default_rng(3))
+    user = UserSteps(np.array([0, 4000]), np.array([0, 1000]))
+    charts = [
+        FIGURES[name](Source(rows, empty_gradients(), user=user), view)
+        for view in (View(), View(x="user"))
+    ]
+    assert charts[0]["layout"]["meta"] | {"caption": ""} == charts[1]["layout"]["meta"] | {
+        "caption": ""
+    }
+    captions = [chart["layout"]["meta"]["caption"].split(" A bar")[0] for chart in charts]
+    assert captions[0] == captions[1]
