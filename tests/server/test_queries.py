@@ -28,10 +28,11 @@ def trainer(send: Send) -> Trainer:
     records = [
         trainer.event("init"),
         *trainer.updates(60, skipped=[10, 20, 30], sampled=range(0, 60, 10)),
+        msgspec.structs.replace(trainer.scalars({"loss": 0.5, "lr": 1e-3}), ordinal=10),
         trainer.event("manual_set", stream="scaler", scale=2.0),
         trainer.event("finish"),
     ]
-    assert send(trainer.batch(records)) == {"acked": {"": 1, "scaler": 60}, "version": 1}
+    assert send(trainer.batch(records)) == {"acked": {"": 1, "scaler": 61}, "version": 1}
     return trainer
 
 
@@ -52,7 +53,7 @@ def test_a_summary_says_how_the_run_is(client: TestClient, trainer: Trainer) -> 
     assert summary["zero_fraction"] == pytest.approx(0.1)
     assert summary["subnormal_fraction"] == pytest.approx(0.9)
     assert summary["headroom_bits"] == pytest.approx(29.5, abs=1)
-    assert (summary["records"], summary["lost_records"], summary["last_step"]) == (63, 0, 59)
+    assert (summary["records"], summary["lost_records"], summary["last_step"]) == (64, 0, 59)
     assert summary["streams"] == [
         {"stream": "0", "rank": 0, "scaler": "scaler", "layout": "replicated"}
     ]
