@@ -12,7 +12,7 @@ test("an address without a run is the list", () => {
 });
 
 test("what is written is read back", () => {
-  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { stream: "a&b=ü" }]) {
+  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { x: "user" }, { stream: "a&b=ü" }]) {
     const address = { page: "run", run: "0190-x", view: { ...view, ...part } };
     assert.deepEqual(parse(format(address)), address);
   }

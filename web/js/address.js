@@ -2,6 +2,9 @@
 
 /** @import { Address, View } from "../types/page.js" */
 
+/** What can be along the horizontal axis. @type {View["x"][]} */
+export const AXES = ["step", "time", "user"];
+
 /**
  * @param {string} hash what follows "#", or ""
  * @returns {Address}
@@ -15,7 +18,7 @@ export function parse(hash) {
     page: "run",
     run: decodeURIComponent(run),
     view: {
-      x: options.get("x") === "time" ? "time" : "step",
+      x: AXES.find((axis) => axis === options.get("x")) ?? "step",
       start: whole(options.get("start")),
       stop: whole(options.get("stop")),
       stream: options.get("stream"),
@@ -29,7 +32,7 @@ export function parse(hash) {
  */
 export function format(address) {
   if (address.page === "list") return "#/";
-  const query = viewQuery(address.view, address.view.x === "time");
+  const query = viewQuery(address.view, address.view.x !== "step");
   return `#/runs/${encodeURIComponent(address.run)}${query ? `?${query}` : ""}`;
 }
 

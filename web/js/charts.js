@@ -1,6 +1,6 @@
 // The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
-import { viewQuery } from "./address.js";
+import { AXES, viewQuery } from "./address.js";
 import { Refused } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { count, steps } from "./format.js";
@@ -20,6 +20,16 @@ const MOVES = /** @type {const} */ ([
 ]);
 
 // On a phone a drag scrolls the page.
+/** @type {Record<View["x"], string>} */
+const NAMED = { step: "step", time: "time", user: "your step" };
+
+/** @type {Record<View["x"], string>} */
+const ALONG = {
+  step: "Updates of the scaler, counted from 0",
+  time: "When they happened, in UTC",
+  user: "The step that you gave to ampmon.log",
+};
+
 const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
 
 export class Charts {
@@ -44,8 +54,8 @@ export class Charts {
     this.listener = listener;
     const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null) };
     this.#panels = NAMES.map((name) => new Panel(name, chart));
-    this.#axes = /** @type {const} */ (["step", "time"]).map((x) =>
-      h("button", { type: "button", "data-x": x, onclick: () => this.#turn(x) }, x),
+    this.#axes = AXES.map((x) =>
+      h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => this.#turn(x) }, NAMED[x]),
     );
     this.element = h("div", { class: "charts" }, this.#toolbar(), ...this.#panels.map((panel) => panel.element));
     this.#observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "200px" });
@@ -155,7 +165,7 @@ export class Charts {
     const whole = start === null && stop === null;
     for (const button of this.#axes) mark(button, "aria-pressed", String(button.dataset.x === x));
     mark(this.#whole, "aria-pressed", String(whole));
-    say(this.#where, whole ? HINT : x === "step" ? stepsWords(start, stop) : "Showing a stretch of time");
+    say(this.#where, whole ? HINT : x === "time" ? "Showing a stretch of time" : stepsWords(start, stop, x));
   }
 
   /** @param {IntersectionObserverEntry[]} entries */
@@ -182,9 +192,10 @@ export class Charts {
 /**
  * @param {number | null} start
  * @param {number | null} stop
+ * @param {View["x"]} axis
  */
-function stepsWords(start, stop) {
+function stepsWords(start, stop, axis) {
   const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
-  return `Showing ${words}`;
+  return `Showing ${words}${axis === "user" ? " of your own" : ""}`;
 }
 

@@ -1,7 +1,8 @@
 /** What the page's modules pass to one another, and what the server answers. Development only. */
 
 export interface View {
-  x: "step" | "time";
+  /** The step, the time, or the step that the user gave to ampmon.log. */
+  x: "step" | "time" | "user";
   /** First x shown and the one after the last: steps, or microseconds since the epoch. Null is the run's own end. */
   start: number | null;
   stop: number | null;
