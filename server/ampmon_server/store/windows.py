@@ -24,6 +24,9 @@ from ampmon_server.store.ranges import Range
 Rows: TypeAlias = Callable[[int, int], Cells]
 """Rows from a first to a last step, both included, as cells of one, in order of step."""
 
+WIDE = 4
+"""A cell may be as many columns wide."""
+
 READS_MAX = 8
 """Cells that lie in more stretches than this are read as one."""
 
@@ -73,15 +76,16 @@ class Series:
     rows_from: int = 0
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
-        """The cells of a stretch, in order of step: half to eight times as many as ``columns``, or all of its rows.
+        """The cells of a stretch, in order of step: a quarter of ``columns`` to four times as many, or all of its rows.
 
-        They lie within it but for one of level 1 that begins in it and has no rows any more. Where columns are the
-        fewest multiples of a power of two that are at most ``columns``, each cell lies in one of them.
+        They lie within it, but for one of level 1 that begins in it and has no rows any more. A cell knows the steps of
+        its extremes, so that a line loses nothing where one is four columns wide; of columns that are eight times as
+        wide, and multiples of a power of two, each holds whole cells.
         """
         level = TOP
         cells = self._cut(levels.read(*self._of, TOP, _numbers(stretch.steps, TOP)), stretch)
-        while level and 2 * len(cells) < columns:
-            below = level - 1 if int(cells["n"].sum()) >= 8 * columns else 0
+        while level and WIDE * len(cells) < columns:
+            below = level - 1 if int(cells["n"].sum()) >= (1 << BITS) // WIDE * columns else 0
             cells = self._cut(self._under(cells, level, below), stretch)
             level = below
         return self._trimmed(cells, level, stretch)
