@@ -23,7 +23,7 @@ from benchmarks import (
     whole_step,
 )
 from benchmarks.report import Benchmark, as_markdown, write
-from benchmarks.store import effort, figures, rates, spikes
+from benchmarks.store import effort, figures, listeners, rates, run_list, sizes, spikes
 
 
 class Group(NamedTuple):
@@ -56,7 +56,10 @@ BENCHMARKS = {
     "gpu_kernels": Benchmark("The kernels on a GPU", gpu_kernels),
     "store_figures": Benchmark("The server's time for a figure", figures),
     "store_spikes": Benchmark("Twenty spikes in a million updates", spikes),
+    "store_runs": Benchmark("The list of ten thousand runs", run_list),
     "store_ingest": Benchmark("Updates taken over HTTP", rates),
+    "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
+    "store_bytes": Benchmark("Bytes stored", sizes),
 }
 GROUPS = {
     "alone": Group(
@@ -72,7 +75,14 @@ GROUPS = {
         "What the store costs, beside others",
         "make bench-store",
         "-store",
-        ("store_figures", "store_spikes", "store_ingest"),
+        (
+            "store_figures",
+            "store_spikes",
+            "store_runs",
+            "store_ingest",
+            "store_listeners",
+            "store_bytes",
+        ),
     ),
 }
 

@@ -13,9 +13,25 @@ class Effort(NamedTuple):
     figures_s: float = 60.0
     spiky_updates: int = 1_000_000
     ingest_s: float = 6.0
+    runs: int = 10_000
+    list_s: float = 5.0
+    listeners: int = 500
+    listening_rounds: int = 4
+    stored_updates: int = 200_000
+    stored_samples: int = 2_000
 
 
 FULL = Effort()
 QUICK = Effort(
-    sizes=(1_000, 10_000), real_samples=4, figures_s=3.0, spiky_updates=20_000, ingest_s=0.5
+    sizes=(1_000, 10_000),
+    real_samples=4,
+    figures_s=3.0,
+    spiky_updates=20_000,
+    ingest_s=0.5,
+    runs=500,
+    list_s=1.0,
+    listeners=20,
+    listening_rounds=1,
+    stored_updates=5_000,
+    stored_samples=100,
 )

@@ -16,20 +16,25 @@ from sqlalchemy import Connection, update
 from ampmon import wire
 from ampmon.histogram import Statistics
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, attempts, engine, gradients, ingest, rollups, scalers
+from ampmon_server.store import Store, attempts, engine, gradients, ingest
+from ampmon_server.store import scalars as logged
 from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
-from ampmon_server.tables import ledger, module_blocks, skips, updates
+from ampmon_server.store.upgrading import REBUILDS
+from ampmon_server.tables import ledger, module_blocks, scalars, skips, updates
 from benchmarks.paired import shown
 from benchmarks.store.real import SCALE, Real, shifted
 from benchmarks.store.track import Track
 
 
 SAMPLED_EVERY = 100
+LOGGED_EVERY = 10
+"""Between updates for which the user logs a loss."""
+
 START = 1_790_000_000_000_000
 """The time of the first update, in microseconds since the epoch; the others follow 50 ms apart, more or less."""
 
@@ -77,9 +82,8 @@ class _Filling:
         self._put_updates(connection, stream)
         self._put_samples(connection, state, attempt, stream)
         self._count(connection, state, stream, roster)
-        scaler = scalers.find(connection, self.run_id, None)
-        for first in shown(range(0, len(self._track), _CHUNK), "rollups"):
-            rollups.refresh(connection, scaler, first, min(first + _CHUNK, len(self._track)) - 1)
+        for rebuild in shown([*dict.fromkeys((*REBUILDS, logged.rebuild))], "rollups"):
+            rebuild(connection, self.run_id.bytes)
 
     def _first(self) -> wire.Batch:
         attempt_id = uuid4()
@@ -124,6 +128,7 @@ class _Filling:
             within = slice(first, min(first + _CHUNK, len(self._track)))
             insert_rows(connection, updates, list(self._updates(stream, within)))
             insert_rows(connection, skips, list(self._skips(stream, within)))
+            insert_rows(connection, scalars, list(self._scalars(stream, within)))
 
     def _updates(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
         track, steps = self._track, np.arange(within.start, within.stop)
@@ -171,6 +176,23 @@ class _Filling:
             "origin_module": None,
         }
         return _rows(skips.c.keys(), columns, len(steps))
+
+    def _scalars(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
+        steps = np.arange(within.start, within.stop)
+        steps = steps[steps % LOGGED_EVERY == 0]
+        chance = np.random.default_rng(within.start)
+        columns: dict[str, Any] = {
+            "run_id": self.run_id.bytes,
+            "stream": stream.number,
+            "name": "loss",
+            "step": steps,
+            "attempt": 0,
+            "time": self._times[steps],
+            "value": 2 + 9 / (1 + steps / 1e4) + 0.1 * chance.standard_normal(len(steps)),
+            "kind": 0,
+            "user_step": 4 * steps,
+        }
+        return _rows(scalars.c.keys(), columns, len(steps))
 
     def _put_samples(
         self, connection: Connection, state: RunState, attempt: Attempt, stream: Stream

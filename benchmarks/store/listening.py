@@ -1,0 +1,50 @@
+"""A process that holds many live streams of a server open, as so many pages do, and counts what it is told.
+
+Says `listening` when all are open; ends when its input does, and says how many advances came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from urllib.parse import urlsplit
+
+
+class _Ears:
+    """Streams that are open, and the advances that came on all of them."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._address = urlsplit(url)
+        self._token = token
+        self.advances = 0
+
+    async def open(self) -> asyncio.Task[None]:
+        """One more stream, that has been answered."""
+        host, port = self._address.hostname, self._address.port
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(
+            f"GET /api/v1/live HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: text/event-stream\r\n"
+            f"Authorization: Bearer {self._token}\r\n\r\n".encode()
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in head.partition(b"\r\n")[0]:
+            raise ConnectionError(head.decode())
+        return asyncio.create_task(self._listen(reader, writer))
+
+    async def _listen(self, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        while told := await reader.read(65536):
+            self.advances += told.count(b"event: advance")
+
+
+async def _main(url: str, token: str, streams: int) -> None:
+    ears = _Ears(url, token)
+    open_streams = [await ears.open() for _ in range(streams)]
+    print("listening", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for stream in open_streams:
+        stream.cancel()
+    print(ears.advances, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

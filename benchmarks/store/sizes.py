@@ -1,0 +1,101 @@
+"""Bytes stored, by table: of a run that was ingested batch by batch, a table's pages over what it holds.
+
+Index and empty space are in it. The samples are exact, of the 148 parameters of a narrow GPT-2; `stored_size` has those
+of wider ones. PostgreSQL is measured after a plain VACUUM, as autovacuum would leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from ampmon import wire
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, engine
+from benchmarks.paired import shown
+from benchmarks.store import load
+from benchmarks.store.databases import postgresql
+from benchmarks.store.effort import FULL, Effort
+from benchmarks.store.real import real
+
+
+BATCH, SAMPLED_BATCH = 1000, 20
+
+TABLES = {
+    ("updates",): ("update", 64, 160),
+    ("rollups",): ("update", 20, 20),
+    ("gradient_blocks", "gradient_totals"): ("sample", 4000, 4000),
+    ("gradient_rollups",): ("sample", None, None),
+    ("parameter_rollups",): ("sample", None, None),
+}
+"""Tables that are measured together, what their bytes are counted per, and the bars on SQLite and PostgreSQL."""
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each engine and kind of table. Takes a minute; ``directory`` is filled."""
+    settings = Settings(data_directory=directory / "sqlite")
+    rows = _rows("SQLite", _ingested(settings, effort), effort, _of_sqlite)
+    with postgresql() as server:
+        if isinstance(server, str):
+            return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
+        place = directory / "postgresql"
+        settings = Settings(data_directory=place, database_url=server.new_database())
+        return [*rows, *_rows("PostgreSQL", _ingested(settings, effort), effort, _of_postgresql)]
+
+
+def _ingested(settings: Settings, effort: Effort) -> Engine:
+    """The database of a run of updates and another of samples, ingested in order."""
+    store = Store.open(settings)
+    samples = real(effort.real_samples)
+    for work in (
+        load.plain(effort.stored_updates // BATCH, BATCH, samples),
+        load.sampled(effort.stored_samples // SAMPLED_BATCH, SAMPLED_BATCH, samples),
+    ):
+        for batch in shown(work.batches, "batches"):
+            store.ingest(wire.decode_batch(batch))
+    store.close()
+    return engine.open_engine(settings.url)
+
+
+def _rows(
+    name: str, database: Engine, effort: Effort, bytes_of: Callable[[Engine, str], int]
+) -> list[dict[str, Any]]:
+    counts = {"update": effort.stored_updates + effort.stored_samples}
+    counts["sample"] = effort.stored_samples
+    rows = []
+    for tables, (unit, *bars) in TABLES.items():
+        per = sum(bytes_of(database, table) for table in tables) / counts[unit]
+        bar = bars[name == "PostgreSQL"]
+        holds = None if bar is None else "yes" if per <= bar else "no"
+        rows.append(
+            {
+                "engine": name,
+                "tables": ", ".join(tables),
+                "bytes": round(per, 1),
+                "per": unit,
+                "bar": bar,
+                "holds": holds,
+                "note": None,
+            }
+        )
+    database.dispose()
+    return rows
+
+
+def _of_sqlite(database: Engine, table: str) -> int:
+    """Bytes of the pages of a table and its indexes; each key is the table's own, or an index of that name."""
+    of = "name = :table OR name IN (SELECT name FROM sqlite_master WHERE tbl_name = :table)"
+    with engine.reading(database) as connection:
+        statement = text(f"SELECT sum(pgsize) FROM dbstat WHERE {of}")
+        return int(connection.execute(statement, {"table": table}).scalar_one() or 0)
+
+
+def _of_postgresql(database: Engine, table: str) -> int:
+    """Bytes of a table, its indexes and what is stored out of line, once it has been vacuumed."""
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"VACUUM {table}")
+        size = text("SELECT pg_total_relation_size(:table)")
+        return int(connection.execute(size, {"table": table}).scalar_one())
