@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from ampmon.histogram import BINS, Statistics, no_runs
 from ampmon_server.cells import scalars as logged_cells
+from ampmon_server.cells.gradients import empty as no_gradients
+from ampmon_server.cells.gradients import of_series
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.updates import LAYOUT, empty, of_rows
 from ampmon_server.figures import Source, View
@@ -20,7 +22,6 @@ from ampmon_server.series import (
     GradientSeries,
     ModuleSample,
     Totals,
-    empty_gradients,
 )
 
 
@@ -148,12 +149,14 @@ def gradients(
     off_grid: Totals | None = None,
     *,
     exact: bool = True,
-) -> GradientSeries:
-    step = np.array(steps)
+) -> Cells:
+    """Samples a tenth of a second apart, as cells of one."""
+    step = np.array(steps, np.int64)
     none = nothing(len(steps))
-    return GradientSeries(
+    series = GradientSeries(
         step, START + step * 100_000, np.ones(len(steps)), on_grid or none, off_grid or none, exact
     )
+    return of_series(series)
 
 
 def modules(
@@ -198,13 +201,13 @@ def modules(
 
 def source(
     of: Cells | None = None,
-    at: GradientSeries | None = None,
+    at: Cells | None = None,
     through: ModuleSample | None = None,
 ) -> Source:
     rows = of if of is not None else empty()
     return Source(
         rows,
-        at or empty_gradients(),
+        at if at is not None else no_gradients(),
         modules=through,
         scalars={"loss": logged(rows["first"], rows["time_first"], 1.0 / (1.0 + rows["first"]))},
     )
@@ -265,7 +268,7 @@ def sources(draw: st.DrawFn) -> Source:
     )
     return Source(
         series,
-        grads,
+        of_series(grads),
         modules=draw(st.none() | _any_modules()),
         scalars=_any_scalars(draw, seed, step, time),
     )

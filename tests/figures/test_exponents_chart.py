@@ -87,15 +87,27 @@ def test_an_empty_chart_says_why() -> None:
 
 @made.SOME
 @given(made.sources(), made.views())
-def test_columns_keep_the_greatest_count_of_each_exponent(source: Source, view: View) -> None:
-    """In any window each exponent shows the greatest count sampled, in no more columns than there is room for."""
-    judged = judge(cut(source, view), view)
+def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> None:
+    """In any window the columns' means make up all that was counted, in no more columns than there is room for."""
+    window = cut(source, view)
+    judged = judge(window, view)
     if judged is None:
         return
     cells = _map(exponents(source, view), "2^")
     counts = made.read(cells["customdata"])
     assert counts.shape[1] <= view.columns // 4
-    greatest = judged.totals.histogram.max(0)
+    counted = window.gradients[f"{judged.side}_histogram"].sum(0)
     for exponent, row in zip(made.read(cells["y"]).astype(int), counts, strict=True):
-        assert row.max() == greatest[exponent + 40]
-    assert counts.max() == greatest.max()
+        assert np.isclose((row * judged.of("samples")).sum(), counted[exponent + 40], rtol=1e-6)
+
+
+def test_one_inf_among_many_samples_is_seen() -> None:
+    """Where a column holds a thousand samples and one element of one of them overflowed, it has the colour of one."""
+    hist = made.histograms([{0: 10}] * 1000)
+    at = made.gradients(
+        list(range(1000)), made.totals(hist, [1] * 1000, [0] * 500 + [1] + [0] * 499)
+    )
+    figure = exponents(made.source(made.updates([1.0] * 1000), at), View(0, 10**6))
+    assert made.read(_map(figure, "inf or NaN")["customdata"]).tolist() == [[1]]
+    assert made.read(_map(figure, "zero")["customdata"]).tolist() == [[1]]
+    assert "Up to 1\u202f000 samples share a column" in figure["layout"]["meta"]["caption"]

@@ -7,7 +7,7 @@ import numpy as np
 import made_series as made
 from ampmon_server.figures import Source, View
 from ampmon_server.figures.scalars import scalars
-from ampmon_server.series import UserSteps, empty_gradients
+from ampmon_server.series import UserSteps
 
 
 def source(values: dict[str, np.ndarray], *, user: UserSteps | None = None) -> Source:
@@ -16,7 +16,7 @@ def source(values: dict[str, np.ndarray], *, user: UserSteps | None = None) -> S
     for name, value in values.items():
         step = np.arange(len(value))
         cells[name] = made.logged(step, made.START + step * 100_000, value)
-    return Source(made.empty(), empty_gradients(), user=user, scalars=cells)
+    return Source(made.empty(), made.no_gradients(), user=user, scalars=cells)
 
 
 def test_a_spike_of_one_value_in_many_is_drawn() -> None:

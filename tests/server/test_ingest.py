@@ -136,7 +136,7 @@ def test_a_later_attempt_lies_over_an_earlier_one(store: Store) -> None:
 
     assert series.updates["first"].tolist() == list(range(10))
     assert series.updates["skipped"].nonzero()[0].tolist() == [2, 5]
-    assert series.gradients.step.tolist() == [0, 5, 9]
+    assert series.gradients["first"].tolist() == [0, 5, 9]
     assert [(skip.step, skip.attempt) for skip in skips] == [(5, 1), (2, 0)]
     assert store.run(first.run_id)[0].skipped == 2
 
@@ -175,8 +175,8 @@ def test_shards_add_up_and_replicas_do_not(store: Store) -> None:
             trainer = Trainer(run_id, rank, layout=layout, world_size=2)  # type: ignore[arg-type]
             store.ingest(trainer.batch(trainer.updates(3, sampled=[1])))
 
-    assert store.series(sharded).gradients.on_grid.looked.tolist() == [2 * 2 * 80]
-    assert store.series(replicated).gradients.on_grid.looked.tolist() == [2 * 80]
+    assert store.series(sharded).gradients["on_looked"].tolist() == [2 * 2 * 80]
+    assert store.series(replicated).gradients["on_looked"].tolist() == [2 * 80]
     assert store.parameters(sharded).ranks == [0, 1]
     assert [row.looked for row in store.parameters(sharded).parameters] == [160, 160]
     assert store.run(sharded)[0].zero_fraction == pytest.approx(0.1)

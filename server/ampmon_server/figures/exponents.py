@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon.formats import FP16
 from ampmon.histogram import EXPONENT_MIN
-from ampmon_server.downsample import Columns, pixel_columns
 from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.figures.layout import (
+    AXES,
     Figure,
     Trace,
     beside,
@@ -27,9 +28,6 @@ from ampmon_server.figures.typed import typed
 from ampmon_server.figures.words import count
 from ampmon_server.series import Floats, Ints
 
-
-COLUMN_PIXELS = 4
-"""Samples within as many pixels share a column."""
 
 # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
 LIMITS = (
@@ -57,44 +55,42 @@ class Band:
     """Rows of the heatmap: ``heights`` [r] of their centres, ``counts`` [r, c], and what a row is called on hover."""
 
     heights: Floats
-    counts: Ints
+    counts: Floats
     word: str
 
 
 def exponents(source: Source, view: View) -> Figure:
-    """A column for each sampled update; where several share one, an exponent shows its greatest count among them."""
+    """A column for each sampled update; where several share one, the mean of their counts, and the most inf and NaN."""
     window = cut(source, view)
     judged = judge(window, view)
     if judged is None:
         return empty(META, why_no_samples(window, source, view))
-    columns = pixel_columns(
-        judged.x, window.low, window.high, max(view.columns // COLUMN_PIXELS, 1)
-    )
-    bands = _bands(judged, columns)
+    bands = _bands(judged)
     low = min(float(band.heights[0]) for band in bands) - 0.75
     high = max(FP16.exponent_max + 2.0, *(float(band.heights[-1]) + 0.75 for band in bands))
     return figure(
-        [_heatmap(band, judged, columns, window, view) for band in bands],
+        [_heatmap(band, judged, window, view) for band in bands],
         window,
         view,
         height=400,
         top=36 + _label(view),
-        meta={**META, "caption": _caption(judged, columns)},
+        meta={**META, "caption": _caption(judged)},
         yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands)),
-        coloraxis=_colours(int(judged.totals.elements.max()), view),
+        coloraxis=_colours(int(judged.of("elements_most").max()), view),
         shapes=[line for height, _ in LIMITS for line in _limit(height)],
         annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
     )
 
 
-def _bands(judged: Judged, columns: Columns) -> list[Band]:
+def _bands(judged: Judged) -> list[Band]:
     """The exponents that occur; apart from them a row of zeros below, and one of inf and NaN above if there are any."""
-    histogram = columns.greatest(judged.totals.histogram)
+    samples = judged.of("samples")
+    histogram = judged.of("histogram") / samples[:, None]
     held = np.flatnonzero(histogram.any(0))
     bins = np.arange(held[0], held[-1] + 1) if len(held) else np.array([-EXPONENT_MIN])
     heights = bins + float(EXPONENT_MIN)
-    zeros = columns.greatest(judged.totals.zeros)
-    lost = columns.greatest(judged.totals.inf + judged.totals.nan)
+    zeros = judged.of("zeros") / samples
+    lost = judged.of("lost_most").astype(np.float64)  # of one sample alone, too, it must be seen
     bands = [
         Band(heights, histogram[:, bins].T, "2^%{y:d}"),
         Band(np.array([min(heights[0], -24) - 2]), zeros[None], "zero"),
@@ -104,23 +100,29 @@ def _bands(judged: Judged, columns: Columns) -> list[Band]:
     return bands
 
 
-def _heatmap(band: Band, judged: Judged, columns: Columns, window: Window, view: View) -> Trace:
-    where = "step %{x:,d}" if view.x == "step" else "%{x|%X}"
+def _heatmap(band: Band, judged: Judged, window: Window, view: View) -> Trace:
+    where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     # NaN leaves a cell empty: none is not a small count.
     colour = np.where(band.counts > 0, np.log10(1.0 + band.counts), np.nan)
     return {
         "type": "heatmap",
-        "x": _column_x(judged.x[columns.starts], window, view),
+        "x": _column_x(judged.x, window, view),
         "y": typed(band.heights),
         "z": typed(colour.astype(np.float32)),
-        "customdata": typed(band.counts),
+        "customdata": typed(_few_bytes(band.counts)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"{where}<br>{band.word}: %{{customdata:,d}} elements<extra></extra>",
+        "hovertemplate": f"{where}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
     }
 
 
-def _column_x(x: Ints, window: Window, view: View) -> dict[str, str]:
+def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
+    """Counts as whole numbers where they are, as they are of one sample; means to seven digits."""
+    whole = counts.astype(np.int64)
+    return whole if (whole == counts).all() else counts.astype(np.float32)
+
+
+def _column_x(x: Ints | Floats, window: Window, view: View) -> dict[str, str]:
     """Where columns are centred; a lone one is given by its edges, wide enough to be seen."""
     if len(x) > 1:
         return plot_x(x, view)
@@ -181,7 +183,11 @@ def _limit(height: float) -> list[dict[str, Any]]:
     ]
 
 
-def _caption(judged: Judged, columns: Columns) -> str:
-    merged = int(columns.sizes.max())
-    shared = f" Up to {count(merged)} samples share a column." if merged > 1 else ""
+def _caption(judged: Judged) -> str:
+    merged = int(judged.of("samples").max())
+    shared = (
+        f" Up to {count(merged)} samples share a column: the mean of their counts, and the most inf and NaN of any."
+        if merged > 1
+        else ""
+    )
     return f"{count(len(judged))} sampled updates. {scope(judged)}{shared}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
+import numpy.typing as npt
 
+from ampmon.histogram import Classes, classify
+from ampmon_server.cells.gradients import LAYOUT, Side
+from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.layout import NO_USER_STEPS, nothing_here
-from ampmon_server.figures.source import Source, View, Window, x_of
+from ampmon_server.figures.source import Source, View, Window, XAxis
 from ampmon_server.figures.words import count, plural
-from ampmon_server.series import Ints, Totals, take, take_samples
+from ampmon_server.series import Floats, Ints
 
 
 GRID_DEFINITION = (
@@ -19,51 +24,94 @@ GRID_DEFINITION = (
 )
 
 
+Place: TypeAlias = Literal["first", "last", "min", "max"]
+
+_PLACES: Mapping[Place, tuple[str, str]] = {
+    "first": ("first", "first_time"),
+    "last": ("last", "last_time"),
+    "min": ("min_step", "min_time"),
+    "max": ("max_step", "max_time"),
+}
+"""The fields that have the step and the time of a place in a cell."""
+
+COLUMN_PIXELS = 4
+"""Samples within as many pixels are drawn as one column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The sampled updates [m] in a window at which there is something to judge, and the totals judged."""
+    """The pixel columns [c] of a window in which there is something to judge, cells of `ampmon_server.cells.gradients`.
 
-    step: Ints
-    x: Ints
-    totals: Totals
-    left_out: int
-    """Parameters off the grid at the newest sample."""
-    on_grid: bool
-    exact: bool
+    ``side`` says which of their fields are judged.
+    """
+
+    cells: Cells
+    side: Side
+    axis: XAxis
 
     def __len__(self) -> int:
-        return len(self.step)
+        """How many samples there are."""
+        return int(self.of("samples").sum())
+
+    def of(self, name: str) -> npt.NDArray[Any]:
+        """A field of the side that is judged, [c] or [c, ...]."""
+        values: npt.NDArray[Any] = self.cells[f"{self.side}_{name}"]
+        return values
+
+    def at(self, place: Place) -> Ints | Floats:
+        """The x of the first or the last sample of each column, [c]; of the least or greatest shares, [c, 5]."""
+        step, time = _PLACES[place]
+        return self.axis.of(self.of(step), self.of(time))
 
     @property
-    def newest(self) -> Totals:
-        return take(self.totals, np.array([-1]))
+    def x(self) -> Ints | Floats:
+        """Where each column begins."""
+        return self.at("first")
+
+    @property
+    def newest(self) -> Judged:
+        """The column that has the newest sample, alone."""
+        row = int(self.of("last").argmax())
+        return replace(self, cells=self.cells[row : row + 1])
+
+    @property
+    def left_out(self) -> int:
+        """Parameters off the grid at the newest sample."""
+        newest = self.newest.cells
+        beside = self.side == "on" and newest["off_last"][0] == newest["on_last"][0]
+        return int(newest["off_parameters"][0]) if beside else 0
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some of the elements were looked at."""
+        return bool((self.of("low") < self.of("high")).any())
+
+    def classes(self) -> Classes:
+        """Counts over all samples of each column, [c]."""
+        lost = self.of("inf") + self.of("nan")
+        return classify(self.of("histogram"), zeros=self.of("zeros"), not_finite=lost)
 
 
 def judge(window: Window, view: View) -> Judged | None:
     """What a window has to judge; None where no gradient was sampled in it."""
-    series = window.gradients
-    on_grid = bool(series.on_grid.looked.any())
-    kept = np.flatnonzero((series.on_grid if on_grid else series.off_grid).looked)
-    if not len(kept):
+    cells = window.gradients
+    side: Side = "on" if cells["on_samples"].any() else "off"
+    cells = cells[cells[f"{side}_samples"] > 0]
+    if not len(cells):
         return None
-    series = take_samples(series, kept)
-    return Judged(
-        step=series.step,
-        x=x_of(series, view, window.x.user),
-        totals=series.on_grid if on_grid else series.off_grid,
-        left_out=int(series.off_grid.parameters[-1]) if on_grid else 0,
-        on_grid=on_grid,
-        exact=series.exact,
-    )
+    columns, _ = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
+    return Judged(columns, side, window.x)
 
 
 def scope(judged: Judged) -> str:
     """Whose gradients were judged, at the newest sample."""
     newest = judged.newest
-    elements, looked = int(newest.elements[0]), int(newest.looked[0])
+    elements, looked, parameters = (
+        int(newest.of(name)[0]) for name in ("elements", "looked", "parameters")
+    )
     seen = f", {count(looked)} of them looked at," if looked < elements else ""
-    of = f"Of {count(elements)} elements{seen} in {plural(int(newest.parameters[0]), 'parameter')}"
-    if not judged.on_grid:
+    of = f"Of {count(elements)} elements{seen} in {plural(parameters, 'parameter')}"
+    if judged.side == "off":
         return (
             f"{of}, none of them on fp16's grid: these gradients were made or summed in fp32, "
             "so their small values say nothing about fp16."

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.merging import Cells, Layout, starts_of
 from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
 from ampmon_server.series import (
     Floats,
-    GradientSeries,
     Ints,
     ModuleSample,
     UserSteps,
-    take_samples,
 )
 
 
@@ -70,14 +68,14 @@ class View:
 class Source:
     """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
-    ``updates`` are cells as `ampmon_server.cells.updates` has them, in order of step: enough of them to fill the view,
-    and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the newest
-    sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was logged, by
-    name, as `ampmon_server.cells.scalars` has them, which only their chart is given.
+    ``updates`` and ``gradients`` are cells of both, as `ampmon_server.cells` has them, in order of step: enough to fill
+    the view, and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the
+    newest sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was
+    logged, by name, which only theirs is given.
     """
 
     updates: Cells
-    gradients: GradientSeries
+    gradients: Cells
     disabled: bool = False
     modules: ModuleSample | None = None
     user: UserSteps | None = None
@@ -96,7 +94,7 @@ class Window:
     high: int
     span: int
     updates: Cells
-    gradients: GradientSeries
+    gradients: Cells
     x: XAxis
 
     @property
@@ -109,11 +107,14 @@ class Window:
         """The updates as one cell; the window must have one."""
         return LAYOUT.merge(self.updates, np.zeros(1, np.int64))
 
-    def columns(self, cells: Cells, most: int) -> tuple[Cells, int]:
-        """Some of its cells as at most ``most`` columns (2 or more), each a multiple of the span that is also given."""
+    def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, int]:
+        """Some of its cells as at most ``most`` columns (2 or more), each a multiple of the span that is also given.
+
+        ``layout`` says how they merge: as updates, unless said otherwise.
+        """
         span = aligned_span(self.low, self.high, most)
         keys = np.floor_divide(self.x.at(cells, "first"), span).astype(np.int64)
-        return LAYOUT.merge(cells, starts_of(keys)), span
+        return layout.merge(cells, starts_of(keys)), span
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,49 +136,32 @@ class XAxis:
         return self.user.forth(steps) if self.kind == "user" and self.user is not None else steps
 
 
-def x_of(series: GradientSeries, view: View, user: UserSteps | None = None) -> Ints:
-    """The x of each sample, whole."""
-    x = XAxis(view.x, user).of(series.step, series.time)
-    return np.floor(x).astype(np.int64) if x.dtype.kind == "f" else np.asarray(x, np.int64)
-
-
 def cut(source: Source, view: View) -> Window:
     """What ``source`` has in ``view``."""
     x = XAxis(view.x, source.user)
-    updates = _cut_updates(source.updates, x, view)
-    gradients = _cut_samples(source, view)
-    low, high = _ends(updates, x_of(gradients, view, source.user), x, view)
+    updates, gradients = (_cut(cells, x, view) for cells in (source.updates, source.gradients))
+    low, high = _ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
     window = Window(low, high, span, updates, gradients, x)
     return replace(window, updates=window.columns(updates, view.columns)[0])
 
 
-def _ends(updates: Cells, sampled: Ints, x: XAxis, view: View) -> tuple[int, int]:
+def _ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, int]:
     """The first and the last x of a view, or of what is in it."""
-    lows, highs = sampled[:1].tolist(), sampled[-1:].tolist()
-    if len(updates):
-        lows.append(math.floor(x.of(updates["first"], updates["time_min"]).min()))
-        highs.append(math.floor(x.of(updates["last"], updates["time_max"]).max()))
+    told = [cells for cells in series if len(cells)]
+    lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in told]
+    highs = [math.floor(x.of(cells["last"], cells["time_max"]).max()) for cells in told]
     low = view.start if view.start is not None else min(lows, default=0)
     high = view.stop - 1 if view.stop is not None else max(highs, default=low)
     return low, max(low, high)
 
 
-def _cut_updates(cells: Cells, x: XAxis, view: View) -> Cells:
+def _cut(cells: Cells, x: XAxis, view: View) -> Cells:
     at = x.at(cells, "first")
     if (np.diff(at) < 0).any():  # the clock was set back
         cells = cells[np.argsort(at, kind="stable")]
         at = x.at(cells, "first")
     return cells if view.whole else cells[_within(at, view)]
-
-
-def _cut_samples(source: Source, view: View) -> GradientSeries:
-    series = source.gradients
-    x = x_of(series, view, source.user)
-    if (np.diff(x) < 0).any():
-        series = take_samples(series, np.argsort(x, kind="stable"))
-        x = x_of(series, view, source.user)
-    return series if view.whole else take_samples(series, _within(x, view))
 
 
 def _within(x: Ints | Floats, view: View) -> Ints:

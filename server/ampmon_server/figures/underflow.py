@@ -6,13 +6,21 @@ The stack shows the whole; the lines below show shares down to one in ten millio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ampmon.histogram import SMALL_CLASSES, Classes
-from ampmon_server.downsample import Columns, pixel_columns
-from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
+from ampmon_server.cells.gradients import SHARES
+from ampmon_server.figures.judged import (
+    GRID_DEFINITION,
+    Judged,
+    Place,
+    judge,
+    scope,
+    why_no_samples,
+)
 from ampmon_server.figures.layout import (
     Figure,
     Trace,
@@ -29,8 +37,9 @@ from ampmon_server.figures.words import count, percent, within
 from ampmon_server.series import Floats, Ints
 
 
-COLUMN_PIXELS = 4
-"""Samples within as many pixels are drawn as one column."""
+ENDS = ("first", "last")
+PLACES: tuple[Place, ...] = ("first", "min", "max", "last")
+"""What is drawn of a column."""
 
 DECADES_MAX = 7
 """The log scale goes no lower than one in ten million."""
@@ -45,6 +54,11 @@ class Fate:
     role: str
     always: bool
     """Drawn even where no element is in it."""
+
+    @property
+    def place(self) -> int:
+        """Where its shares are among those of a cell."""
+        return SHARES.index(self.field)
 
 
 FATES = (
@@ -77,25 +91,19 @@ def underflow(source: Source, view: View) -> Figure:
     judged = judge(window, view)
     if judged is None:
         return empty(META, why_no_samples(window, source, view))
-    classes = judged.totals.classes()
-    columns = pixel_columns(
-        judged.x, window.low, window.high, max(view.columns // COLUMN_PIXELS, 1)
-    )
+    classes = judged.classes()
     drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
-    floor, top = _decades([_share(classes, fate) for fate in drawn[1:]])
-    stack = _stack(drawn, classes, judged, columns, window, view)
-    lines = [
-        _line(fate, _share(classes, fate), judged, columns, floor, window.high, view)
-        for fate in drawn[1:]
-    ]
-    bands = [_band(fate, judged, columns, floor, window.high, view) for fate in drawn[1:]]
+    floor, top = _decades(judged, drawn[1:])
+    stack = _stack(drawn, classes, judged, window, view)
+    lines = [_line(fate, judged, floor, window.high, view) for fate in drawn[1:]]
+    bands = [_band(fate, judged, floor, window.high, view) for fate in drawn[1:]]
     return figure(
         [*stack, *filter(None, bands), *lines],
         window,
         view,
         height=384,
         top=48 if view.narrow else 8,
-        meta={**META, "caption": _caption(drawn, classes, judged)},
+        meta={**META, "caption": _caption(drawn, judged)},
         hovermode="x unified",
         xaxis={**x_axis(window, view), "anchor": "y2"},
         yaxis=y_axis(
@@ -106,8 +114,8 @@ def underflow(source: Source, view: View) -> Figure:
         ),
         yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **_ticks(floor, top)),
         annotations=[
-            *_stack_labels(drawn, classes, columns, view),
-            *_line_labels(drawn[1:], classes, floor, top, view),
+            *_stack_labels(drawn, classes, view),
+            *_line_labels(drawn[1:], judged, floor, top, view),
         ],
         showlegend=view.narrow,
     )
@@ -118,19 +126,13 @@ def _share(classes: Classes, fate: Fate) -> Floats:
 
 
 def _stack(
-    drawn: list[Fate],
-    classes: Classes,
-    judged: Judged,
-    columns: Columns,
-    window: Window,
-    view: View,
+    drawn: list[Fate], classes: Classes, judged: Judged, window: Window, view: View
 ) -> list[Trace]:
-    """Exact shares of all elements looked at in each column; the last column is held to the end of the window."""
-    total = columns.add(classes.total)
-    x = np.append(judged.x[columns.starts], window.high)
+    """Shares of all elements of each column's samples; the last column is held to the end of the window."""
+    x = np.append(judged.x, window.high)
     traces = []
     for fate in drawn:
-        share = columns.add(getattr(classes, fate.field)) / total
+        share = _share(classes, fate)
         share = np.append(share, share[-1])
         traces.append(
             {
@@ -149,58 +151,72 @@ def _stack(
     return traces
 
 
-def _line(
-    fate: Fate,
-    share: Floats,
-    judged: Judged,
-    columns: Columns,
-    floor: float,
-    held_to: int,
-    view: View,
-) -> Trace:
-    """Each column's extremes; the newest sample is held to the end of the window, as in the stack."""
-    rows = columns.outline(share)
-    rows = np.append(rows, rows[-1])
-    x = judged.x[rows]
+def _line(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) -> Trace:
+    """Each column's first, last, least and greatest; the newest sample is held to the end of the window."""
+    x, share, column = _points(fate, judged)
+    x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
     x[-1] = held_to
     return {
         "type": "scatter",
         "name": fate.word,
-        "mode": "lines+markers" if len(rows) <= 60 else "lines",
+        "mode": "lines+markers" if len(x) <= 60 else "lines",
         "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
         "marker": {"size": 4},
         "showlegend": False,
         "x": plot_x(x, view),
-        "y": typed(_height(share[rows], floor)),
+        "y": typed(_height(share, floor)),
         "yaxis": "y2",
-        "text": _said(fate, share, judged, rows),
+        "text": _said(fate, share, judged, column),
         "hovertemplate": "%{text}",
     }
 
 
-def _said(fate: Fate, share: Floats, judged: Judged, rows: Ints) -> list[str]:
-    """What a line says of each share on hover: its interval too, where it has one."""
-    shares = [percent(part) for part in share[rows].tolist()]
-    if fate.field not in SMALL_CLASSES or not judged.totals.grain.any():
+def _points(fate: Fate, judged: Judged) -> tuple[Ints | Floats, Floats, Ints]:
+    """x, share and column of the samples that are drawn, in order of x, [p]."""
+    x, step, share = (
+        np.stack([told(place, fate.place) for place in PLACES], axis=1)
+        for told in (partial(_x, judged), partial(_step, judged), partial(_share_at, judged))
+    )
+    order = np.lexsort((step, x), axis=1)
+    x, step, share = (np.take_along_axis(each, order, axis=1) for each in (x, step, share))
+    kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one sample are drawn once
+    return x[kept], share[kept], np.nonzero(kept)[0]
+
+
+def _x(judged: Judged, place: Place, of: int) -> Ints | Floats:
+    x = judged.at(place)
+    return x if x.ndim == 1 else x[:, of]
+
+
+def _step(judged: Judged, place: Place, of: int) -> Ints:
+    steps: Ints = judged.of(place if place in ENDS else f"{place}_step")
+    return steps if steps.ndim == 1 else steps[:, of]
+
+
+def _share_at(judged: Judged, place: Place, of: int) -> Floats:
+    shares: Floats = judged.of(f"{place}_share" if place in ENDS else place)[:, of]
+    return shares
+
+
+def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
+    """What a line says of each share on hover: the interval of its column's samples too, where there is one."""
+    shares = [percent(part) for part in share.tolist()]
+    if fate.field not in SMALL_CLASSES or not judged.sampled:
         return shares
-    low, high = (end[rows, SMALL_CLASSES.index(fate.field)] for end in judged.totals.interval())
+    low, high = (judged.of(end)[column, fate.place] for end in ("low", "high"))
     return [
         f"{said} ({percent(0.95)}: {percent(least)} – {percent(most)})" if least < most else said
         for said, least, most in zip(shares, low.tolist(), high.tolist(), strict=True)
     ]
 
 
-def _band(
-    fate: Fate, judged: Judged, columns: Columns, floor: float, held_to: int, view: View
-) -> Trace | None:
+def _band(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) -> Trace | None:
     """The 95 % intervals of a column's samples around a line, quietly; None where it is exact."""
-    if fate.field not in SMALL_CLASSES or not judged.totals.grain.any():
+    if fate.field not in SMALL_CLASSES or not judged.sampled:
         return None
-    place = SMALL_CLASSES.index(fate.field)
-    low, high = (end[:, place] for end in judged.totals.interval())
-    low, high = _height(columns.least(low), floor), _height(columns.greatest(high), floor)
+    low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
     # Out along the upper ends and back along the lower ones, in steps.
-    x = np.repeat(np.append(judged.x[columns.starts], held_to), 2)[1:-1]
+    x = np.repeat(np.append(judged.x, held_to), 2)[1:-1]
     return {
         "type": "scatter",
         "name": f"{fate.word}, {percent(0.95)}",
@@ -224,9 +240,9 @@ def _height(share: Floats, floor: float) -> Floats:
     return heights
 
 
-def _decades(shares: list[Floats]) -> tuple[float, float]:
-    """The floor and the top of the log scale: whole decades around all that was seen, the floor one further down."""
-    seen = np.concatenate(shares)
+def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
+    """The floor and the top of the log scale: whole decades around all that is drawn, the floor one further down."""
+    seen = np.concatenate([_points(fate, judged)[1] for fate in drawn])
     seen = seen[seen > 0]
     lowest = np.floor(np.log10(seen.min())) if len(seen) else -3.0
     highest = np.ceil(np.log10(seen.max())) if len(seen) else 0.0
@@ -244,17 +260,13 @@ def _ticks(floor: float, top: float) -> dict[str, Any]:
     }
 
 
-def _stack_labels(
-    drawn: list[Fate], classes: Classes, columns: Columns, view: View
-) -> list[dict[str, Any]]:
+def _stack_labels(drawn: list[Fate], classes: Classes, view: View) -> list[dict[str, Any]]:
     """The name of each band that is thick enough for one, at its height at the right end."""
     if view.narrow:
         return []
-    last = slice(int(columns.starts[-1]), None)
-    total = int(classes.total[last].sum())
     labels, below = [], 0.0
     for fate in drawn:
-        share = float(getattr(classes, fate.field)[last].sum()) / total
+        share = float(_share(classes, fate)[-1])
         if share >= 0.14:
             labels.append(beside(100 * (below + share / 2), fate.word, fate.role, view))
         below += share
@@ -262,14 +274,13 @@ def _stack_labels(
 
 
 def _line_labels(
-    drawn: list[Fate], classes: Classes, floor: float, top: float, view: View
+    drawn: list[Fate], judged: Judged, floor: float, top: float, view: View
 ) -> list[dict[str, Any]]:
     """The name and the newest share of each line at its right end, moved apart where they would overlap."""
     if view.narrow:
         return []
-    ends = sorted(
-        ((float(_share(classes, fate)[-1]), fate) for fate in drawn), key=lambda end: end[0]
-    )
+    newest = judged.newest.of("last_share")[0].tolist()
+    ends = sorted(((newest[fate.place], fate) for fate in drawn), key=lambda end: end[0])
     gap = (top - floor) * 0.11
     labels, lowest = [], floor
     for share, fate in ends:
@@ -279,11 +290,10 @@ def _line_labels(
     return labels
 
 
-def _caption(drawn: list[Fate], classes: Classes, judged: Judged) -> str:
-    errors = dict(zip(SMALL_CLASSES, judged.newest.errors()[0].tolist(), strict=True))
-    newest = [
-        f"{within(float(_share(classes, fate)[-1]), errors.get(fate.field))} {fate.word}"
-        for fate in drawn
-    ]
-    words = f"{', '.join(newest)} at step {count(int(judged.step[-1]))}. {scope(judged)}"
+def _caption(drawn: list[Fate], judged: Judged) -> str:
+    newest = judged.newest
+    shares = newest.of("last_share")[0].tolist()
+    errors = dict(zip(SMALL_CLASSES, newest.of("error")[0].tolist(), strict=True))
+    said = [f"{within(shares[fate.place], errors.get(fate.field))} {fate.word}" for fate in drawn]
+    words = f"{', '.join(said)} at step {count(int(newest.of('last')[0]))}. {scope(judged)}"
     return f"{words} A sample: ± is the standard error." if any(errors.values()) else words

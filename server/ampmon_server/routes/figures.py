@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.cells import gradients
 from ampmon_server.cells.updates import empty
 from ampmon_server.figures import FIGURES, OF_MODULES, OF_SCALARS, PANELS_MAX, Source, View
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, StreamNumber
-from ampmon_server.series import empty_gradients
 from ampmon_server.store import BadQuery, NotFound, Store, Stretch
 
 
@@ -94,4 +94,4 @@ def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Sour
         stop=view.stop if view.stop is not None else COUNT_MAX + 1,
         by="step" if view.whole else view.x,
     )
-    return Source(empty(), empty_gradients(), disabled, sample)
+    return Source(empty(), gradients.empty(), disabled, sample)

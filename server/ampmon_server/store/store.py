@@ -11,9 +11,10 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, select
 
 from ampmon import wire
+from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
-from ampmon_server.series import GradientSeries, ModuleSample, UserSteps, empty_gradients
+from ampmon_server.series import ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -21,6 +22,7 @@ from ampmon_server.store import (
     columns,
     engine,
     events,
+    gradient_rollups,
     identity,
     ingest,
     logged,
@@ -49,7 +51,7 @@ class Series:
     """What figures draw of one scaler."""
 
     updates: Cells
-    gradients: GradientSeries
+    gradients: Cells
     disabled: bool
     user: UserSteps | None = None
 
@@ -179,12 +181,11 @@ class Store:
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
             if found is None:
-                return Series(empty(), empty_gradients(), scaler.disabled)
+                return Series(empty(), gradients.empty(), scaler.disabled)
             stretch, user = found
-            first, last = stretch.steps
             return Series(
                 rollups.window(connection, scaler, stretch, columns),
-                samples.read_series(connection, scaler, start=first, stop=last + 1),
+                gradient_rollups.window(connection, scaler, stretch, columns // 4),
                 scaler.disabled,
                 user,
             )
