@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from uuid import UUID
 
 from ampmon.config import data_directory
 from ampmon_server.settings import Settings
@@ -17,10 +18,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add(commands, "upgrade", "bring the schema and what is rolled up to this version")
+    verify = _add(commands, "verify", "say what is wrong with what is stored, and what to do")
+    verify.add_argument("--run", type=UUID, metavar="ID", help="this run only")
+    verify.add_argument(
+        "--repair", action="store_true", help="make cells and totals anew where rows tell them"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one sub-command; its exit code."""
+    if arguments.what == "verify":
+        from ampmon_server.cli import verify
+
+        return verify.run(arguments)
     from ampmon_server.cli import upgrade
 
     return upgrade.run(settings_of(arguments))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ampmon_server.store.changes import Change
+from ampmon_server.store.checks import Finding
 from ampmon_server.store.errors import (
     BadBatch,
     BadQuery,
@@ -15,9 +16,11 @@ from ampmon_server.store.errors import (
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.paging import Paged
+from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.upgrading import Upgrade
+from ampmon_server.store.verify import Verification
 from ampmon_server.store.windows import Stretch
 
 
@@ -26,9 +29,12 @@ __all__ = [
     "BadQuery",
     "Busy",
     "Change",
+    "Due",
     "Edit",
+    "Finding",
     "HeaderMissing",
     "Identity",
+    "Keep",
     "NotFound",
     "Paged",
     "Receipt",
@@ -40,4 +46,5 @@ __all__ = [
     "Summary",
     "Unusable",
     "Upgrade",
+    "Verification",
 ]

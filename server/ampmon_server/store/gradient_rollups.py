@@ -86,7 +86,7 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> No
     if last < first:
         return
     within = pyramid.cells_of(first, last)
-    rows = partial(_rows, connection, scaler)
+    rows = partial(read_cells, connection, scaler)
     cells = GRADIENTS.roll(rows(*pyramid.steps_of(within)), 1)
     key = scaler.run_id, scaler.number
     edges = partial(sparse.edges, GRADIENTS, rows)
@@ -95,14 +95,14 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> No
 
 def rebuild(connection: Connection, scaler: Scaler) -> None:
     """Make all cells anew from the rows that are held."""
-    first = _next_step(connection, scaler, whole_from(scaler.samples_from))
+    first = next_step(connection, scaler, whole_from(scaler.samples_from))
     while first is not None:
         _, last = pyramid.steps_of((first >> _REBUILT, first >> _REBUILT), _REBUILT // BITS)
         refresh(connection, scaler, first, last)
-        first = _next_step(connection, scaler, last + 1)
+        first = next_step(connection, scaler, last + 1)
 
 
-def _next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
+def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:
     """The first step from ``first`` on at which there may be a sample."""
     table = gradient_totals.c
     found = connection.scalar(
@@ -123,7 +123,7 @@ def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: in
         connection,
         GRADIENTS,
         (scaler.run_id, scaler.number),
-        partial(_rows, connection, scaler),
+        partial(read_cells, connection, scaler),
         scaler.samples_from,
     )
     return series.window(stretch, columns)
@@ -135,6 +135,7 @@ def whole_from(samples_from: int) -> int:
     return -(-samples_from // span) * span
 
 
-def _rows(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
+    """The samples from step ``first`` to ``last``, both included, as cells of one."""
     last = min(last, INTEGER_MAX)
     return of_series(read_series(connection, scaler, start=first, stop=last + 1))

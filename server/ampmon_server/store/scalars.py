@@ -159,13 +159,14 @@ def _cells_of_rows(rows: Sequence[tuple[Any, ...]]) -> Cells:
     return cells_of.of_rows(made)
 
 
-def _one(connection: Connection, of: Logged, name: str, first: int, last: int) -> Cells:
+def read_cells(connection: Connection, of: Logged, name: str, first: int, last: int) -> Cells:
+    """The values of a name from step ``first`` to ``last``, both included, as cells of one."""
     return _cells(connection, of, [name], (first, last)).get(name, cells_of.empty())
 
 
 def window(connection: Connection, of: Logged, name: str, stretch: Stretch, columns: int) -> Cells:
     """The cells of a name in a stretch, as `windows.Series.window` finds them."""
-    rows = partial(_one, connection, of, name)
+    rows = partial(read_cells, connection, of, name)
     key = (of.run_id, of.stream, name)
     return Series(connection, SCALARS, key, rows, of.rows_from).window(stretch, columns)
 

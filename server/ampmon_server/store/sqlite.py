@@ -41,6 +41,11 @@ def is_conflict(error: BaseException) -> bool:
     return "is locked" in str(error)
 
 
+def is_unavailable(_: BaseException) -> bool:
+    """Whether the database takes no writes now, and says so in a way of its own; SQLite has none."""
+    return False
+
+
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own BEGIN would come late, and never for reads
     for pragma in _PRAGMAS:

@@ -1,0 +1,226 @@
+"""Holds cells to the rows and the cells below them, level upon level, whatever they are cells of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, delete, select
+
+from ampmon_server.cells.merging import Cells, joined, starts_of
+from ampmon_server.store import pyramid as levels
+from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
+from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.pyramid import BITS, THIN, TOP, BadPage, Key, Pyramid
+from ampmon_server.store.ranges import Range
+from ampmon_server.store.windows import Rows
+
+
+_CHUNK = 4
+"""The rows under one cell of this level are in memory at a time."""
+_ROUNDING = 1e-9
+"""Sums of floating point numbers may differ by so much of themselves with the order in which they were added."""
+
+Pages = dict[int, Cells | None]
+"""Cells by the number of the cell above them; None for a page that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series that is rolled up. ``name`` says which of the run's.
+
+    ``rows`` gives the rows of a stretch of steps as cells of one; ``next_row`` the first step from a step on that may
+    have one. Of the steps before ``rows_from`` there may be cells only.
+    """
+
+    name: str
+    pyramid: Pyramid
+    key: Key
+    rows: Rows
+    next_row: Callable[[int], int | None]
+    rows_from: int = 0
+
+    @property
+    def base(self) -> int:
+        """The lowest level whose pages are all kept."""
+        return THIN.stop if self.pyramid.rows_per_cell else 1
+
+    @property
+    def whole_from(self) -> int:
+        """The first step from which on all cells of the level ``base`` have all of their rows."""
+        span = 1 << BITS * self.base
+        return -(-self.rows_from // span) * span
+
+
+@dataclass(slots=True)
+class _Fault:
+    """Pages of one level that have the same wrong with them."""
+
+    pages: int = 0
+    first: int = 0
+    last: int = 0
+    held: int = 0
+    found: int = 0
+
+    def add(self, steps: Range, held: int, found: int) -> None:
+        self.first = min(self.first, steps[0]) if self.pages else steps[0]
+        self.last = max(self.last, steps[1])
+        self.pages += 1
+        self.held += held
+        self.found += found
+
+
+@dataclass(slots=True)
+class Comparison:
+    """A series' pages against what they are made of; `findings` when all of them were held to it.
+
+    ``mending``: a page that is not what it must be is replaced, unless that would lose what no row has any more.
+    """
+
+    connection: Connection
+    series: Series
+    mending: bool = False
+    _lost: bool = False
+    _faults: dict[tuple[str, int], _Fault] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Compare all of them. What lies under a cell of level 4 is in memory at a time."""
+        tops = [self._chunk(number) for number in self._chunks()]
+        cells = joined([np.zeros(0, self.series.pyramid.dtype), *tops])
+        if self._lost:
+            return
+        for level in range(_CHUNK, TOP + 1):
+            self._compare(level, cells, self._pages(level))
+            cells = self.series.pyramid.roll(cells, level + 1)
+
+    def findings(self, where: str) -> Iterator[Finding]:
+        """What was found wrong, a finding for each level and kind."""
+        for (kind, level), fault in sorted(self._faults.items()):
+            place = f"{where}, {self.series.name}, steps {fault.first} to {fault.last}"
+            pages = f"{fault.pages} page{'s' * (fault.pages != 1)} of level {level}"
+            if kind != "wrong":
+                remedy = RESTORE if kind == "lost" else REPAIR
+                yield Finding(place, f"{pages} cannot be read", remedy)
+            elif fault.held == fault.found:
+                yield Finding(place, f"{pages} differ from what they are made of", REPAIR)
+            else:
+                what = f"{pages} count {fault.held} rows where there are {fault.found}"
+                yield Finding(place, what, REPAIR)
+
+    def _chunks(self) -> list[int]:
+        """The cells of level 4 under which there is anything."""
+        found = set(self._pages(_CHUNK - 1, contents=False))
+        step = self.series.next_row(0)
+        while step is not None:
+            found.add(step >> BITS * _CHUNK)
+            step = self.series.next_row(((step >> BITS * _CHUNK) + 1) << BITS * _CHUNK)
+        return sorted(found)
+
+    def _chunk(self, number: int) -> Cells:
+        """Compare what lies under a cell of level 4, and give that cell as it must be."""
+        series, pyramid = self.series, self.series.pyramid
+        low, high = levels.steps_of((number, number), _CHUNK)
+        held = {
+            level: self._pages(level, (low >> BITS * (level + 1), high >> BITS * (level + 1)))
+            for level in range(1, _CHUNK)
+        }
+        first = max(low, series.whole_from)
+        rows = series.rows(first, high) if first <= high else np.zeros(0, pyramid.dtype)
+        for level in range(1, series.base):
+            span = BITS * (level + 1)
+            pages = {at: page for at, page in held[level].items() if at << span >= first}
+            self._compare(level, pyramid.roll(rows, level), pages)
+        cells = joined([self._pruned(held[series.base]), pyramid.roll(rows, series.base)])
+        if self._loses(held[series.base]):
+            return cells[:0]
+        for level in range(series.base, _CHUNK):
+            self._compare(level, cells, held[level])
+            cells = pyramid.roll(cells, level + 1)
+        return cells
+
+    def _pruned(self, pages: Pages) -> Cells:
+        """The cells whose rows are gone: they have nothing to be held to."""
+        empty = np.zeros(0, self.series.pyramid.dtype)
+        cells = joined([empty, *(page for page in pages.values() if page is not None)])
+        return cells[cells["first"] < self.series.whole_from]
+
+    def _loses(self, pages: Pages) -> bool:
+        """Note pages that cannot be read and have no rows any more: nothing above them can be held to anything."""
+        span = BITS * (self.series.base + 1)
+        lost = [
+            at for at, page in pages.items() if page is None and at << span < self.series.whole_from
+        ]
+        for at in lost:
+            steps = levels.steps_of((at, at), self.series.base + 1)
+            self._fault("lost", self.series.base).add(steps, 0, 0)
+        self._lost = self._lost or bool(lost)
+        return bool(lost)
+
+    def _compare(self, level: int, cells: Cells, held: Pages) -> None:
+        pyramid = self.series.pyramid
+        made = {at: page for at, page in _paged(cells, level) if pyramid.keeps(page, level)}
+        empty = cells[:0]
+        for at in sorted(made.keys() | held.keys()):
+            steps = levels.steps_of((at, at), level + 1)
+            expected, found = made.get(at, empty), held.get(at, empty)
+            if found is None:
+                self._fault("damaged", level).add(steps, 0, 0)
+            elif not same(expected, found):
+                counts = int(found["n"].sum()), int(expected["n"].sum())
+                self._fault("wrong", level).add(steps, *counts)
+            else:
+                continue
+            if self.mending:
+                self._mend(level, at, made.get(at))
+
+    def _mend(self, level: int, at: int, page: Cells | None) -> None:
+        pyramid, key = self.series.pyramid, self.series.key
+        table = pyramid.table
+        if page is not None:
+            row = (*key, level, at, pyramid.pack(page))
+            insert_rows(self.connection, table, [row], replace=True)
+            return
+        gone = delete(table).where(
+            levels.key_is(table), table.c.level == level, table.c.bucket == at
+        )
+        self.connection.execute(gone, levels.bound(table, key))
+
+    def _fault(self, kind: str, level: int) -> _Fault:
+        return self._faults.setdefault((kind, level), _Fault())
+
+    def _pages(self, level: int, buckets: Range | None = None, *, contents: bool = True) -> Pages:
+        table = self.series.pyramid.table
+        statement = select(table.c.bucket, *([table.c.data] if contents else [])).where(
+            levels.key_is(table), table.c.level == bindparam("level")
+        )
+        wanted = {**levels.bound(table, self.series.key), "level": level}
+        if buckets is not None:
+            statement = statement.where(table.c.bucket.between(*buckets))
+        rows = fetch(self.connection, statement.order_by(table.c.bucket), wanted)
+        return {bucket: self._cells(*data) for bucket, *data in rows}
+
+    def _cells(self, *data: bytes) -> Cells | None:
+        try:
+            return self.series.pyramid.unpack(data)
+        except BadPage:
+            return None
+
+
+def _paged(cells: Cells, level: int) -> Iterator[tuple[int, Cells]]:
+    buckets = cells["first"] >> BITS * (level + 1)
+    starts = starts_of(buckets)
+    for start, part in zip(starts, np.split(cells, starts[1:]), strict=False):
+        yield int(buckets[start]), part
+
+
+def same(one: Cells, other: Cells) -> bool:
+    """Whether cells are the same, but for how sums were rounded."""
+    if one.tobytes() == other.tobytes():
+        return True
+    return len(one) == len(other) and all(
+        np.allclose(one[name], other[name], rtol=_ROUNDING, atol=0, equal_nan=True)
+        if one[name].dtype.kind == "f"
+        else np.array_equal(one[name], other[name])
+        for name in one.dtype.names or ()
+    )

@@ -1,0 +1,114 @@
+"""What is rolled up of a run: the series of each kind, as they are held to their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Table, func, select
+
+from ampmon_server.store import gradient_rollups, rollups, scalars
+from ampmon_server.store.checks.cells import Series
+from ampmon_server.store.pyramid import Pyramid
+from ampmon_server.store.scalars import Logged
+from ampmon_server.store.scalers import Scaler, sources
+from ampmon_server.store.updates import read_cells
+from ampmon_server.tables import scalars as scalar_rows
+from ampmon_server.tables import streams, updates
+
+
+class Kind(NamedTuple):
+    """One kind of series that is rolled up in one table."""
+
+    pyramid: Pyramid
+    series: Callable[[Connection, bytes], Iterator[Series]]
+
+
+def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
+    """The scalers of a run, over all of its ranks."""
+    table = streams.c
+    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
+    return [
+        Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
+        for name in connection.scalars(named.order_by(table.scaler)).all()
+    ]
+
+
+def _updates(connection: Connection, run_id: bytes) -> Iterator[Series]:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sources:
+            yield Series(
+                f"updates of scaler {scaler.name!r}",
+                rollups.UPDATES,
+                (run_id, scaler.number),
+                partial(read_cells, connection, scaler),
+                _next_row(connection, updates, run_id, [each.number for each in scaler.sources]),
+                scaler.rows_from,
+            )
+
+
+def _gradients(connection: Connection, run_id: bytes) -> Iterator[Series]:
+    for scaler in scalers_of(connection, run_id):
+        if scaler.sampled:
+            yield Series(
+                f"gradients of scaler {scaler.name!r}",
+                gradient_rollups.GRADIENTS,
+                (run_id, scaler.number),
+                partial(gradient_rollups.read_cells, connection, scaler),
+                partial(gradient_rollups.next_step, connection, scaler),
+                scaler.samples_from,
+            )
+
+
+def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
+    table = streams.c
+    told = select(table.stream, table.rows_from).where(table.run_id == run_id)
+    for stream, rows_from in connection.execute(told.order_by(table.stream)).all():
+        of = Logged(run_id, stream, rows_from)
+        logged = select(scalar_rows.c.name).distinct()
+        logged = logged.where(scalar_rows.c.run_id == run_id, scalar_rows.c.stream == stream)
+        names = {*scalars.names_of(connection, of), *connection.scalars(logged)}
+        for name in sorted(names):
+            yield Series(
+                f"scalar {name!r} of stream {stream}",
+                scalars.SCALARS,
+                (run_id, stream, name),
+                partial(scalars.read_cells, connection, of, name),
+                _next_row(connection, scalar_rows, run_id, [stream], scalar_rows.c.name == name),
+                rows_from,
+            )
+
+
+def _next_row(
+    connection: Connection,
+    table: Table,
+    run_id: bytes,
+    numbers: Sequence[int],
+    *more: ColumnElement[bool],
+) -> Callable[[int], int | None]:
+    """The first step from one on at which any of the streams has a row."""
+
+    def following(step: int) -> int | None:
+        first = (
+            connection.scalar(
+                select(func.min(table.c.step)).where(
+                    table.c.run_id == run_id,
+                    table.c.stream == number,
+                    table.c.step >= step,
+                    *more,
+                )
+            )
+            for number in numbers
+        )
+        return min((each for each in first if each is not None), default=None)
+
+    return following
+
+
+KINDS = (
+    Kind(rollups.UPDATES, _updates),
+    Kind(gradient_rollups.GRADIENTS, _gradients),
+    Kind(scalars.SCALARS, _scalars),
+)
+"""Every kind there is: what is verified, and what has to be sound before the rows below it are pruned."""

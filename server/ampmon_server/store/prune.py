@@ -1,0 +1,245 @@
+"""Prunes old runs: raw rows and samples go, and what is rolled up of them, skips, events and the summary stay.
+
+What goes ends at the edge of a cell, so that every cell has either all of its rows or none, and is never made anew from
+a part of them. A run's last cells keep their rows: one that is resumed goes on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Table,
+    case,
+    func,
+    select,
+    update,
+)
+
+from ampmon_server.store import engine, removing
+from ampmon_server.store import state as run_state
+from ampmon_server.store.pyramid import BITS, THIN
+from ampmon_server.store.removing import Removal
+from ampmon_server.store.scalers import not_superseded
+from ampmon_server.tables import (
+    gradient_blocks,
+    gradient_totals,
+    module_blocks,
+    runs,
+    scalars,
+    skips,
+    streams,
+    updates,
+)
+
+
+DAY_US = 86_400 * 1_000_000
+_SAMPLES = (gradient_totals, gradient_blocks, module_blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """For how many days after its last record a run keeps its rows, and its samples; None is for ever."""
+
+    rows_days: float | None = None
+    samples_days: float | None = None
+
+    @property
+    def forever(self) -> bool:
+        return self.rows_days is None and self.samples_days is None
+
+    def before(self, now: int) -> tuple[int, int]:
+        """Runs that were heard of last before these times lose their rows, and their samples."""
+        return tuple(  # type: ignore[return-value]
+            -1 if days is None else now - int(days * DAY_US)
+            for days in (self.rows_days, self.samples_days)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A run that has something to prune: its raw rows, its samples, or, where it is deleted, all that is left of it."""
+
+    run_id: UUID
+    name: str
+    rows: bool = False
+    samples: bool = False
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What pruning a run removes: updates and logged values, sampled updates, and the bytes of their blocks."""
+
+    rows: int = 0
+    samples: int = 0
+    block_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``."""
+
+    stream: int
+    rows: int
+    samples: int
+
+
+def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
+    """The runs that have something to prune, the oldest first, and what is left of those that are deleted."""
+    rows_before, samples_before = keep.before(now)
+    table = runs.c
+    # By the server's own clock; a run of an older schema only has its trainer's.
+    heard = case(
+        (table.changed > 0, table.changed), else_=func.coalesce(table.last_time, table.started)
+    )
+    old = select(table.run_id, table.name, heard.label("heard"), table.attempts).where(
+        table.deleted == 0, table.rolled_up == 1, heard < max(rows_before, samples_before)
+    )
+    found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
+    for row in connection.execute(old.order_by(heard)):
+        samples = row.heard < samples_before
+        # Which attempt's sample of a step counts is told by the updates' rows.
+        rows = row.heard < rows_before and (samples or row.attempts < 2)
+        one = Due(UUID(bytes=row.run_id), row.name, rows, samples)
+        if any(_left(connection, removal) for removal in _removals(connection, one)):
+            found.append(one)
+    return found
+
+
+def _left(connection: Connection, removal: Removal) -> bool:
+    some = select(removal.table.c.stream).where(removal.of).limit(1)
+    return connection.scalar(some) is not None
+
+
+def size(connection: Connection, one: Due) -> Size:
+    """How much pruning a run removes. Counts all of it."""
+    removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
+    rows = samples = block_bytes = 0
+    for removal in removals:
+        table = removal.table
+        if table in {updates, scalars}:
+            counted = select(func.count()).select_from(table).where(removal.of)
+            rows += connection.scalar(counted) or 0
+        elif table in _SAMPLES:
+            counted = select(func.sum(table.c.samples), func.sum(func.length(table.c.data)))
+            held: Row[Any] = connection.execute(counted.where(removal.of)).one()
+            samples += int(held[0] or 0) if table is gradient_totals else 0
+            block_bytes += int(held[1] or 0)
+    return Size(rows, samples, block_bytes)
+
+
+def prune(database: Engine, one: Due) -> Iterator[int]:
+    """Prune a run, a short transaction at a time; how many rows each has removed. Raises Busy.
+
+    First the run says from where on its rows are held, so that nobody misses them; what an interrupt leaves is pruned
+    the next time.
+    """
+    if one.deleted:
+        yield from removing.all_of(database, removing.of_run(one.run_id.bytes))
+        return
+
+    def mark(connection: Connection) -> list[Removal]:
+        state = run_state.lock(connection, one.run_id)
+        return [] if state is None or state.deleted else _marked(connection, one)
+
+    yield from removing.all_of(database, engine.write(database, mark))
+
+
+def _marked(connection: Connection, one: Due) -> list[Removal]:
+    table = streams.c
+    for cut in _cuts(connection, one):
+        statement = update(streams).where(
+            table.run_id == one.run_id.bytes, table.stream == cut.stream
+        )
+        connection.execute(statement.values(rows_from=cut.rows, samples_from=cut.samples))
+    return _removals(connection, one)
+
+
+def _removals(connection: Connection, one: Due) -> list[Removal]:
+    """What is to be removed, in order: what tells which skips are superseded goes after those."""
+    found = []
+    for cut in _cuts(connection, one):
+        for table in (skips, scalars, updates):
+            of = _of(table, one, cut) & (table.c.step < cut.rows)
+            if table is skips:
+                of &= ~not_superseded(table.c.run_id, table.c.stream, table.c.step, table.c.attempt)
+            found.append(Removal(table, of))
+        for table in _SAMPLES:
+            found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
+    return found
+
+
+def _of(table: Table, one: Due, cut: _Cut) -> ColumnElement[bool]:
+    return (table.c.run_id == one.run_id.bytes) & (table.c.stream == cut.stream)
+
+
+def _cuts(connection: Connection, one: Due) -> list[_Cut]:
+    """Where the rows and samples of each stream are cut: as they were, where nothing of that kind is due."""
+    table = streams.c
+    held = connection.execute(select(streams).where(table.run_id == one.run_id.bytes)).all()
+    found = []
+    for name in sorted({row.scaler for row in held}):
+        together = [row for row in held if row.scaler == name]
+        samples = max(row.samples_from for row in together)
+        if one.samples:
+            samples = max(samples, _samples_from(connection, one, together))
+        rows = max(row.rows_from for row in together)
+        if one.rows:
+            rows = max(rows, _rows_from(connection, one, together, samples))
+        found += [_Cut(row.stream, rows, samples) for row in together]
+    return found
+
+
+def _rows_from(connection: Connection, one: Due, together: list[Row[Any]], samples: int) -> int:
+    """The edge of the last cell; where attempts overlay one another, before any sample that is held."""
+    lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
+    numbers = [row.stream for row in together]
+    if not lasts:
+        table = scalars.c
+        newest = select(func.max(table.step)).where(
+            table.run_id == one.run_id.bytes, table.stream.in_(numbers)
+        )
+        lasts = [connection.scalar(newest) or 0]
+    overlaid = connection.scalar(select(runs.c.attempts).where(runs.c.run_id == one.run_id.bytes))
+    if (overlaid or 0) > 1:
+        lasts += _first_held(connection, one, numbers, samples)
+        return min(lasts) >> BITS << BITS
+    return max(lasts) >> BITS << BITS
+
+
+def _first_held(connection: Connection, one: Due, numbers: list[int], samples: int) -> list[int]:
+    """The first steps of what is held of blocks that end at ``samples`` or later."""
+    found = [
+        connection.scalar(
+            select(func.min(table.c.first_step)).where(
+                table.c.run_id == one.run_id.bytes,
+                table.c.stream.in_(numbers),
+                table.c.last_step >= samples,
+            )
+        )
+        for table in _SAMPLES
+    ]
+    return [step for step in found if step is not None]
+
+
+def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
+    """The edge of the last cell of the lowest level whose pages are always kept, on every rank that samples."""
+    lasts = [
+        connection.scalar(
+            select(func.max(table.c.last_step)).where(
+                table.c.run_id == one.run_id.bytes, table.c.stream == row.stream
+            )
+        )
+        for row in together
+        for table in (gradient_totals, module_blocks)
+    ]
+    bits = BITS * THIN.stop
+    return min((last for last in lasts if last is not None), default=0) >> bits << bits

@@ -1,0 +1,133 @@
+"""Verifies a database, for `ampmon db verify`: reads it run by run, and mends what rows tell if it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, select
+from sqlalchemy.exc import DatabaseError
+
+from ampmon_server.settings import Settings
+from ampmon_server.store import engine, looking, opening
+from ampmon_server.store.checks import Finding, blocks, records, strays
+from ampmon_server.store.checks.cells import Comparison
+from ampmon_server.store.checks.finding import RESTORE, UPGRADE
+from ampmon_server.store.checks.kinds import KINDS
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.opening import Opened
+from ampmon_server.tables import runs
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A database that is verified. Each run is read as it is at one moment; servers may go on meanwhile."""
+
+    _opened: Opened
+
+    @classmethod
+    @contextmanager
+    def begin(cls, settings: Settings, *, repair: bool = False) -> Iterator[Verification]:
+        """Open the database, without changing it. Raises Unusable.
+
+        To ``repair`` an SQLite file no server may use it until the end.
+        """
+        opened = opening.open_database(settings) if repair else looking.open_to_read(settings)
+        try:
+            yield cls(opened)
+        finally:
+            opened.close()
+
+    @property
+    def database(self) -> str:
+        """Which database it is, without any secret."""
+        return self._opened.name
+
+    def runs(self, only: UUID | None = None) -> list[UUID]:
+        """The runs there are, the oldest first, or the one asked for. Raises NotFound, Busy."""
+        known = select(runs.c.run_id).where(runs.c.deleted == 0).order_by(runs.c.started)
+        if only is not None:
+            known = known.where(runs.c.run_id == only.bytes)
+        with self._reading() as connection:
+            found = [UUID(bytes=each) for each in connection.scalars(known)]
+        if only is not None and not found:
+            raise NotFound(f"There is no run {only}.")
+        return found
+
+    def broken(self) -> list[Finding]:
+        """What is wrong with the file itself: then nothing else can be told. Raises Busy."""
+        try:
+            with self._reading() as connection:
+                return list(strays.integrity(connection))
+        except DatabaseError as error:
+            return [Finding(self.database, str(error.orig), RESTORE)]
+
+    def strays(self) -> list[Finding]:
+        """What belongs to no run. Raises Busy."""
+        with self._reading() as connection:
+            return list(strays.of_no_run(connection))
+
+    def run(self, run_id: UUID) -> list[Finding]:
+        """What is wrong with a run; nothing for one that is gone by now. Raises Busy."""
+        with self._reading() as connection:
+            return list(_check(connection, run_id))
+
+    def repair(self, run_id: UUID) -> None:
+        """Make anew what rows tell: cells, totals and counts. Nothing that was recorded is changed. Raises Busy."""
+
+        def work(connection: Connection) -> None:
+            looking.take_time(connection)
+            row = _row(connection, run_id, held=True)
+            if row is None or not row.rolled_up:
+                return
+            for kind in KINDS:
+                for series in kind.series(connection, run_id.bytes):
+                    Comparison(connection, series, mending=True).run()
+            strays.sweep(connection, run_id.bytes)
+            row = _row(connection, run_id)
+            if row is not None:
+                records.mend(connection, row)
+
+        engine.write(self._opened.engine, work)
+
+    def sweep(self) -> None:
+        """Delete what is held of deleted runs, and pages of no run. Raises Busy."""
+        engine.write(self._opened.engine, strays.sweep_runs)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with engine.reading(self._opened.engine) as connection:
+            looking.take_time(connection)
+            yield connection
+
+
+def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
+    row = _row(connection, run_id)
+    if row is None:
+        return
+    where = f"run {run_id}"
+    yield from records.contiguity(connection, run_id.bytes, where)
+    if row.rolled_up:
+        yield from rolled_up(connection, run_id.bytes, where)
+        yield from records.totals(connection, row, where)
+    else:
+        yield Finding(where, "its rows are not rolled up yet", UPGRADE)
+    yield from blocks.check(connection, run_id.bytes, where)
+    yield from strays.of_no_stream(connection, run_id.bytes, where)
+
+
+def rolled_up(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+    """What is wrong with the cells of a run."""
+    for kind in KINDS:
+        for series in kind.series(connection, run_id):
+            comparison = Comparison(connection, series)
+            comparison.run()
+            yield from comparison.findings(where)
+
+
+def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any] | None:
+    statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    return connection.execute(statement.with_for_update() if held else statement).one_or_none()

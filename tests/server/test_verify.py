@@ -1,0 +1,218 @@
+"""`ampmon db verify`: a database that is as ingest left it is found clean, and damage of every kind is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import make_url, text
+
+from ampmon import wire
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Verification, engine
+from batches import Trainer
+
+
+Say = Callable[..., tuple[int, list[str]]]
+
+
+def train(store: Store) -> UUID:
+    """A run of two ranks and a resumed attempt, with skips, samples, scalars and events, some of it lost."""
+    first = Trainer(world_size=2)
+    _send(store, first, 160)
+    _send(store, Trainer(first.run_id, rank=1, world_size=2), 150)
+    _send(store, Trainer(first.run_id, resume_step=110), 80)
+    return first.run_id
+
+
+def _send(store: Store, trainer: Trainer, updates: int) -> None:
+    records: list[wire.Record] = [trainer.event("start")]
+    for _ in range(0, updates, 10):
+        records += trainer.updates(10, skipped=[3], sampled=[4])
+        records += [trainer.scalars({"loss": 1.5})] if trainer.rank else []
+    for first in range(0, len(records), 60):
+        some = records[first : first + 60]
+        store.ingest(trainer.batch([each for each in some if each.seq % 97 != 50]))
+
+
+@pytest.fixture
+def run_id(store: Store) -> UUID:
+    return train(store)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite file with such a run in it, which no server has."""
+    settings = Settings(data_directory=tmp_path_factory.mktemp("made"))
+    store = Store.open(settings)
+    train(store)
+    store.close()
+    return Path(str(make_url(settings.url).database))
+
+
+@pytest.fixture
+def copied(made: Path, settings: Settings) -> Path:
+    """A copy of it, where the settings say."""
+    settings.server_directory.mkdir(parents=True)
+    return Path(shutil.copy(made, settings.server_directory))
+
+
+@pytest.fixture
+def change(settings: Settings) -> Iterator[Callable[[str], None]]:
+    """Runs a statement on the database, which must change something."""
+    opened = engine.open_engine(settings.url)
+
+    def run(statement: str) -> None:
+        with engine.writing(opened) as connection:
+            assert connection.execute(text(statement)).rowcount
+
+    yield run
+    opened.dispose()
+
+
+@pytest.fixture
+def verify(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Runs the command; its exit code, and the lines that it printed."""
+
+    def run(*more: str) -> tuple[int, list[str]]:
+        where = ["--data-dir", str(settings.data_directory)]
+        if settings.database_url is not None:
+            where += ["--database-url", settings.database_url]
+        code = main(["db", "verify", *where, *more])
+        return code, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.mark.engines
+def test_what_ingest_left_is_clean(run_id: UUID, verify: Say) -> None:
+    """Nothing is found in a run whose attempts overlay one another and that lost records, while a server has it."""
+    assert verify() == (0, [])
+    assert verify("--run", str(run_id)) == (0, [])
+
+
+@pytest.mark.engines
+def test_rollups_are_held_to_rows_and_repaired(
+    run_id: UUID, change: Callable[[str], None], store: Store, verify: Say
+) -> None:
+    """Pages that are damaged, stale, missing or too many are found at their levels, and made anew from the rows."""
+    change(
+        r"UPDATE rollups SET data = '\x0102' WHERE level = 1 AND bucket = 0"
+        if _postgresql(store)
+        else "UPDATE rollups SET data = x'0102' WHERE level = 1 AND bucket = 0"
+    )
+    change("DELETE FROM rollups WHERE level = 2 AND bucket = 0")
+    change("UPDATE runs SET updates = updates + 1, lost = 0")
+    change("UPDATE streams SET updates = updates + 1 WHERE rank = 1 AND scaler <> ''")
+    change(
+        "INSERT INTO rollups SELECT run_id, 99, level, bucket, data FROM rollups WHERE level = 3"
+    )
+
+    code, found = verify()
+
+    assert code == 1
+    assert [
+        any(word in line for line in found)
+        for word in (
+            "1 page of level 1 cannot be read",
+            "1 page of level 2 count 0 rows",
+            "updates where its parts",
+            "lost where its parts",
+            "says (",
+            "rollups, stream 99",
+        )
+    ] == [True] * 6
+    assert all("; " in line and "--repair" in line for line in found)
+    if not _postgresql(store):
+        store.close()
+    assert verify("--repair") == (0, [])
+    assert verify() == (0, [])
+
+
+def _postgresql(store: Store) -> bool:
+    return store.shared
+
+
+DAMAGE = {
+    "a row that is gone": (
+        "DELETE FROM updates WHERE sampled = 0 AND step = 33",
+        "are held",
+    ),
+    "a shorter ledger": (
+        "UPDATE ledger SET last_seq = last_seq - 1 WHERE last_seq > 10 AND attempt = 1",
+        "are held",
+    ),
+    "an event of no record": ("UPDATE events SET seq = 77", "events are not in the ledger"),
+    "a bit in a block": (
+        "UPDATE gradient_blocks SET data = CAST(substr(data, 1, 100) || x'5AA55A' || substr(data, 104) AS BLOB)",
+        "gradient_blocks",
+    ),
+    "a block elsewhere": (
+        "UPDATE gradient_blocks SET last_step = last_step + 1 WHERE first_step > 100",
+        "other steps than it holds",
+    ),
+    "a block that is gone": (
+        "DELETE FROM gradient_totals WHERE first_step = (SELECT max(first_step) FROM gradient_totals)",
+        "gradient_totals only",
+    ),
+    "rows of no stream": (
+        "UPDATE updates SET stream = 9 WHERE step = 7 AND stream < 2",
+        "belong to no stream",
+    ),
+    "rows of a deleted run": ("UPDATE runs SET deleted = 1", "belong to a deleted run"),
+    "a scalar's page": (
+        "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
+        "scalar 'loss'",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_found(
+    copied: Path, change: Callable[[str], None], verify: Say, damage: str
+) -> None:
+    """Whatever is damaged, a line says where, what, and what to do."""
+    statement, expected = DAMAGE[damage]
+    change(statement)
+
+    code, found = verify()
+
+    assert code == 1
+    assert any(expected in line for line in found), found
+    assert all(line.count(";") >= 1 for line in found)
+
+
+def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
+    """A page of the file that was overwritten is found by SQLite's own check, and nothing else is said."""
+    with copied.open("r+b") as handle:
+        handle.seek(4096 * 9)
+        handle.write(bytes(2000))
+
+    code, found = verify()
+
+    assert code == 1
+    assert found
+    assert all("restore a copy" in line for line in found)
+
+
+def test_there_must_be_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is none, none is made, and one line says so."""
+    assert main(["db", "verify", "--data-dir", str(tmp_path / "nowhere")]) == 2
+    assert "There is no database" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_repair_needs_the_file_alone(
+    run_id: UUID, store: Store, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a server has an SQLite file it is not repaired."""
+    where = ["--data-dir", str(settings.data_directory)]
+
+    assert main(["db", "verify", "--repair", *where]) == 2
+    assert "Another ampmon serve" in capsys.readouterr().err
+    with Verification.begin(settings) as verification:
+        assert verification.runs() == [run_id]
