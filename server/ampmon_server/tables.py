@@ -33,7 +33,12 @@ metadata = MetaData(
 )
 
 
-def _key(name: str, kind: type[BigInteger | SmallInteger | String] = BigInteger) -> Column[Any]:
+def _word(length: int | None = None) -> String:
+    """Text that is a key: ordered by its characters' numbers on every engine, whatever language the database is in."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+def _key(name: str, kind: type[BigInteger] | String = BigInteger) -> Column[Any]:
     return Column(name, kind, primary_key=True, autoincrement=False)
 
 
@@ -85,7 +90,7 @@ runs = Table(
     "runs",
     metadata,
     Column("run_id", LargeBinary(16), primary_key=True),
-    Column("project", String(256), nullable=False),
+    Column("project", _word(256), nullable=False),
     Column("name", String(256), nullable=False),
     Column("owner", String(256), nullable=False),
     Column("tags", Text, nullable=False),
@@ -259,7 +264,7 @@ Index(None, events.c.run_id, events.c.time)
 scalars = _of_run(
     "scalars",
     _key("stream"),
-    _key("name", String),
+    _key("name", _word()),
     _key("step"),
     _key("attempt"),
     Column("time", BigInteger, nullable=False),
@@ -279,4 +284,4 @@ module_blocks = _of_samples("module_blocks", large=True)
 rollups = _rolled_up("rollups")
 gradient_rollups = _rolled_up("gradient_rollups")
 parameter_rollups = _rolled_up("parameter_rollups")
-scalar_rollups = _rolled_up("scalar_rollups", _key("name", String))
+scalar_rollups = _rolled_up("scalar_rollups", _key("name", _word()))

@@ -20,9 +20,12 @@ _DEPTH_MAX = 32
 
 
 def split(value: float) -> tuple[float | None, int]:
-    """A float as what is stored of it: itself and 0, or null and its kind."""
+    """A float as what is stored of it: itself and 0, or null and its kind.
+
+    Of the two zeros the positive one is stored, for SQLite has no other.
+    """
     if math.isfinite(value):
-        return value, 0
+        return value + 0.0, 0
     return None, 1 if math.isnan(value) else 2 if value > 0 else 3
 
 

@@ -47,8 +47,9 @@ class Rows:
         return step
 
     def update(self, update: wire.Update) -> Row:
-        scale: float | None = update.scale
-        after: float | None = update.scale_after
+        # Of the two zeros the positive one, for SQLite has no other.
+        scale: float | None = update.scale + 0.0
+        after: float | None = update.scale_after + 0.0
         kinds = 0
         if not (math.isfinite(update.scale) and math.isfinite(update.scale_after)):
             scale, after, kinds = split_pair(update.scale, update.scale_after)

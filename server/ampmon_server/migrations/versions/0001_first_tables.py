@@ -26,11 +26,16 @@ def upgrade() -> None:
     _updates()
 
 
+def _word(length: int | None = None) -> sa.String:
+    """Text that is a key; PostgreSQL, which came after this revision, would order it by a language's rules."""
+    return sa.String(length).with_variant(sa.String(length, collation="C"), "postgresql")
+
+
 def _runs() -> None:
     op.create_table(
         "runs",
         sa.Column("run_id", sa.LargeBinary(length=16), nullable=False),
-        sa.Column("project", sa.String(length=256), nullable=False),
+        sa.Column("project", _word(256), nullable=False),
         sa.Column("name", sa.String(length=256), nullable=False),
         sa.Column("owner", sa.String(length=256), nullable=False),
         sa.Column("tags", sa.Text(), nullable=False),
@@ -190,7 +195,7 @@ def _scalars() -> None:
         "scalars",
         sa.Column("run_id", sa.LargeBinary(length=16), nullable=False),
         sa.Column("stream", sa.BigInteger(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("name", _word(), nullable=False),
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("attempt", sa.BigInteger(), nullable=False),
         sa.Column("time", sa.BigInteger(), nullable=False),

@@ -14,6 +14,8 @@ depends_on = None
 _BLOCKS = ("gradient_totals", "gradient_blocks", "module_blocks")
 _ROLLUPS = ("rollups", "gradient_rollups", "parameter_rollups", "scalar_rollups")
 
+_WORD = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+
 _FULL = "32"
 """Blocks that were stored before say that they are full, and so stay as they are."""
 
@@ -33,7 +35,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_runs_changed", "runs", ["changed"])
     for name in _ROLLUPS:
-        _create(name, sa.Column("name", sa.String(), nullable=False) if "scalar" in name else None)
+        _create(name, sa.Column("name", _WORD, nullable=False) if "scalar" in name else None)
 
 
 def _create(name: str, of: sa.Column[str] | None) -> None:

@@ -1,0 +1,279 @@
+"""The same batches into SQLite and PostgreSQL: every answer is the same, byte for byte."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.app import create_app
+from ampmon_server.figures import FIGURES
+from ampmon_server.settings import Settings
+from batches import START, Trainer
+from postgres import Postgres
+
+
+PLAIN = UUID("018f0000-0000-7000-8000-000000000001")
+SHARDED = UUID("018f0000-0000-7000-8000-000000000002")
+FAR = UUID("018f0000-0000-7000-8000-000000000003")
+EMPTY = UUID("018f0000-0000-7000-8000-000000000004")
+ODD = UUID("018f0000-0000-7000-8000-000000000006")
+GONE = UUID("018f0000-0000-7000-8000-000000000005")
+
+ODD_FLOATS = (math.nan, math.inf, -math.inf, -0.0, 5e-324, 2.2e-308, 1.7e308, 0.1, 1 / 3, 1e22)
+ODD_NAMES = ("é", "e\u0301", "Z", "a", "ß", "ключ", "𝔼", "\u200fع", "A b", "_", "-", "~", "loss")
+"""In orders that differ from language to language."""
+
+
+def trainer(run_id: UUID, number: int, **fields: Any) -> Trainer:
+    """A process whose ids are the same each time."""
+    return Trainer(run_id, attempt_id=UUID(int=number), **fields)
+
+
+def scaled(of: Trainer, values: Sequence[float]) -> list[wire.Update]:
+    """Updates with these scales, a skip before every third."""
+    return [
+        of.update(scale=each, scale_after=-each, skipped=place % 3 == 2)
+        for place, each in enumerate(values)
+    ]
+
+
+def logged(of: Trainer, values: dict[str, float], **fields: Any) -> wire.Scalars:
+    """Scalars, with those that are not finite as the wire has them."""
+    kinds = {
+        name: "nan" if math.isnan(each) else "inf" if each > 0 else "-inf"
+        for name, each in values.items()
+        if not math.isfinite(each)
+    }
+    told = {name: None if name in kinds else each for name, each in values.items()}
+    made = of.scalars(told, kinds=kinds)  # type: ignore[arg-type]
+    return wire.Scalars(
+        **{name: fields.get(name, getattr(made, name)) for name in made.__struct_fields__}
+    )
+
+
+def plain() -> list[wire.Batch]:
+    """A run on two ranks that was resumed, with losses, and names of every kind."""
+    first = trainer(PLAIN, 1, name="naïve 𝔼 \u200fع", project="Übung", world_size=2)
+    other = trainer(PLAIN, 2, rank=1, world_size=2)
+    again = trainer(PLAIN, 3, resume_step=150, world_size=2)
+    start = [
+        first.event("init"),
+        *first.updates(300, skipped=[3, 100, 250], sampled=range(0, 300, 7)),
+    ]
+    beside = other.updates(200, skipped=[5, 199], sampled=[0])
+    later = [
+        *again.updates(400, skipped=[0, 17], sampled=range(0, 400, 40)),
+        *(logged(again, dict.fromkeys(ODD_NAMES, float(n)), user_step=2 * n) for n in range(30)),
+        again.event("finish"),
+    ]
+    return [
+        first.batch(start[:200]),
+        other.batch(beside[:60]),
+        again.batch(later[:250]),
+        first.batch(start[180:]),
+        other.batch(beside[90:]),
+        again.batch(later[260:]),
+        first.batch(start[:50]),
+    ]
+
+
+def odd() -> list[wire.Batch]:
+    """A run of numbers that are not finite, tiny, huge or less than nothing, and of text that is unusual."""
+    of = trainer(ODD, 40)
+    records = [
+        *scaled(of, ODD_FLOATS),
+        of.event("manual_set", stream="scaler", scale=math.nan, note="𝔼\x00\ud7ff", deep=[{}]),
+    ]
+    for each in ODD_FLOATS:
+        records += [of.update(), logged(of, dict.fromkeys(ODD_NAMES, each))]
+    # Twice in one batch and step: the last counts.
+    records += [logged(of, {"loss": 1.0, "ключ": -0.0}), logged(of, {"loss": 2.0})]
+    return [of.batch(records)]
+
+
+def sharded() -> list[wire.Batch]:
+    """Two scalers of a run whose gradients are sharded over three ranks."""
+    batches = []
+    for rank in range(3):
+        for scaler in ("generator", "критик"):
+            of = trainer(
+                SHARDED, 10 + rank, rank=rank, scaler=scaler, layout="sharded", world_size=3
+            )
+            records = of.updates(120, skipped=[rank, 60], sampled=range(0, 120, 20))
+            batches += [of.batch(records[:40]), of.batch(records[40:])]
+    return batches
+
+
+def far() -> list[wire.Batch]:
+    """Steps, times and counts as large as they may be."""
+    of = trainer(FAR, 20, resume_step=2**53 - 1 - 40, project="Übung")
+    records = [
+        of.update(
+            time=wire.COUNT_MAX - 40 + n,
+            duration=1e9,
+            cost=1e9,
+            growth_tracker=2**31 - 1,
+            memory_peak=2**53 - 1,
+        )
+        for n in range(40)
+    ]
+    return [of.batch([*records, logged(of, {"loss": 1e-300}, user_step=2**53 - 1)])]
+
+
+@pytest.fixture
+def apps(tmp_path: Path, postgres: Postgres, migrated: str) -> Iterator[list[FastAPI]]:
+    """A server on each engine."""
+    url = postgres.new_database(migrated)
+    yield [
+        create_app(Settings(data_directory=tmp_path / "sqlite")),
+        create_app(Settings(data_directory=tmp_path / "postgresql", database_url=url)),
+    ]
+    postgres.drop(url)
+
+
+class Pair:
+    """Asks both servers the same, and holds their answers to be the same."""
+
+    def __init__(self, clients: Sequence[TestClient]) -> None:
+        self._clients = clients
+        self.asked: set[str] = set()
+
+    def __call__(self, path: str, method: str = "GET", **arguments: Any) -> Any:
+        first, second = (
+            client.request(method, f"/api/v1{path}", **arguments) for client in self._clients
+        )
+        assert first.status_code == second.status_code < 500, path
+        assert first.content == second.content, path
+        assert first.headers.get("etag") == second.headers.get("etag"), path
+        self.asked.add(path.partition("?")[0])
+        return first.json() if first.content else None
+
+    def pages(self, path: str) -> None:
+        """Ask for a list page by page, to its end."""
+        following: str | None = ""
+        for _ in range(100):
+            cursor = f"&cursor={following}" if following else ""
+            answer = self(f"{path}{cursor}")
+            following = answer.get("next")  # a stream may not be there
+            if following is None:
+                return
+        raise AssertionError(f"{path} has no end")
+
+
+@pytest.fixture
+def ask(apps: list[FastAPI]) -> Iterator[Pair]:
+    clients = []
+    for app in apps:
+        client = TestClient(app, raise_server_exceptions=False, headers={"Host": "127.0.0.1"})
+        client.__enter__()
+        token = app.state.service.keys.token
+        client.headers["Authorization"] = f"Bearer {token}"
+        clients.append(client)
+    yield Pair(clients)
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def play(ask: Pair, batches: Sequence[wire.Batch]) -> None:
+    """Send every batch to both; acknowledgements are compared too."""
+    for batch in batches:
+        content = wire.encode(batch)
+        ask("/ingest", "POST", content=content, headers={"Content-Type": "application/msgpack"})
+
+
+def ask_for_run(ask: Pair, run_id: UUID) -> None:
+    """Everything that can be asked of a run, with and without each parameter."""
+    path = f"/runs/{run_id}"
+    ask(path)
+    ask(f"{path}/updates")
+    ask.pages(f"{path}/updates?limit=77&start=3")
+    for query in ("?", "?stream=1&"):
+        ask.pages(f"{path}/skips{query}limit=20")
+        ask.pages(f"{path}/events{query}limit=2")
+        for rows in ("parameters", "modules"):
+            for step in ("", "step=100"):
+                ask(f"{path}/{rows}{query}{step}")
+    told = ask(f"{path}/scalars").get("names", [])
+    for name in {each["name"] for each in told}:
+        ask(f"{path}/scalars", params={"name": name, "start": 1, "limit": 20})
+
+
+VIEWS = (
+    "x=step&width=1000",
+    "x=step&width=40&start=17&stop=211",
+    "x=step&width=300&start=140",
+    "x=step&width=40&stop=16",
+    "x=time&width=40",
+    f"x=time&width=1000&start={START + 700_000}&stop={START + 9_000_000}",
+    "x=user&width=40",
+    "x=user&width=1000&start=4&stop=40",
+)
+"""Windows, widths and axes: those that take cells of several levels, and rows."""
+
+
+def ask_for_figures(ask: Pair, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
+    """Every figure in each view, and of another scaler."""
+    for name in FIGURES:
+        for view in (*views, "stream=1"):
+            ask(f"/runs/{run_id}/figures/{name}?{view}")
+
+
+def test_every_answer_is_the_same(ask: Pair) -> None:
+    """Runs, updates, skips, events, parameters, modules, scalars and figures are equal bytes from both engines."""
+    for run_id in (EMPTY, GONE):
+        of = trainer(run_id, 30 + run_id.int % 10)
+        play(ask, [of.batch(headers=(of.attempt,))])
+    play(ask, [*plain(), *odd(), *sharded(), *far()])
+    ask(f"/runs/{GONE}", "DELETE")
+    origin = {"Origin": "http://127.0.0.1"}
+    ask(f"/runs/{SHARDED}", "PATCH", json={"name": "ключ", "tags": ["é", "z"]}, headers=origin)
+
+    for query in ("", "?project=Übung", "?status=finished", "?status=silent", "?archived=true"):
+        ask(f"/runs{query}")
+    ask.pages("/runs?limit=1")
+    for run_id in (PLAIN, ODD, SHARDED, FAR, EMPTY, GONE):
+        ask_for_run(ask, run_id)
+    for run_id in (PLAIN, SHARDED):
+        ask_for_figures(ask, run_id)
+    for run_id in (ODD, FAR, EMPTY):
+        ask_for_figures(ask, run_id, VIEWS[::4])
+
+
+def test_the_order_of_arrival_does_not_matter(ask: Pair) -> None:
+    """Batches that come in another order, and some twice, leave both engines with the same rows and cells."""
+    batches = [*plain(), *sharded()]
+    random.Random(4).shuffle(batches)
+    play(ask, [*batches, *batches[::3]])
+
+    for run_id in (PLAIN, SHARDED):
+        ask(f"/runs/{run_id}")
+        ask(f"/runs/{run_id}/updates")
+        for name in FIGURES:
+            ask(f"/runs/{run_id}/figures/{name}?width=60&start=10&stop=500")
+
+
+def test_every_call_is_compared(apps: list[FastAPI], ask: Pair) -> None:
+    """There is no call that reads runs and that these tests do not make."""
+    play(ask, plain()[:2])
+    ask("/runs")
+    ask_for_run(ask, PLAIN)
+    ask_for_figures(ask, PLAIN, VIEWS[:1])
+    made = {path.replace(str(PLAIN), "{run_id}") for path in ask.asked}
+    made = {path.rpartition("/")[0] + "/{name}" if "/figures/" in path else path for path in made}
+    paths = apps[0].openapi()["paths"]
+    reading = {
+        path.removeprefix("/api/v1")
+        for path, methods in paths.items()
+        if "get" in methods and path.startswith("/api/v1/runs")
+    }
+
+    assert reading - made == set()
