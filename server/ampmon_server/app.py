@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from ampmon_server.routes import all_routes
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NotFound
+from ampmon_server.upkeep import keep_pruned
 from ampmon_server.writer import LineTooLong
 
 
@@ -30,10 +32,12 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.service = service or Service.open(settings)
+        opened = app.state.service = service or Service.open(settings)
+        upkeep = asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))
         try:
             yield
         finally:
+            upkeep.cancel()
             app.state.service.bus.close()
             if service is None:
                 app.state.service.close()

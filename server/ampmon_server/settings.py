@@ -32,6 +32,11 @@ class Settings:
     body_seconds_max: float = 60.0
     """How long a request body may take to arrive."""
 
+    keep_rows_days: float | None = None
+    """How long after its last record a run keeps its updates and logged values; None for ever."""
+    keep_samples_days: float | None = None
+    """How long it keeps its samples of gradients and activations."""
+
     @property
     def server_directory(self) -> Path:
         return self.data_directory / "server"

@@ -241,6 +241,7 @@ def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
     trainer = Trainer()
     store.ingest(trainer.batch(trainer.updates(3, sampled=(0, 1))))
     store.delete(trainer.run_id)
+    assert sum(store.clear(trainer.run_id)) > 0
     with create_engine(store._engine.url).connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM module_blocks")) == 0
 

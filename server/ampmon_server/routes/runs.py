@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 import orjson
 from fastapi import APIRouter, Query, Request
+from starlette.background import BackgroundTask
 from starlette.responses import Response
 
 from ampmon import wire
@@ -16,6 +17,7 @@ from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.queries import Cursor, Limit
 from ampmon_server.store import Edit, Status
+from ampmon_server.upkeep import clear
 
 
 router = APIRouter(prefix="/api/v1")
@@ -76,4 +78,5 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
     service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))
-    return Response(status_code=204)
+    clearing = BackgroundTask(clear, service.store, service.writer, run_id)
+    return Response(status_code=204, background=clearing)

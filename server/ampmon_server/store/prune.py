@@ -129,10 +129,11 @@ def size(connection: Connection, one: Due) -> Size:
             counted = select(func.count()).select_from(table).where(removal.of)
             rows += connection.scalar(counted) or 0
         elif table in _SAMPLES:
-            counted = select(func.sum(table.c.samples), func.sum(func.length(table.c.data)))
-            held: Row[Any] = connection.execute(counted.where(removal.of)).one()
-            samples += int(held[0] or 0) if table is gradient_totals else 0
-            block_bytes += int(held[1] or 0)
+            lengths = select(func.sum(func.length(table.c.data))).where(removal.of)
+            block_bytes += int(connection.scalar(lengths) or 0)
+            if table is gradient_totals:
+                counted = select(func.sum(table.c.samples)).where(removal.of)
+                samples = int(connection.scalar(counted) or 0)
     return Size(rows, samples, block_bytes)
 
 

@@ -7,14 +7,14 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, delete, select, tuple_, update
+from sqlalchemy import Connection, Row, select, tuple_, update
 
 from ampmon_server.store import paging
 from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
 from ampmon_server.store.paging import Paged
-from ampmon_server.tables import metadata, runs
+from ampmon_server.tables import runs
 
 
 Status = Literal["running", "finished", "crashed", "silent"]
@@ -199,11 +199,11 @@ def change(connection: Connection, run_id: UUID, edit: Edit, now: int) -> None:
 
 
 def bury(connection: Connection, run_id: UUID, now: int) -> Change:
-    """Delete a run's data and leave a stone, so that records that come late do not bring it back. Raises NotFound."""
+    """Delete a run and leave a stone, so that records that come late do not bring it back. Raises NotFound.
+
+    What is held of it is not to be seen any more, and is still to be removed: see `store.removing`.
+    """
     row = _row(connection, run_id, held=True)
-    for table in metadata.sorted_tables:
-        if table is not runs and "run_id" in table.c:
-            connection.execute(delete(table).where(table.c.run_id == run_id.bytes))
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run_id.bytes)

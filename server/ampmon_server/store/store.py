@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 from uuid import UUID
@@ -29,6 +29,7 @@ from ampmon_server.store import (
     modules,
     opening,
     parameters,
+    prune,
     rollups,
     runs,
     samples,
@@ -42,6 +43,7 @@ from ampmon_server.store.identity import Identity
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
+from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.windows import Stretch
 
@@ -109,8 +111,24 @@ class Store:
         return engine.write(self._engine, work)
 
     def delete(self, run_id: UUID) -> Change:
-        """Delete a run for good: what is sent of it later is not stored. Raises NotFound."""
+        """Delete a run for good: what is sent of it later is not stored. Raises NotFound.
+
+        It is gone at once; `clear` removes what is held of it.
+        """
         return engine.write(self._engine, lambda connection: runs.bury(connection, run_id, _now()))
+
+    def clear(self, run_id: UUID) -> Iterator[int]:
+        """Remove what is held of a deleted run, a short transaction with each step; how many rows it removed."""
+        return prune.prune(self._engine, Due(run_id, "", deleted=True))
+
+    def due(self, keep: Keep) -> list[Due]:
+        """The runs of which more is held than is to be kept."""
+        with engine.reading(self._engine) as connection:
+            return prune.due(connection, keep, _now())
+
+    def prune(self, due: Due) -> Iterator[int]:
+        """Prune a run, a short transaction with each step; how many rows it removed."""
+        return prune.prune(self._engine, due)
 
     # -- reads ------------------------------------------------------------------------------------------------------
 

@@ -72,8 +72,8 @@ class Tally:
         return any(each.rank < stream.rank and each.has_all(first, last) for each in siblings)
 
     def _unheard(self, stream: Stream, rows: Sequence[Row]) -> int:
-        """How many of the steps are new to the stream."""
-        first, last = rows[0][STEP], rows[-1][STEP]
+        """How many of the steps are new to the stream; of those whose rows are pruned, none."""
+        first, last = max(rows[0][STEP], stream.rows_from), rows[-1][STEP]
         if stream.is_before(first):
             return len(rows)
         table = updates.c
@@ -86,7 +86,7 @@ class Tally:
                 table.step.between(first, last),
             )
         )
-        return len({row[STEP] for row in rows}.difference(held))
+        return len({row[STEP] for row in rows if row[STEP] >= first}.difference(held))
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
         """Note what new updates say of the monitor's cost, how often it samples, and of the scale now."""

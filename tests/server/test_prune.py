@@ -1,0 +1,205 @@
+"""Pruning: what goes and what stays, what is read of it then, runs that go on, deleted runs, and space given back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy import update as change
+
+from ampmon_server.cells.updates import count
+from ampmon_server.store import Due, Keep, NotFound, Store, engine, removing
+from ampmon_server.store.prune import DAY_US
+from ampmon_server.tables import (
+    events,
+    gradient_blocks,
+    gradient_totals,
+    metadata,
+    rollups,
+    runs,
+    scalars,
+    skips,
+    streams,
+    updates,
+)
+from batches import Trainer
+
+
+DAYS = 30
+BOTH = Keep(rows_days=DAYS, samples_days=DAYS)
+pytestmark = pytest.mark.engines
+
+
+def held(store: Store, table: object) -> int:
+    with engine.reading(store._engine) as connection:
+        return connection.scalar(select(func.count()).select_from(table))
+
+
+def age(store: Store, trainer: Trainer, days: float = 2 * DAYS) -> None:
+    """Let a run have been heard of last so many days ago."""
+    then = time.time_ns() // 1000 - int(days * DAY_US)
+    with engine.writing(store._engine) as connection:
+        of_run = runs.c.run_id == trainer.run_id.bytes
+        connection.execute(change(runs).where(of_run).values(changed=then))
+
+
+def trained(store: Store, steps: int = 5000, **given: object) -> Trainer:
+    """A run that skipped every 97th update, sampled every 50th, and logged a loss now and then."""
+    trainer = Trainer(**given)
+    records = trainer.updates(steps, skipped=range(0, steps, 97), sampled=range(0, steps, 50))
+    store.ingest(trainer.batch([trainer.event("init"), *records]))
+    told = [
+        msgspec.structs.replace(trainer.scalars({"loss": 1.0 / (step + 1)}), ordinal=step)
+        for step in range(0, steps, 10)
+    ]
+    store.ingest(trainer.batch(told))
+    return trainer
+
+
+def prune(store: Store, keep: Keep = BOTH) -> int:
+    """Prune all that is due; how many rows went."""
+    return sum(sum(store.prune(due)) for due in store.due(keep))
+
+
+def test_rows_go_and_what_is_rolled_up_stays(store: Store) -> None:
+    """Of an old run the last cell's rows are left, and summary, skips, events and every cell are what they were."""
+    trainer = trained(store)
+    before = store.run(trainer.run_id)[0]
+    cells = store.series(trainer.run_id, columns=100).updates.tobytes()
+    kept = {table: held(store, table) for table in (rollups, skips, events)}
+    age(store, trainer)
+    assert prune(store) > 4900
+
+    assert held(store, updates) == 5000 - 4992
+    assert held(store, scalars) == 0
+    assert 0 < held(store, gradient_blocks) < 10
+    assert kept == {table: held(store, table) for table in kept}
+    after = store.run(trainer.run_id)[0]
+    assert (after.updates, after.skipped, after.sampled_updates) == (
+        before.updates,
+        before.skipped,
+        before.sampled_updates,
+    )
+    assert store.series(trainer.run_id, columns=100).updates.tobytes() == cells
+    assert prune(store) == 0
+
+
+def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
+    """Zoomed in as far as it goes, cells of sixteen stand where rows stood, and every update is in one of them."""
+    trainer = trained(store)
+    age(store, trainer)
+    prune(store)
+    found = store.series(trainer.run_id, start=1000, stop=1100, columns=1000).updates
+    assert found["n"].tolist() == [16] * 6
+    assert (found["first"][0], found["last"][-1]) == (1008, 1103)
+    columns, following = store.updates(trainer.run_id, stream=None, start=0, stop=10_000, limit=100)
+    assert columns["step"] == list(range(4992, 5000))
+    assert following is None
+    assert store.parameters(trainer.run_id).step == 4950
+    with pytest.raises(NotFound):
+        store.parameters(trainer.run_id, step=1000)
+
+
+def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(store: Store) -> None:
+    """What is new is counted, in the cell that was not full too, and what was pruned is not counted again or anew."""
+    trainer = trained(store)
+    age(store, trainer)
+    prune(store)
+    resumed = Trainer(run_id=trainer.run_id)
+    store.ingest(resumed.batch(resumed.updates(1000, skipped=[3], sampled=range(0, 1000, 50))))
+    summary = store.run(trainer.run_id)[0]
+    assert (summary.updates, summary.last_step) == (6000, 5999)
+    assert summary.skipped == len(range(0, 5000, 97)) + 1
+    assert summary.sampled_updates == 120
+    counts = count(store.series(trainer.run_id, columns=50).updates)
+    assert counts == (6000, summary.skipped, 120)
+
+
+def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> None:
+    """A process that resumes from far back leaves the cells of pruned rows as they are, and counts what is new."""
+    trainer = trained(store)
+    age(store, trainer)
+    prune(store)
+    resumed = Trainer(run_id=trainer.run_id, resume_step=4000)
+    store.ingest(resumed.batch(resumed.updates(1100)))
+    summary = store.run(trainer.run_id)[0]
+    assert (summary.updates, summary.last_step) == (5100, 5099)
+    assert count(store.series(trainer.run_id, columns=50).updates).updates == 5100
+    with engine.reading(store._engine) as connection:
+        assert connection.scalar(select(func.max(streams.c.updates))) == 5100
+
+
+def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store) -> None:
+    """A run of yesterday is left alone; samples and rows have times of their own."""
+    old, new = trained(store), trained(store)
+    age(store, old)
+    age(store, new, days=1)
+    assert [due.run_id for due in store.due(BOTH)] == [old.run_id]
+    assert store.due(Keep()) == []
+    blocks = held(store, gradient_blocks)
+    prune(store, Keep(samples_days=DAYS))
+    assert held(store, updates) == 10_000
+    assert held(store, gradient_blocks) < blocks
+    prune(store, Keep(rows_days=DAYS))
+    assert held(store, updates) == 5000 + 8
+
+
+def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store) -> None:
+    """Rows that say which of two samples counts stay as long as those; superseded skips go before their rows do."""
+    first = trained(store, 5000)
+    second = Trainer(run_id=first.run_id, resume_step=4500)
+    store.ingest(second.batch(second.updates(600, sampled=range(0, 600, 50))))
+    told = [(skip.step, skip.attempt) for skip in store.skips(first.run_id, limit=1000).rows]
+    cells = store.series(first.run_id, columns=100).updates.tobytes()
+    newest = store.parameters(first.run_id)
+    age(store, first)
+    assert prune(store, Keep(rows_days=DAYS)) == 0
+    assert prune(store) > 3000
+    assert [
+        (skip.step, skip.attempt) for skip in store.skips(first.run_id, limit=1000).rows
+    ] == told
+    assert store.series(first.run_id, columns=100).updates.tobytes() == cells
+    assert store.parameters(first.run_id) == newest
+
+
+def test_an_interrupt_is_made_good_the_next_time(store: Store) -> None:
+    """Stopped after any step, what is read is right, and the next time the rest goes."""
+    trainer = trained(store)
+    age(store, trainer)
+    (due,) = store.due(BOTH)
+    steps: Iterator[int] = store.prune(due)
+    next(steps), next(steps)
+    assert count(store.series(trainer.run_id, columns=50).updates).updates == 5000
+    assert prune(store) > 0
+    assert store.due(BOTH) == []
+
+
+def test_no_transaction_removes_more_than_a_part(store: Store) -> None:
+    """However much there is, a step removes at most so many rows, so that nobody waits for long."""
+    trainer = trained(store)
+    age(store, trainer)
+    (due,) = store.due(BOTH)
+    assert max(store.prune(due)) <= removing.ROWS_MAX
+    store.delete(trainer.run_id)
+    assert max(store.clear(trainer.run_id)) <= removing.ROWS_MAX
+
+
+def test_a_deleted_run_is_cleared_and_stays_away(store: Store) -> None:
+    """It is gone at once; what an interrupt left is due; a late resend after it all brings nothing back."""
+    trainer = Trainer()
+    records = trainer.updates(3000, sampled=range(0, 3000, 100))
+    store.ingest(trainer.batch(records))
+    store.delete(trainer.run_id)
+    assert store.runs().rows == []
+    next(store.clear(trainer.run_id))
+    assert store.due(Keep()) == [Due(trainer.run_id, "", deleted=True)]
+    prune(store, Keep())
+    of_runs = [each for each in metadata.sorted_tables if "run_id" in each.c and each is not runs]
+    assert {table.name: held(store, table) for table in of_runs if held(store, table)} == {}
+    late = store.ingest(trainer.batch(records[:10]))
+    assert not late.changed
+    assert held(store, updates) == held(store, gradient_totals) == 0
+    assert store.due(Keep()) == []
