@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -72,7 +73,10 @@ def _bars(window: Window, columns: Cells, span: int, view: View) -> Trace:
             "opacity": 0.6,
             "line": {"width": 1, "color": "role:background"},
         },
-        "text": [f"{steps(int(cell['first']), int(cell['last']))}<br>{_of(cell)}" for cell in held],
+        "text": [
+            f"{steps(first, last)}<br>{_of(skipped, total)}"
+            for first, last, skipped, total in _rows(held, "first", "last", "skipped", "n")
+        ],
         "textposition": "none",
         "hoverinfo": "text",
     }
@@ -98,8 +102,8 @@ def _rug(window: Window, view: View, top: int) -> list[Trace]:
             "y": [-0.12 * top] * len(skipped),
             "customdata": typed(skipped["skipped"]),
             "text": [
-                f"{steps(int(cell['skip_first']), int(cell['skip_last']))}<br>{count(int(cell['skipped']))} skipped"
-                for cell in skipped
+                f"{steps(first, last)}<br>{count(number)} skipped"
+                for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
             ],
             "hoverinfo": "text",
         }
@@ -113,8 +117,12 @@ def _count_ticks(top: int) -> dict[str, list[int]]:
     return {"tickvals": list(range(0, top + 1, stride))}
 
 
-def _of(cell: Cells) -> str:
-    skipped, total = int(cell["skipped"]), int(cell["n"])
+def _rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
+    """Fields of each cell: to go over the cells themselves would take ten times as long."""
+    return zip(*(cells[name].tolist() for name in names), strict=True)
+
+
+def _of(skipped: int, total: int) -> str:
     return f"{count(skipped)} of {count(total)} updates skipped ({percent(skipped / total)})"
 
 
@@ -124,4 +132,4 @@ def _caption(window: Window, per_bar: int) -> str:
         total = count(int(cell["n"]))
         return f"No update skipped in {where}: {total} of {total} changed the weights."
     bars = f" A bar counts up to {count(per_bar)} updates." if per_bar > 1 else ""
-    return f"{_of(cell)} in {where}.{bars}"
+    return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}"

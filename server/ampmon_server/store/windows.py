@@ -96,7 +96,10 @@ class Series:
 
     @staticmethod
     def _cut(cells: Cells, stretch: Stretch) -> Cells:
-        return cells[stretch.meets(cells)]
+        meets = stretch.meets(cells)
+        return (
+            cells if meets.all() else cells[meets]
+        )  # a copy costs more than all the rest of a window
 
     def _trimmed(self, cells: Cells, level: int, stretch: Stretch) -> Cells:
         """Cells with those that the stretch cuts taken apart, down to rows."""
@@ -104,6 +107,8 @@ class Series:
         while True:
             # What is still more than a row at the end has no rows.
             whole = stretch.holds(cells) if level else stretch.begins(cells)
+            if not parts and whole.all():
+                return cells
             parts.append(cells[whole])
             if not level or whole.all():
                 break
