@@ -6,11 +6,16 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 
 INTERVAL_S = 0.1
+TELLINGS_PER_S = 500
+"""To all listeners together: where there are many, each is told less often, so that ingest keeps its time."""
+QUIET_S = 15.0
+"""After so long without news a listener is handed none, to show whoever it serves that it is there."""
 PENDING_MAX = 4096
 TOLD_MAX = 16_384
 """Of so many runs it is known what was told last."""
@@ -95,6 +100,11 @@ class Bus:
         return self._occupied.wait(timeout_s)
 
     @property
+    def interval_s(self) -> float:
+        """How long a listener rests after it has been told."""
+        return max(INTERVAL_S, len(self._listeners) / TELLINGS_PER_S)
+
+    @property
     def closed(self) -> bool:
         return self._closed
 
@@ -131,8 +141,10 @@ class Listener:
             if len(self._pending) >= PENDING_MAX:
                 # Its next advance will be told; until then this listener is late for that run.
                 del self._pending[next(iter(self._pending))]
+            first = not self._pending
             self._pending[advance.run_id] = advance
-        self._wake()
+        if first:  # else it has been woken, and has not looked yet
+            self._wake()
 
     def end(self) -> None:
         self._ended = True
@@ -143,14 +155,15 @@ class Listener:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def advances(self) -> AsyncIterator[list[Advance]]:
-        """What is new, at most ten times a second, until the bus closes."""
+        """What is new, at most ten times a second, until the bus closes; nothing, where that is so for long."""
         while True:
-            await self._news.wait()
+            with suppress(TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
+                await asyncio.wait_for(self._news.wait(), QUIET_S)
             if self._ended:
                 return
             self._news.clear()
             with self._lock:
                 told, self._pending = list(self._pending.values()), {}
+            yield told
             if told:
-                yield told
-                await asyncio.sleep(INTERVAL_S)
+                await asyncio.sleep(self._bus.interval_s)
