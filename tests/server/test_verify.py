@@ -13,7 +13,7 @@ from sqlalchemy import make_url, text
 from ampmon import wire
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification, engine
+from ampmon_server.store import Keep, Store, Verification, engine
 from batches import Trainer
 
 
@@ -100,11 +100,7 @@ def test_rollups_are_held_to_rows_and_repaired(
     run_id: UUID, change: Callable[[str], None], store: Store, verify: Say
 ) -> None:
     """Pages that are damaged, stale, missing or too many are found at their levels, and made anew from the rows."""
-    change(
-        r"UPDATE rollups SET data = '\x0102' WHERE level = 1 AND bucket = 0"
-        if _postgresql(store)
-        else "UPDATE rollups SET data = x'0102' WHERE level = 1 AND bucket = 0"
-    )
+    change("UPDATE rollups SET data = substr(data, 2) WHERE level = 1 AND bucket = 0")
     change("DELETE FROM rollups WHERE level = 2 AND bucket = 0")
     change("UPDATE runs SET updates = updates + 1, lost = 0")
     change("UPDATE streams SET updates = updates + 1 WHERE rank = 1 AND scaler <> ''")
@@ -119,7 +115,7 @@ def test_rollups_are_held_to_rows_and_repaired(
         any(word in line for line in found)
         for word in (
             "1 page of level 1 cannot be read",
-            "1 page of level 2 count 0 rows",
+            "1 page of level 2 counts 0 rows",
             "updates where its parts",
             "lost where its parts",
             "says (",
@@ -127,14 +123,46 @@ def test_rollups_are_held_to_rows_and_repaired(
         )
     ] == [True] * 6
     assert all("; " in line and "--repair" in line for line in found)
-    if not _postgresql(store):
-        store.close()
+    store.close()
     assert verify("--repair") == (0, [])
     assert verify() == (0, [])
 
 
-def _postgresql(store: Store) -> bool:
-    return store.shared
+@pytest.mark.engines
+def test_a_pruned_run_is_clean_and_its_cells_are_not_lost(
+    store: Store, change: Callable[[str], None], verify: Say
+) -> None:
+    """Where rows are gone cells are held to one another; what is above them is made anew, and what is lost is told."""
+    first = Trainer()
+    logged = [first.scalars({"loss": 1.0})]
+    store.ingest(first.batch([*first.updates(4500, sampled=range(0, 4500, 40)), *logged]))
+    _prune(store)
+    again = Trainer(first.run_id, resume_step=4300)
+    store.ingest(again.batch(again.updates(400, skipped=[7], sampled=[9, 390])))
+    assert verify() == (0, [])
+    change("DELETE FROM rollups WHERE level > 1")
+    change("DELETE FROM gradient_rollups WHERE level > 3")
+    code, found = verify()
+    assert (code, len(found)) == (1, 8)
+    store.close()
+    assert verify("--repair") == (0, [])
+
+    change("DELETE FROM rollups WHERE level = 2")
+    change("UPDATE rollups SET data = substr(data, 2) WHERE level = 1 AND bucket = 0")
+    code, found = verify("--repair")
+
+    assert code == 1
+    assert any(
+        "steps 0 to 255: 1 page of level 1 cannot be read; nothing here" in each for each in found
+    )
+
+
+def _prune(store: Store) -> None:
+    """Prune all runs, as if they were old."""
+    with engine.writing(store._engine) as connection:
+        connection.execute(text("UPDATE runs SET changed = 1"))
+    for due in store.due(Keep(rows_days=1, samples_days=1)):
+        assert sum(store.prune(due)) > 0
 
 
 DAMAGE = {

@@ -103,9 +103,10 @@ class Comparison:
                 remedy = RESTORE if kind == "lost" else REPAIR
                 yield Finding(place, f"{pages} cannot be read", remedy)
             elif fault.held == fault.found:
-                yield Finding(place, f"{pages} differ from what they are made of", REPAIR)
+                yield Finding(place, f"{pages} say other than what is under them", REPAIR)
             else:
-                what = f"{pages} count {fault.held} rows where there are {fault.found}"
+                counts = "counts" if fault.pages == 1 else "count"
+                what = f"{pages} {counts} {fault.held} rows where there are {fault.found}"
                 yield Finding(place, what, REPAIR)
 
     def _chunks(self) -> list[int]:
