@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,21 +22,6 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
 """An update's event is stored and passed on as its index here. Append only."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateSeries:
-    """Updates of one scaler, [n] each: ``skipped`` where any optimizer on any rank skipped. Times in us (epoch)."""
-
-    step: Ints
-    time: Ints
-    scale: Floats
-    scale_after: Floats
-    event: npt.NDArray[np.uint8]
-    skipped: Flags
-
-    def __len__(self) -> int:
-        return len(self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +145,9 @@ class ModuleSample:
         return len(self.names)
 
 
-_T = TypeVar("_T", UpdateSeries, Totals)
-
-
-def take(series: _T, rows: npt.NDArray[Any]) -> _T:
+def take(series: Totals, rows: npt.NDArray[Any]) -> Totals:
     """The rows that a boolean mask or an index array picks."""
-    return type(series)(*(getattr(series, field.name)[rows] for field in fields(series)))
+    return Totals(*(getattr(series, field.name)[rows] for field in fields(series)))
 
 
 def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeries:
@@ -209,13 +191,6 @@ def _add(totals: Sequence[Totals]) -> Totals:
             stacked.max(0) if field.name in {"amax", "parameters", "grain"} else stacked.sum(0)
         )
     return Totals(**columns)
-
-
-def empty_updates() -> UpdateSeries:
-    zero = np.zeros(0, np.int64)
-    return UpdateSeries(
-        zero, zero, zero.astype(float), zero.astype(float), zero.astype(np.uint8), zero.astype(bool)
-    )
 
 
 def empty_gradients() -> GradientSeries:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import made_series as made
+from ampmon_server.cells.gradients import empty
 from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
-from ampmon_server.series import UserSteps, empty_gradients
+from ampmon_server.series import UserSteps
 from ampmon_server.store import Store
 from batches import Trainer
 
@@ -73,8 +74,7 @@ def test_own_steps_only_relabel_where_they_are_a_multiple(name: str) -> None:
     rows = made.wild(400, np.random.default_rng(3))
     user = UserSteps(np.array([0, 4000]), np.array([0, 1000]))
     charts = [
-        FIGURES[name](Source(rows, empty_gradients(), user=user), view)
-        for view in (View(), View(x="user"))
+        FIGURES[name](Source(rows, empty(), user=user), view) for view in (View(), View(x="user"))
     ]
     assert charts[0]["layout"]["meta"] | {"caption": ""} == charts[1]["layout"]["meta"] | {
         "caption": ""
