@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
     serve.add_argument("--database-url", help="SQLAlchemy URL of a database elsewhere")
+    db.add_keeping(serve)
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     token = commands.add_parser("token", help="ways into a running server")
     token.add_argument("what", choices=["link"], help="link: print a new one-time link")

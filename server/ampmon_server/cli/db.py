@@ -23,10 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--repair", action="store_true", help="make cells and totals anew where rows tell them"
     )
+    prune = _add(commands, "prune", "show what of old runs could go, or remove it")
+    add_keeping(prune)
+    prune.add_argument("--yes", action="store_true", help="remove it, and give the space back")
+    prune.add_argument(
+        "--rewrite", action="store_true", help="write an SQLite file anew, while no server uses it"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one sub-command; its exit code."""
+    if arguments.what == "prune":
+        from ampmon_server.cli import prune
+
+        return prune.run(arguments)
     if arguments.what == "verify":
         from ampmon_server.cli import verify
 
@@ -50,6 +60,17 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database-url", help="SQLAlchemy URL of a database elsewhere: postgresql+psycopg://..."
     )
+
+
+def add_keeping(parser: argparse.ArgumentParser) -> None:
+    """The options that say for how long old runs keep what."""
+    for name, what in (("rows", "updates and logged values"), ("samples", "sampled gradients")):
+        parser.add_argument(
+            f"--keep-{name}-days",
+            type=float,
+            metavar="DAYS",
+            help=f"how long after its last record a run keeps its {what} (for ever)",
+        )
 
 
 def _add(

@@ -34,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         database_url=arguments.database_url,
         host=arguments.host,
         port=arguments.port,
+        keep_rows_days=arguments.keep_rows_days,
+        keep_samples_days=arguments.keep_samples_days,
     )
     try:
         listener = _listen(settings)

@@ -16,7 +16,8 @@ from ampmon_server.store.errors import (
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.prune import Due, Keep
+from ampmon_server.store.prune import Due, Keep, Size
+from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.upgrading import Upgrade
@@ -37,8 +38,10 @@ __all__ = [
     "Keep",
     "NotFound",
     "Paged",
+    "Pruning",
     "Receipt",
     "Series",
+    "Size",
     "Status",
     "Store",
     "StoreError",

@@ -82,6 +82,13 @@ class Size:
     samples: int = 0
     block_bytes: int = 0
 
+    def plus(self, other: Size) -> Size:
+        return Size(
+            self.rows + other.rows,
+            self.samples + other.samples,
+            self.block_bytes + other.block_bytes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Cut:

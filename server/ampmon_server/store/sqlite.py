@@ -13,6 +13,8 @@ from ampmon_server.store.errors import Unusable
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+    # Of a new file: what is free can be cut off its end by and by. It must be said before anything is written.
+    "PRAGMA auto_vacuum = INCREMENTAL",
     "PRAGMA journal_mode = WAL",
     # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
     "PRAGMA synchronous = FULL",

@@ -13,7 +13,7 @@ from zstandard import ZstdError
 
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, opening, postgresql, rollups
+from ampmon_server.store import engine, opening, postgresql, rollups, scalars
 from ampmon_server.store.errors import Busy, Unusable
 from ampmon_server.store.opening import Opened
 from ampmon_server.tables import runs
@@ -21,7 +21,7 @@ from ampmon_server.tables import runs
 
 Rebuild = Callable[[Connection, bytes], None]
 
-REBUILDS: tuple[Rebuild, ...] = (rollups.rebuild,)
+REBUILDS: tuple[Rebuild, ...] = (rollups.rebuild, scalars.rebuild)
 """Each makes one kind of what is rolled up of a run anew from the rows that are held."""
 
 _log = logging.getLogger(__name__)

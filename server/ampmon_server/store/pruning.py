@@ -1,0 +1,71 @@
+"""A database that is pruned by hand: beside the servers that use it, or alone, to write its file anew."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ampmon_server.settings import Settings
+from ampmon_server.store import engine, looking, opening, prune, space
+from ampmon_server.store.opening import Opened
+from ampmon_server.store.prune import Due, Keep, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Every call may raise Busy."""
+
+    _opened: Opened
+
+    @classmethod
+    @contextmanager
+    def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
+        """Open the database. Raises Unusable; with ``alone`` also where a server uses an SQLite file."""
+        opened = opening.open_database(settings) if alone else looking.open_to_read(settings)
+        try:
+            yield cls(opened)
+        finally:
+            opened.close()
+
+    @property
+    def database(self) -> str:
+        """Which database it is, without any secret."""
+        return self._opened.name
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self._opened.engine.dialect.name == "sqlite"
+
+    def due(self, keep: Keep) -> list[Due]:
+        """The runs of which more is held than is to be kept, the oldest first."""
+        with engine.reading(self._opened.engine) as connection:
+            return prune.due(connection, keep, time.time_ns() // 1000)
+
+    def size(self, due: Due) -> Size:
+        """How much pruning a run removes. Counts all of it."""
+        with engine.reading(self._opened.engine) as connection:
+            looking.take_time(connection)
+            return prune.size(connection, due)
+
+    def prune(self, due: Due) -> Iterator[int]:
+        """Prune a run, a short transaction with each step; how many rows it removed."""
+        return prune.prune(self._opened.engine, due)
+
+    def used(self) -> int:
+        """Bytes that the database takes."""
+        return space.used(self._opened.engine)
+
+    def give_back(self) -> Iterator[int]:
+        """Give free space back as far as it can be beside those who use it; bytes with each step."""
+        return space.give_back(self._opened.engine)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether free space goes back to the disk, and does not only wait for what comes."""
+        return space.cuts(self._opened.engine)
+
+    def rewrite(self) -> str | None:
+        """Write an SQLite file anew, as small as it can be; why it cannot be, or None."""
+        return space.rewrite(self._opened.engine)

@@ -1,0 +1,156 @@
+"""`ampmon db prune`, and what a server prunes by itself: shown first, beside whoever writes; space given back."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy import update as change
+from starlette.testclient import TestClient
+
+from ampmon_server import upkeep
+from ampmon_server.app import create_app
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, engine, space
+from ampmon_server.store.prune import DAY_US
+from ampmon_server.tables import runs, updates
+from batches import Trainer
+
+
+Prune = Callable[..., int]
+
+
+@pytest.fixture
+def prune(settings: Settings) -> Prune:
+    """The command, on this database, for what is older than 30 days; its exit code."""
+
+    def run(*flags: str) -> int:
+        where = ["--data-dir", str(settings.data_directory)]
+        if settings.database_url is not None:
+            where += ["--database-url", settings.database_url]
+        kept = ["--keep-rows-days", "30", "--keep-samples-days", "30"]
+        return main(["db", "prune", *where, *kept, *flags])
+
+    return run
+
+
+def old_run(store: Store, steps: int = 8000) -> UUID:
+    """A run that was heard of last 90 days ago."""
+    trainer = Trainer(name="old one")
+    store.ingest(trainer.batch(trainer.updates(steps, sampled=range(0, steps, 100))))
+    then = time.time_ns() // 1000 - 90 * DAY_US
+    with engine.writing(store._engine) as connection:
+        connection.execute(change(runs).values(changed=then))
+    return trainer.run_id
+
+
+def rows(store: Store) -> int:
+    with engine.reading(store._engine) as connection:
+        return connection.scalar(select(func.count()).select_from(updates))
+
+
+@pytest.mark.engines
+def test_what_would_go_is_shown_and_only_then_removed(
+    store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --yes numbers and nothing else; with it the rows go, beside the server that is open."""
+    run_id = old_run(store)
+    assert prune() == 0
+    shown = capsys.readouterr().out
+    assert f"run {run_id} old one: 7,984 rows" in shown
+    assert "add --yes" in shown
+    assert rows(store) == 8000
+    assert prune("--yes") == 0
+    assert "removed 7,9" in capsys.readouterr().out
+    assert rows(store) == 16
+    assert prune() == 0
+    assert "There is nothing to prune" in capsys.readouterr().out
+
+
+def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
+    """A file that this version made is cut as rows go, while the server has it open."""
+    old_run(store)
+    before = space.used(store._engine)
+    assert prune("--yes") == 0
+    assert space.used(store._engine) < before / 2
+
+
+def without_cutting(settings: Settings, store: Store) -> Path:
+    """Make the file one of an older version's, which cannot be cut at its end; where it is."""
+    with store._engine.connect() as connection:
+        connection.connection.executescript("PRAGMA auto_vacuum = NONE; VACUUM")
+    store.close()
+    return settings.server_directory / "ampmon.db"
+
+
+def test_an_older_file_is_rewritten_once(
+    settings: Settings, store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what to do; rewritten it is small, and is cut by itself from then on."""
+    old_run(store)
+    file = without_cutting(settings, store)
+    before = file.stat().st_size
+    assert prune("--yes") == 0
+    assert file.stat().st_size >= before
+    assert "--rewrite" in capsys.readouterr().out
+    assert prune("--yes", "--rewrite") == 0
+    assert file.stat().st_size < before / 2
+    reopened = Store.open(settings)
+    assert space.cuts(reopened._engine)
+    reopened.close()
+
+
+def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
+    settings: Settings,
+    store: Store,
+    prune: Prune,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A line that says why, and an exit code of 2."""
+    assert prune("--yes", "--rewrite") == 2
+    store.close()
+    full = shutil._ntuple_diskusage(100, 100, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    assert prune("--yes", "--rewrite") == 2
+    assert "which has 0 MB" in capsys.readouterr().err
+
+
+def test_what_cannot_be_is_refused_in_a_line(
+    prune: Prune, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number of days below zero, and a database that is not there."""
+    assert prune("--keep-rows-days", "-1") == 2
+    assert prune() == 2
+    refused = capsys.readouterr().err.splitlines()
+    assert [line.startswith("ampmon db prune: ") for line in refused] == [True, True]
+
+
+@pytest.mark.engines
+def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a setting it prunes soon after it has started, and then every hour."""
+    monkeypatch.setattr(upkeep, "FIRST_S", 0.01)
+    keeping = Settings(
+        data_directory=settings.data_directory,
+        database_url=settings.database_url,
+        keep_rows_days=30,
+    )
+    store = Store.open(settings)
+    old_run(store, 3000)
+    store.close()
+    app: Any = create_app(keeping)
+    with TestClient(app):
+        opened = app.state.service.store
+        deadline = time.monotonic() + 20
+        while rows(opened) > 100 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert rows(opened) == 3000 - 2992
+        with engine.reading(opened._engine) as connection:
+            assert connection.scalar(text("SELECT max(rows_from) FROM streams")) == 2992
