@@ -19,7 +19,7 @@ def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def started(directory: Path, *arguments: str) -> Iterator[tuple[str, str, int]]:
     """The same, and the number of the server's process."""
-    command = [sys.executable, "-m", "ampmon_server.cli", "serve", "--port", "0", *arguments]
+    command = [_python(), "-m", "ampmon_server.cli", "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
     )
@@ -31,3 +31,9 @@ def started(directory: Path, *arguments: str) -> Iterator[tuple[str, str, int]]:
         process.terminate()
         process.wait(10)
         process.stdout.close()
+
+
+def _python() -> str:
+    """Python as ampmon's users have it: not with what other tools have brought into the environment above it."""
+    below = Path(sys.prefix).parent / "bin" / "python"
+    return str(below) if (below.parents[1] / "pyvenv.cfg").exists() else sys.executable

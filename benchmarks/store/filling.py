@@ -82,6 +82,9 @@ class _Filling:
         self._put_updates(connection, stream)
         self._put_samples(connection, state, attempt, stream)
         self._count(connection, state, stream, roster)
+        if connection.dialect.name == "postgresql":  # what autovacuum does while rows trickle in
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            connection.exec_driver_sql("ANALYZE")
         for rebuild in shown([*dict.fromkeys((*REBUILDS, logged.rebuild))], "rollups"):
             rebuild(connection, self.run_id.bytes)
 
