@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import orjson
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.series import Ints
@@ -50,7 +50,7 @@ def numel(parameters: bytes) -> Ints:
     )
 
 
-_LOADING = (
+_LOADED = (
     select(
         streams.c.stream,
         streams.c.rank,
@@ -63,11 +63,24 @@ _LOADING = (
         streams.c.rows_from,
         streams.c.samples_from,
     )
+    .where(streams.c.run_id == bindparam("of"))
+    .order_by(streams.c.stream)
+)
+_MINE = _LOADED.where(
+    streams.c.rank == bindparam("by"), streams.c.scaler.in_(bindparam("names", expanding=True))
+)
+_OTHERS = _LOADED.where(streams.c.rank != bindparam("by"), streams.c.scaler == bindparam("name"))
+_LOWER = (
+    select(streams.c.stream)
     .where(
         streams.c.run_id == bindparam("of"),
-        streams.c.scaler.in_(bindparam("names", expanding=True)),
+        streams.c.scaler == bindparam("name"),
+        streams.c.rank < bindparam("by"),
+        streams.c.first_step <= bindparam("first"),
+        streams.c.last_step >= bindparam("last"),
+        streams.c.updates == streams.c.last_step - streams.c.first_step + 1,
     )
-    .order_by(streams.c.stream)
+    .limit(1)
 )
 _COUNTED = ("updates", "sampled", "first_step", "last_step")
 _SAVING = (
@@ -117,13 +130,6 @@ class Stream:
         """Whether all that it has done so far is before ``step``."""
         return self.last_step is None or self.last_step < step
 
-    def has_all(self, first: int, last: int) -> bool:
-        """Whether it is known to have every step from ``first`` to ``last``."""
-        if self.first_step is None or self.last_step is None:
-            return False
-        gapless = self.updates == self.last_step - self.first_step + 1
-        return gapless and self.first_step <= first and last <= self.last_step
-
     def count(self, updates: int, sampled: int, first: int, last: int) -> None:
         """Note so many steps that are new to it, and so many samples, from step ``first`` to ``last``."""
         self.updates += updates
@@ -133,7 +139,10 @@ class Stream:
 
 
 class Roster:
-    """The streams that a batch touches, with those of the same scalers on other ranks."""
+    """The streams that a batch touches, and, where they are asked for, those of the same scalers on other ranks.
+
+    A batch that has nothing to do with other ranks reads none of theirs, however many there are.
+    """
 
     def __init__(self, connection: Connection, state: RunState, attempt: Attempt) -> None:
         self._connection = connection
@@ -141,6 +150,8 @@ class Roster:
         self._attempt = attempt
         self._listed: list[dict[str, object]] = orjson.loads(state.streams)
         self._streams: dict[tuple[int, str], Stream] = {}
+        self._complete: set[str] = set()
+        """The scalers whose streams are here of all ranks."""
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> None:
         """Load the streams in ``names``, and store the headers in the batch. Raises HeaderMissing, BadBatch."""
@@ -150,7 +161,7 @@ class Roster:
             if isinstance(header, wire.StreamHeader)
         }
         wanted = {*names, *told}
-        self._load(wanted)
+        self._read(_MINE, names=list(wanted))
         held = self._load_headers(wanted)
         for place, header in told.values():
             self._describe(place, header, held.get(header.stream))
@@ -168,6 +179,9 @@ class Roster:
 
     def siblings(self, name: str) -> list[Stream]:
         """The streams of a scaler on all ranks."""
+        if name not in self._complete:
+            self._complete.add(name)
+            self._read(_OTHERS, name=name)
         return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
 
     def scaler(self, name: str) -> Scaler:
@@ -201,9 +215,14 @@ class Roster:
             _SAVING, {**values, "of": self._state.run_id, "number": stream.number}
         )
 
-    def _load(self, names: set[str]) -> None:
-        wanted = {"of": self._state.run_id, "names": list(names)}
-        for row in fetch(self._connection, _LOADING, wanted):
+    def stood_for(self, stream: Stream, first: int, last: int) -> bool:
+        """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
+        wanted = {"name": stream.scaler, "by": stream.rank, "first": first, "last": last}
+        return bool(fetch(self._connection, _LOWER, {"of": self._state.run_id, **wanted}))
+
+    def _read(self, statement: Select[Any], **wanted: object) -> None:
+        of = {"of": self._state.run_id, "by": self._attempt.rank}
+        for row in fetch(self._connection, statement, {**of, **wanted}):
             stream = Stream(*row)
             self._streams[stream.rank, stream.scaler] = stream
 

@@ -41,20 +41,16 @@ class Tally:
     def store(self, stream: Stream, rows: Sequence[Row], skipped: Sequence[Row]) -> None:
         """Insert rows of `tables.updates`, in order of step, and those of `tables.skips`, and count them."""
         first, last = rows[0][STEP], rows[-1][STEP]
-        scaler = self.roster.scaler(stream.scaler)
-        ends = [each.last_step for each in scaler.sources if each.last_step is not None]
-        stood_for = self._stood_for(stream, rows)
+        before = None if self._stood_for(stream, rows) else self.roster.scaler(stream.scaler)
         stream.count(self._unheard(stream, rows), sum(row[SAMPLED] for row in rows), first, last)
         insert_rows(self.connection, updates, rows)
         insert_rows(self.connection, skips, skipped)
-        if not stood_for:
+        if before is not None:
+            ends = [each.last_step for each in before.sources if each.last_step is not None]
             newest = first > max(ends, default=-1)
-            scaler = scaler if newest else self.roster.scaler(stream.scaler)
-            self.state.count(
-                rollups.refresh(
-                    self.connection, scaler, first, last, _cells(rows) if newest else None
-                )
-            )
+            scaler = before if newest else self.roster.scaler(stream.scaler)
+            new = _cells(rows) if newest else None
+            self.state.count(rollups.refresh(self.connection, scaler, first, last, new))
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 
@@ -66,10 +62,9 @@ class Tally:
         first, last = rows[0][STEP], rows[-1][STEP]
         if not stream.is_before(first) or any(row[SKIPPED] for row in rows):
             return False
-        siblings = self.roster.siblings(stream.scaler)
         if any(row[SAMPLED] for row in rows) and stream.layout != "sharded":
             return False
-        return any(each.rank < stream.rank and each.has_all(first, last) for each in siblings)
+        return self.roster.stood_for(stream, first, last)
 
     def _unheard(self, stream: Stream, rows: Sequence[Row]) -> int:
         """How many of the steps are new to the stream; of those whose rows are pruned, none."""

@@ -74,7 +74,8 @@ class Writer:
         change = Change(
             new[0][STEP], new[-1][STEP], redone, bool(samples), bool(samples) and begins
         )
-        gradient_rollups.note(self.connection, self.roster, stream, change)
+        if change.redone or change.sampled:
+            gradient_rollups.note(self.connection, self.roster, stream, change)
         passed = [
             rows.modules(update, share.activations[place], place)
             for place, update in placed
