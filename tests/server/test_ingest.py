@@ -192,7 +192,7 @@ def test_numbers_that_are_not_finite_come_back_as_they_were(store: Store) -> Non
     sampled = trainer.update(gradients=wild.to_wire())
     store.ingest(trainer.batch([*updates, sampled]))
     series = store.series(trainer.run_id)
-    columns, _ = store.updates(trainer.run_id, stream=None, start=0, stop=10, limit=10)
+    columns = store.updates(trainer.run_id, stream=None, start=0, stop=10, limit=10).columns
     first, second = store.parameters(trainer.run_id).parameters
 
     np.testing.assert_array_equal(series.updates["scale_first"][:4], odd)
@@ -210,7 +210,7 @@ def test_samples_come_back_bit_for_bit(store: Store) -> None:
     store.ingest(trainer.batch(trainer.updates(70, sampled=range(0, 70, 2))))
     sampled = store.parameters(trainer.run_id, step=41)
     sent = statistics(seed=40)
-    columns, _ = store.updates(trainer.run_id, stream=None, start=40, stop=42, limit=10)
+    columns = store.updates(trainer.run_id, stream=None, start=40, stop=42, limit=10).columns
 
     assert sampled.step == 40
     assert [row.histogram for row in sampled.parameters] == sent.histogram.tolist()

@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy import update as change
 
 from ampmon_server.cells.updates import count
+from ampmon_server.figures import FIGURES, Source, View
 from ampmon_server.store import Due, Keep, NotFound, Store, engine, removing
 from ampmon_server.store.prune import DAY_US
 from ampmon_server.tables import (
@@ -92,14 +93,21 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
     trainer = trained(store)
     age(store, trainer)
     prune(store)
-    found = store.series(trainer.run_id, start=1000, stop=1100, columns=1000).updates
+    series = store.series(trainer.run_id, start=1000, stop=1100, columns=1000)
+    found = series.updates
     assert found["n"].tolist() == [16] * 6
     assert (found["first"][0], found["last"][-1]) == (1008, 1103)
-    columns, following = store.updates(trainer.run_id, stream=None, start=0, stop=10_000, limit=100)
+    columns, following, rows_from = store.updates(
+        trainer.run_id, stream=None, start=0, stop=10_000, limit=100
+    )
     assert columns["step"] == list(range(4992, 5000))
-    assert following is None
+    assert (following, rows_from) == (None, 4992)
+    source = Source(found, series.gradients, rows_from=series.rows_from)
+    for name in ("scale", "skips"):
+        caption = FIGURES[name](source, View(1000, 1100))["layout"]["meta"]["caption"]
+        assert "updates are held 16 together" in caption
     assert store.parameters(trainer.run_id).step == 4950
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="Samples before step 4096 are pruned"):
         store.parameters(trainer.run_id, step=1000)
 
 

@@ -104,11 +104,11 @@ def replaced(header: wire.AttemptHeader, **fields: object) -> wire.AttemptHeader
 def test_updates_come_as_columns(client: TestClient, trainer: Trainer) -> None:
     """Columns of one length over a range of steps, null where not sampled, with the step to go on from."""
     columns = client.get(f"/api/v1/runs/{trainer.run_id}/updates?start=8&stop=40&limit=5").json()
-    following = columns.pop("next")
+    following, rows_from = columns.pop("next"), columns.pop("rows_from")
     kinds = {name: columns.pop(name) for name in list(columns) if name.endswith("_kind")}
 
     assert {len(column) for column in columns.values()} == {5}
-    assert columns["step"] == [8, 9, 10, 11, 12]
+    assert (columns["step"], rows_from) == ([8, 9, 10, 11, 12], 0)
     assert columns["skipped"] == [False, False, True, False, False]
     assert columns["event"] == ["steady", "steady", "backoff", "steady", "steady"]
     assert columns["scale_after"] == [1024, 1024, 512, 1024, 1024]

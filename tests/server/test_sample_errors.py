@@ -148,7 +148,7 @@ def test_summaries_and_calls_tell_the_error(tmp_path: Path, told: bool) -> None:
         trainer.batch([trainer.update(gradients=one.to_wire())], headers=(trainer.attempt, header))
     )
     (summary,) = store.runs().rows
-    columns, _ = store.updates(trainer.run_id, stream=None, start=0, stop=9, limit=9)
+    columns = store.updates(trainer.run_id, stream=None, start=0, stop=9, limit=9).columns
     rows = store.parameters(trainer.run_id).parameters
     store.close()
 

@@ -25,7 +25,7 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import PLACES, Place, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, plural, power, power_of_two, steps
+from ampmon_server.figures.words import count, plural, power, power_of_two, pruned, steps
 from ampmon_server.series import Flags, Floats, Ints
 
 
@@ -245,4 +245,7 @@ def _caption(cell: Cells, window: Window) -> str:
     lost = last - first + 1 - int(cell["n"])
     gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
     after = power_of_two(float(cell["after_last"]))
-    return f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"
+    return (
+        f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"
+        + pruned(window.pruned_before)
+    )

@@ -19,7 +19,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.scale import why_no_updates
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, percent, steps
+from ampmon_server.figures.words import count, percent, pruned, steps
 
 
 BAR_PIXELS = 8
@@ -128,8 +128,9 @@ def _of(skipped: int, total: int) -> str:
 
 def _caption(window: Window, per_bar: int) -> str:
     cell, where = window.all_updates[0], steps(*window.steps)
+    gone = pruned(window.pruned_before)
     if not cell["skipped"]:
         total = count(int(cell["n"]))
-        return f"No update skipped in {where}: {total} of {total} changed the weights."
+        return f"No update skipped in {where}: {total} of {total} changed the weights.{gone}"
     bars = f" A bar counts up to {count(per_bar)} updates." if per_bar > 1 else ""
-    return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}"
+    return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"

@@ -23,6 +23,9 @@ from ampmon_server.series import (
 WIDTH_MAX = 1000
 """However wide the screen, at most this many pixel columns are drawn."""
 
+ROWS_PER_COLUMN = 4
+"""Where there are fewer updates than this for each column, a source gives them as they are, if they are held."""
+
 Axis: TypeAlias = Literal["step", "time", "user"]
 Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
 
@@ -80,6 +83,8 @@ class Source:
     modules: ModuleSample | None = None
     user: UserSteps | None = None
     scalars: Mapping[str, Cells] = field(default_factory=dict)
+    rows_from: int = 0
+    """Before this step no single update is held any more, but cells of 16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class Window:
     updates: Cells
     gradients: Cells
     x: XAxis
+    pruned_before: int = 0
+    """Before this step cells are drawn for want of single updates; 0 where none are missed."""
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -143,7 +150,14 @@ def cut(source: Source, view: View) -> Window:
     low, high = _ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
     window = Window(low, high, span, updates, gradients, x)
-    return replace(window, updates=window.columns(updates, view.columns)[0])
+    # So few would be drawn one by one, if they were held.
+    missed = int(updates["n"].sum()) < ROWS_PER_COLUMN * view.columns
+    missed = missed and bool((updates["first"] < source.rows_from).any())
+    return replace(
+        window,
+        updates=window.columns(updates, view.columns)[0],
+        pruned_before=source.rows_from if missed else 0,
+    )
 
 
 def _ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, int]:

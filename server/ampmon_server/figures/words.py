@@ -51,6 +51,15 @@ def power(exponent: float) -> str:
     return f"2<sup>{_trim(f'{exponent:.2f}')}</sup>"
 
 
+def pruned(before: int) -> str:
+    """A sentence, with a blank before it, on updates that are not held one by one any more; nothing for step 0."""
+    return (
+        f" Before step {count(before)} updates are held 16 together: their rows are pruned."
+        if before
+        else ""
+    )
+
+
 def steps(first: int, last: int) -> str:
     """A stretch of steps, both included."""
     return f"step {count(first)}" if first == last else f"steps {count(first)} – {count(last)}"

@@ -64,7 +64,13 @@ def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Sourc
         by=view.x,
         columns=view.columns,
     )
-    return Source(series.updates, series.gradients, series.disabled, user=series.user)
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        rows_from=series.rows_from,
+    )
 
 
 def _scalars(

@@ -29,20 +29,24 @@ def list_updates(
     limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
     cursor: Annotated[str | None, Query(max_length=20)] = None,
 ) -> Response:
-    """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together."""
+    """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together.
+
+    Of the steps before ``rows_from`` only what is rolled up is held, which figures show.
+    """
     first = start or 0
     if cursor is not None:
         if not (cursor.isascii() and cursor.isdigit()) or int(cursor) > COUNT_MAX:
             raise BadQuery("cursor", "it is not one that this list gave")
         first = int(cursor)
-    columns, following = service.store.updates(
+    page = service.store.updates(
         run_id,
         stream=stream,
         start=first,
         stop=COUNT_MAX + 1 if stop is None else stop,
         limit=limit,
     )
-    return json_answer({**columns, "next": None if following is None else str(following)})
+    following = None if page.following is None else str(page.following)
+    return json_answer({**page.columns, "rows_from": page.rows_from, "next": following})
 
 
 @router.get("/skips")

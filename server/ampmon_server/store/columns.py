@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -25,10 +25,16 @@ _PATH_NAMES = [
 ]
 
 
-def read(
-    connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int
-) -> tuple[Columns, int | None]:
-    """At most ``limit`` updates with ``start`` <= step < ``stop``, and the step to go on from, None at the end.
+class Page(NamedTuple):
+    """Columns, the step to go on from, None at the end, and the first step whose rows are held."""
+
+    columns: Columns
+    following: int | None
+    rows_from: int
+
+
+def read(connection: Connection, scaler: Scaler, *, start: int, stop: int, limit: int) -> Page:
+    """At most ``limit`` updates with ``start`` <= step < ``stop``; none of before those whose rows are all held.
 
     Columns are lists of one length, null where an update was not sampled. A column of kinds is null as a whole where
     every number of its column is finite.
@@ -49,6 +55,7 @@ def read(
         table.cost_ns,
         table.memory_peak,
     )
+    start = max(start, scaler.rows_from)
     rows = read_rows(connection, scaler, wanted, start=start, stop=stop, limit=limit + 1)
     following = rows[limit][0] if len(rows) > limit else None
     rows = rows[:limit]
@@ -56,7 +63,8 @@ def read(
     elsewhere = (
         set(skipped_elsewhere(connection, scaler, rows[0][0], rows[-1][0])) if rows else set()
     )
-    return {**_recorded(raw, elsewhere), **_sampled(connection, scaler, raw["step"])}, following
+    columns = {**_recorded(raw, elsewhere), **_sampled(connection, scaler, raw["step"])}
+    return Page(columns, following, scaler.rows_from)
 
 
 def _recorded(raw: dict[str, Column], elsewhere: set[int]) -> Columns:

@@ -119,6 +119,10 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
             _shard(connection, scaler.run_id, source, common, attempts[samples["step"] == common])
             for source, (samples, attempts) in zip(sources, found, strict=True)
         ]
+    if step < scaler.samples_from:
+        raise NotFound(
+            f"Samples before step {scaler.samples_from} are pruned: figures show what is rolled up of them."
+        )
     raise NotFound(f"No gradient was sampled at or before step {step}.")
 
 

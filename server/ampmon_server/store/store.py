@@ -56,6 +56,8 @@ class Series:
     gradients: Cells
     disabled: bool
     user: UserSteps | None = None
+    rows_from: int = 0
+    """Of the steps before it only what is rolled up is held."""
 
 
 class Store:
@@ -175,7 +177,7 @@ class Store:
 
     def updates(
         self, run_id: UUID, *, stream: int | None, start: int, stop: int, limit: int
-    ) -> tuple[columns.Columns, int | None]:
+    ) -> columns.Page:
         """Columns of updates, and the step to go on from. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
@@ -206,6 +208,7 @@ class Store:
                 gradient_rollups.window(connection, scaler, stretch, columns // 4),
                 scaler.disabled,
                 user,
+                scaler.rows_from,
             )
 
     def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
@@ -278,7 +281,7 @@ class Store:
         """The modules of the newest sample of activations at or before ``step``. Raises NotFound."""
         sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
         if sample is None:
-            raise NotFound(f"No activation was sampled at or before step {step}.")
+            raise NotFound(f"No activation that was sampled at or before step {step} is held.")
         return modules.rows_of(sample)
 
     def activations(
