@@ -15,8 +15,9 @@ from ampmon_server.cells import scalars as logged_cells
 from ampmon_server.cells.gradients import empty as no_gradients
 from ampmon_server.cells.gradients import of_series
 from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.parameters import of_samples
 from ampmon_server.cells.updates import LAYOUT, empty, of_rows
-from ampmon_server.figures import Source, View
+from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
 from ampmon_server.series import (
     EVENTS,
     GradientSeries,
@@ -210,7 +211,15 @@ def source(
         at if at is not None else no_gradients(),
         modules=through,
         scalars={"loss": logged(rows["first"], rows["time_first"], 1.0 / (1.0 + rows["first"]))},
+        parameters=_two_parameters(at) if at is not None else None,
     )
+
+
+def _two_parameters(at: Cells) -> ParameterSource:
+    """Two parameters at the samples ``at``, of zeros."""
+    shape = len(at), 2
+    none, looked = np.zeros((*shape, BINS), np.int64), np.full(shape, 10)
+    return parameters(at["first"], at["time_first"], none, looked, np.zeros(shape))
 
 
 def x_of(rows: Cells, view: View) -> np.ndarray:
@@ -271,6 +280,7 @@ def sources(draw: st.DrawFn) -> Source:
         of_series(grads),
         modules=draw(st.none() | _any_modules()),
         scalars=_any_scalars(draw, seed, step, time),
+        parameters=draw(st.none() | _any_parameters(step[picked], time[picked])),
     )
 
 
@@ -314,6 +324,47 @@ def _any_modules(draw: st.DrawFn) -> ModuleSample:
         scale=float(seed.choice([2.0**16, 1000.0, 0.0, np.inf, np.nan])),
         left_out=draw(st.sampled_from([(), ("encoder",)])),
     )
+
+
+@st.composite
+def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> ParameterSource:
+    """Samples of any number of parameters, some of which are not looked at, or of odd magnitude."""
+    number = draw(st.sampled_from([1, 2, 148, 400]))
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = len(step), number
+    looked = seed.integers(0, 3, shape) * 100
+    histogram = np.zeros((*shape, BINS), np.int64)
+    histogram[..., 20] = seed.integers(0, 101, shape) * (looked > 0)
+    odd = seed.choice([0.0, 1e-3, 6e4, np.inf, np.nan], shape)
+    return parameters(
+        step, time, histogram, looked, odd, statistic=draw(st.sampled_from([*STATISTICS]))
+    )
+
+
+def parameters(
+    step: np.ndarray,
+    time: np.ndarray,
+    histogram: np.ndarray,
+    looked: np.ndarray,
+    amax: np.ndarray,
+    **fields: Any,
+) -> ParameterSource:
+    """Cells of one of m samples of n parameters, [m, n], of whose elements those not in ``histogram`` are zero."""
+    none = np.zeros(looked.shape, np.int64)
+    statistics = {
+        "looked": looked,
+        "zeros": looked - histogram.sum(-1),
+        "on_grid": looked,
+        "inf": none,
+        "nan": none,
+        "amax": amax,
+        "sum_squares": amax,
+        "histogram": histogram,
+    }
+    number = looked.shape[1]
+    cells = of_samples(step, time, np.ones(len(step)), statistics, np.arange(number), number)
+    names = tuple(f"blocks.{place // 12}.part.{place}.weight" for place in range(number))
+    return ParameterSource(**{"names": names, "cells": cells, **fields})
 
 
 def _any_totals(draw: st.DrawFn, seed: np.random.Generator, m: int) -> Totals:

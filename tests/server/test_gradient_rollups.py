@@ -10,21 +10,31 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from uuid import uuid4
 
+import msgspec
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
 from ampmon_server.cells import gradients as cells
 from ampmon_server.cells.merging import Cells
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, engine, gradient_rollups, scalers, sparse
+from ampmon_server.store import (
+    Store,
+    engine,
+    gradient_rollups,
+    parameter_rollups,
+    rollups,
+    scalers,
+    sparse,
+)
 from ampmon_server.store.gradient_rollups import GRADIENTS
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, LEVELS
 from ampmon_server.store.samples import read_series
-from ampmon_server.store.scalers import Scaler
+from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.windows import Stretch
 from batches import START, Trainer, statistics
 
@@ -91,7 +101,7 @@ def one(of: Cells) -> Cells:
     return cells.LAYOUT.merge(of, np.zeros(min(len(of), 1), np.int64))
 
 
-@settings(max_examples=10, deadline=None)
+@hypothesis_settings(max_examples=6, deadline=None)
 @given(
     bursts=STEPS,
     starts=st.lists(
@@ -134,7 +144,24 @@ def test_cells_hold_what_their_samples_do(
                     stretch = Stretch(low, high, by)  # type: ignore[arg-type]
                     found = gradient_rollups.window(connection, scaler, stretch, columns)
                     same(one(found), one(rows[stretch.holds(rows)]))
+                    for source in scaler.sampled:
+                        hold_parameters(connection, scaler, source, stretch, columns)
         store.close()
+
+
+def hold_parameters(
+    connection: Connection, scaler: Scaler, source: Source, stretch: Stretch, columns: int
+) -> None:
+    """Cells of a rank's parameters in a stretch are its samples merged, none of them done again later."""
+    of = parameter_rollups.told(connection, scaler.run_id, source)
+    rows = of.rows(0, INTEGER_MAX)
+    found = parameter_rollups.read(connection, scaler, source.number, stretch, columns).cells
+    merge = of.pyramid.merge
+    wanted = rows[stretch.holds(rows)]
+    start = np.zeros(min(len(wanted), 1), np.int64)
+    assert len(found) <= len(wanted)
+    if source.sampled:
+        same(merge(found, start), merge(wanted, start))
 
 
 def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
@@ -148,3 +175,55 @@ def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
         ),
     )
     return series._read(level, 0, (1 << BITS * 6) - 1)
+
+
+def test_attempts_may_tell_of_other_parameters(store: Store) -> None:
+    """A parameter keeps its row by its name, though a later attempt has others, and in another order."""
+    first = Trainer()
+    one = first.updates(3, sampled=range(3))
+    store.ingest(first.batch(one))
+    later = Trainer(first.run_id, resume_step=3)
+    names = ("head.weight", "new.weight", "embedding.weight")
+    header = replace_header(later, names)
+    records = [
+        later.update(gradients=statistics(3, seed=seed, on_grid=seed != 1).to_wire())
+        for seed in range(2)
+    ]
+    store.ingest(later.batch(records, headers=(later.attempt, header)))
+
+    found = store.parameter_series(first.run_id)
+    assert found.names == ("embedding.weight", "head.weight", "new.weight")
+    looked = found.cells["looked"].tolist()
+    assert looked == [[80, 80, 0]] * 3 + [[80, 80, 80]] * 2
+    assert found.cells["on_grid"].tolist()[3:] == [[80, 80, 80], [8, 8, 8]]
+
+
+def replace_header(trainer: Trainer, names: Sequence[str]) -> wire.StreamHeader:
+    """A trainer's header with other parameters."""
+    told = tuple(wire.Parameter(name, (8, 10), "float16") for name in names)
+    return msgspec.structs.replace(trainer.stream, parameters=told)
+
+
+def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> None:
+    """What a rebuild makes of the samples that are held is what ingest has made of them, page by page."""
+    trainer = Trainer()
+    steps = steps_of([(0, 40, 1), (5_000, 40, 100)])
+    records = [
+        trainer.update(ordinal=step, gradients=statistics(seed=step).to_wire()) for step in steps
+    ]
+    for first in range(0, len(records), 7):
+        store.ingest(trainer.batch(records[first : first + 7]))
+    pages = text(
+        "SELECT 1, level, bucket, data FROM gradient_rollups UNION ALL "
+        "SELECT 2, level, bucket, data FROM parameter_rollups ORDER BY 1, 2, 3"
+    )
+    database = create_engine(settings.url)
+    with database.begin() as connection:
+        before = connection.execute(pages).all()
+        connection.execute(text("DELETE FROM gradient_rollups"))
+        connection.execute(text("DELETE FROM parameter_rollups"))
+        rollups.rebuild(connection, trainer.run_id.bytes)
+        assert connection.execute(pages).all() == before
+    database.dispose()
+    # Of the lowest level there are cells where every step was sampled, and none where one in a hundred was.
+    assert [row[2] for row in before if row[0] == row[1] == 1] == [0]

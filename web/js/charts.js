@@ -10,7 +10,7 @@ import { fromPlot, moved, toPlot } from "./range.js";
 /** @import { Range, View } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-const NAMES = ["scale", "skips", "underflow", "exponents", "scalars", "activations"];
+const NAMES = ["scale", "skips", "underflow", "exponents", "parameters", "scalars", "activations"];
 
 const MOVES = /** @type {const} */ ([
   ["Earlier", "←", 1, -0.5],

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from ampmon_server.figures.activations import activations
 from ampmon_server.figures.exponents import exponents
 from ampmon_server.figures.layout import Figure
+from ampmon_server.figures.parameters import STATISTICS, parameters
 from ampmon_server.figures.roles import resolve
 from ampmon_server.figures.scalars import PANELS_MAX, scalars
 from ampmon_server.figures.scale import scale
 from ampmon_server.figures.skips import skips
-from ampmon_server.figures.source import Source, View
+from ampmon_server.figures.source import ParameterSource, Source, View
 from ampmon_server.figures.underflow import underflow
 
 
@@ -24,6 +25,7 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "underflow": underflow,
     "exponents": exponents,
     "activations": activations,
+    "parameters": parameters,
     "scalars": scalars,
 }
 """Every chart by the name it has in its address."""
@@ -31,15 +33,21 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
 OF_MODULES = frozenset({"activations"})
 """Charts of one sample of activations; all others are along the steps."""
 
+OF_PARAMETERS = frozenset({"parameters"})
+"""Charts of each parameter, along the steps."""
+
 OF_SCALARS = frozenset({"scalars"})
 """Charts of what was logged, along the steps."""
 
 __all__ = [
     "FIGURES",
     "OF_MODULES",
+    "OF_PARAMETERS",
     "OF_SCALARS",
     "PANELS_MAX",
+    "STATISTICS",
     "Figure",
+    "ParameterSource",
     "Source",
     "View",
     "resolve",

@@ -68,13 +68,26 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterSource:
+    """Cells of a view as `ampmon_server.cells.parameters` has them, of parameters by their names, and what to draw.
+
+    ``shard`` is the rank whose shard they are of, where gradients are sharded.
+    """
+
+    names: tuple[str, ...]
+    cells: Cells
+    statistic: str = "subnormal"
+    shard: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
     ``updates`` and ``gradients`` are cells of both, as `ampmon_server.cells` has them, in order of step: enough to fill
     the view, and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the
     newest sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was
-    logged, by name, which only theirs is given.
+    logged, by name, and ``parameters`` those of each parameter, which only their charts are given.
     """
 
     updates: Cells
@@ -83,6 +96,7 @@ class Source:
     modules: ModuleSample | None = None
     user: UserSteps | None = None
     scalars: Mapping[str, Cells] = field(default_factory=dict)
+    parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""
 

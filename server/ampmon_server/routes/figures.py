@@ -12,7 +12,17 @@ from starlette.responses import Response
 from ampmon.wire import COUNT_MAX
 from ampmon_server.cells import gradients
 from ampmon_server.cells.updates import empty
-from ampmon_server.figures import FIGURES, OF_MODULES, OF_SCALARS, PANELS_MAX, Source, View
+from ampmon_server.figures import (
+    FIGURES,
+    OF_MODULES,
+    OF_PARAMETERS,
+    OF_SCALARS,
+    PANELS_MAX,
+    ParameterSource,
+    Source,
+    View,
+)
+from ampmon_server.figures.parameters import COLUMN_PIXELS
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, StreamNumber
 from ampmon_server.store import BadQuery, NotFound, Store, Stretch
@@ -36,10 +46,12 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     stream: StreamNumber = None,
     x: Literal["step", "time", "user"] = "step",
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
+    statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
 ) -> Response:
     """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
 
-    ``name`` is which of the logged values is drawn; without it, the first few.
+    ``name`` is which of the logged values is drawn; without it, the first few. ``statistic`` is what is drawn of each
+    parameter.
     """
     draw = FIGURES.get(name)
     if draw is None:
@@ -51,6 +63,9 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
         return tagged_json(
             draw(_scalars(service.store, run_id, stream, view, logged), view), request
         )
+    if name in OF_PARAMETERS:
+        source = _parameters(service.store, run_id, stream, view, statistic)
+        return tagged_json(draw(source, view), request)
     read = _modules if name in OF_MODULES else _series
     return tagged_json(draw(read(service.store, run_id, stream, view), view), request)
 
@@ -71,6 +86,22 @@ def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Sourc
         user=series.user,
         rows_from=series.rows_from,
     )
+
+
+def _parameters(
+    store: Store, run_id: UUID, stream: int | None, view: View, statistic: str
+) -> Source:
+    source = _series(store, run_id, stream, view)
+    of = store.parameter_series(
+        run_id,
+        stream=stream,
+        start=view.start or 0,
+        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        by=view.x,
+        columns=view.columns // COLUMN_PIXELS,
+    )
+    found = ParameterSource(of.names, of.cells, statistic, of.shard)
+    return replace(source, parameters=found)
 
 
 def _scalars(

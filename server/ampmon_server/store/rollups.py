@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select, update
 
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
-from ampmon_server.store import gradient_rollups, pyramid
+from ampmon_server.store import gradient_rollups, parameter_rollups, pyramid
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid
 from ampmon_server.store.scalers import Scaler, sources
@@ -62,6 +62,7 @@ def rebuild(connection: Connection, run_id: bytes) -> None:
             pyramid.put(connection, UPDATES, _key(scaler), within, UPDATES.roll(rows, 1))
             start = _next_step(connection, scaler, pyramid.steps_of(within)[1] + 1)
         gradient_rollups.rebuild(connection, scaler)
+        parameter_rollups.rebuild(connection, run_id, scaler.sampled)
         total = total.plus(totals(connection, scaler))
     changed = {"updates": total.updates, "skipped": total.skipped, "sampled": total.sampled}
     connection.execute(update(runs).where(runs.c.run_id == run_id).values(changed))

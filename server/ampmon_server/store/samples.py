@@ -73,7 +73,7 @@ def _samples(
     if source.overlaid and blocks:
         samples = np.concatenate(blocks)
         attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
-        keep = _current(connection, run_id, source, samples["step"], attempts)
+        keep = current(connection, run_id, source, samples["step"], attempts)
         samples, attempts = samples[keep], attempts[keep]
         order = np.argsort(samples["step"], kind="stable")
         samples, attempts = samples[order], attempts[order]
@@ -84,7 +84,7 @@ def _samples(
     return samples[within], attempts[within]
 
 
-def _current(
+def current(
     connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
 ) -> Samples:
     """Which samples are of the newest attempt that did their step."""

@@ -28,6 +28,7 @@ from ampmon_server.store import (
     logged,
     modules,
     opening,
+    parameter_rollups,
     parameters,
     prune,
     rollups,
@@ -43,6 +44,7 @@ from ampmon_server.store.identity import Identity
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
+from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.windows import Stretch
@@ -209,6 +211,28 @@ class Store:
                 scaler.disabled,
                 user,
                 scaler.rows_from,
+            )
+
+    def parameter_series(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        start: int = 0,
+        stop: int = INTEGER_MAX + 1,
+        by: Literal["step", "time", "user"] = "step",
+        columns: int = 125,
+    ) -> ParameterSeries:
+        """The gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
+
+        Where gradients are sharded, those of the stream's own shard; of the lowest rank's, unless a stream is named.
+        Raises NotFound.
+        """
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            return parameter_rollups.read(
+                connection, scaler, stream, None if found is None else found[0], columns
             )
 
     def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:

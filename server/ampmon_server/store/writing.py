@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import gradient_rollups, gradients
+from ampmon_server.store import gradient_rollups, gradients, parameter_rollups
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
@@ -76,6 +76,9 @@ class Writer:
         )
         if change.redone or change.sampled:
             gradient_rollups.note(self.connection, self.roster, stream, change)
+            parameter_rollups.note(
+                self.connection, self.roster, stream, self.attempt.number, change
+            )
         passed = [
             rows.modules(update, share.activations[place], place)
             for place, update in placed

@@ -1,0 +1,248 @@
+"""The gradients of each parameter rolled up, of one rank: what ingest recomputes of them, and what the heatmap reads.
+
+Attempts may tell of other parameters, or in another order. A parameter's place among all that the stream ever told of
+is that at which its name stands in a list that only grows, kept with the cells as a page of level 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from ampmon_server.cells import parameters as of_parameters
+from ampmon_server.cells.merging import Cells, joined
+from ampmon_server.series import Ints
+from ampmon_server.store import packing, pyramid, sparse
+from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.gradient_rollups import Change, whole_from
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
+from ampmon_server.store.samples import current
+from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.streams import Roster, Stream, unpack_parameters
+from ampmon_server.store.windows import Stretch
+from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
+
+
+_REBUILT = 3 * BITS
+"""So many bits of steps are made anew at a time."""
+
+VALUES_MAX = 300_000
+"""However many parameters there are, about so many values of a statistic are read for one figure."""
+
+_names_decoder = msgspec.msgpack.Decoder(list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters(Pyramid):
+    """Cells of so many ``parameters``; a page says how many it has, for older ones may have fewer."""
+
+    parameters: int = 0
+
+    def pack(self, cells: Cells) -> bytes:
+        planes = cells.view(np.uint8).reshape(-1, 8).T
+        return VERSION + struct.pack("<I", self.parameters) + packing.compress(planes.tobytes())
+
+    def unpack(self, pages: Iterable[bytes]) -> Cells:
+        parts = [self._unpacked(page) for page in pages]
+        return joined(parts) if parts else np.zeros(0, self.dtype)
+
+    def _unpacked(self, page: bytes) -> Cells:
+        try:
+            version, (had,) = page[:1], struct.unpack("<I", page[1:5])
+            if version != VERSION:
+                raise BadPage(f"a page of {self.table.name} is of version {version.hex()}")
+            planes = np.frombuffer(packing.decompress(page[5:]), np.uint8).reshape(8, -1)
+            cells = np.frombuffer(planes.T.tobytes(), of_parameters.layout(had).dtype)
+        except (struct.error, packing.Damaged, ValueError) as error:
+            raise BadPage(f"a page of {self.table.name} is damaged: {error}") from error
+        return of_parameters.grown(cells, had, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A stream's samples by parameter: the ``names`` of all parameters, by their places."""
+
+    connection: Connection
+    run_id: bytes
+    source: Source
+    names: tuple[str, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.run_id, self.source.number
+
+    @property
+    def pyramid(self) -> Parameters:
+        layout = of_parameters.layout(len(self.names))
+        return Parameters(
+            parameter_rollups, layout.dtype, layout.merge, 4, parameters=len(self.names)
+        )
+
+    def rows(self, first: int, last: int) -> Cells:
+        """The samples from step ``first`` to ``last`` as cells of one, none of them superseded."""
+        table = gradient_blocks.c
+        blocks = fetch(
+            self.connection,
+            select(table.data, table.attempt)
+            .where(
+                table.run_id == self.run_id,
+                table.stream == self.source.number,
+                table.first_step <= min(last, INTEGER_MAX),
+                table.last_step >= first,
+            )
+            .order_by(table.first_step, table.attempt),
+        )
+        places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
+        parts = [self._cells(data, places[attempt]) for data, attempt in blocks]
+        if not parts:
+            return np.zeros(0, self.pyramid.dtype)
+        cells = joined(parts)
+        attempts = np.repeat([row[1] for row in blocks], [len(part) for part in parts])
+        keep = (cells["first"] >= first) & (cells["first"] <= last)
+        cells, attempts = cells[keep], attempts[keep]
+        if self.source.overlaid and len(cells):
+            keep = current(self.connection, self.run_id, self.source, cells["first"], attempts)
+            cells = cells[keep]
+        return cells[np.argsort(cells["first"], kind="stable")]
+
+    def _cells(self, data: bytes, places: Ints) -> Cells:
+        stack = packing.stack_from_bytes(data)
+        return of_parameters.of_samples(
+            stack.steps,
+            stack.times,
+            stack.scales,
+            stack.statistics,
+            places[stack.parameters],
+            len(self.names),
+        )
+
+    def _places(self, attempt: int) -> Ints:
+        """Where the parameters of an attempt's header stand among all."""
+        place = {name: index for index, name in enumerate(self.names)}
+        names = _names(self.connection, self.run_id, self.source.number, attempt)
+        return np.array([place[name] for name in names], np.int64)
+
+
+def _names(connection: Connection, run_id: bytes, stream: int, attempt: int) -> list[str]:
+    table = headers.c
+    told = connection.scalar(
+        select(table.parameters).where(
+            table.run_id == run_id, table.stream == stream, table.attempt == attempt
+        )
+    )
+    return [each.name for each in unpack_parameters(told)] if told is not None else []
+
+
+def told(connection: Connection, run_id: bytes, source: Source) -> Told:
+    """What a stream is held to have told of."""
+    table = parameter_rollups.c
+    data = connection.scalar(
+        select(table.data).where(
+            table.run_id == run_id, table.stream == source.number, table.level == 0
+        )
+    )
+    names = () if data is None else tuple(_names_decoder.decode(packing.decompress(data)))
+    return Told(connection, run_id, source, names)
+
+
+def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: int) -> Told:
+    """The same, with what an attempt's header has told of."""
+    held = told(connection, run_id, source)
+    names = dict.fromkeys((*held.names, *_names(connection, run_id, source.number, attempt)))
+    if len(names) == len(held.names):
+        return held
+    page = packing.compress(msgspec.msgpack.encode(list(names)))
+    row = (run_id, source.number, 0, 0, page)
+    insert_rows(connection, parameter_rollups, [row], replace=True)
+    return Told(connection, run_id, source, tuple(names))
+
+
+def note(
+    connection: Connection, roster: Roster, stream: Stream, attempt: int, change: Change
+) -> None:
+    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of."""
+    scaler = roster.scaler(stream.scaler)
+    for source in scaler.sampled:
+        if source.number == stream.number and source.sampled:
+            held = _told_more(connection, scaler.run_id, source, attempt)
+            refresh(held, change.first, change.last)
+
+
+def refresh(of: Told, first: int, last: int) -> None:
+    """Make the cells of the steps from ``first`` to ``last`` anew. Steps whose samples are pruned stay as they are."""
+    first = max(first, whole_from(of.source.samples_from))
+    if last < first:
+        return
+    within = pyramid.cells_of(first, last)
+    cells = of.pyramid.roll(of.rows(*pyramid.steps_of(within)), 1)
+    edges = partial(sparse.edges, of.pyramid, of.rows)
+    pyramid.put(of.connection, of.pyramid, of.key, within, cells, edges)
+
+
+def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
+    """Make all cells of streams anew from the samples that are held."""
+    blocks, told_of = gradient_blocks.c, headers.c
+    for source in sources:
+        attempts = connection.scalars(
+            select(told_of.attempt)
+            .where(told_of.run_id == run_id, told_of.stream == source.number)
+            .order_by(told_of.attempt)
+        ).all()
+        for attempt in attempts:
+            held = _told_more(connection, run_id, source, attempt)
+        first: int | None = whole_from(source.samples_from)
+        while attempts and first is not None:
+            found = connection.scalar(
+                select(func.min(blocks.first_step)).where(
+                    blocks.run_id == run_id,
+                    blocks.stream == source.number,
+                    blocks.last_step >= first,
+                )
+            )
+            if found is None:
+                break
+            start = max(found, first)
+            _, last = pyramid.steps_of((start >> _REBUILT, start >> _REBUILT), _REBUILT // BITS)
+            refresh(held, start, last)
+            first = last + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSeries:
+    """Cells as `ampmon_server.cells.parameters` has them, and the names of their parameters.
+
+    ``shard`` is the rank whose shard they are of, where gradients are sharded.
+    """
+
+    names: tuple[str, ...]
+    cells: Cells
+    shard: int | None
+
+
+def read(
+    connection: Connection,
+    scaler: Scaler,
+    stream: int | None,
+    stretch: Stretch | None,
+    columns: int,
+) -> ParameterSeries:
+    """The cells of a stretch, none where it is None: those of ``stream`` where it samples, else of the lowest rank.
+
+    As `windows.Series.window` finds them, but no more than `VALUES_MAX` values of each statistic.
+    """
+    sampled = [source for source in scaler.sampled if source.sampled]
+    sources = [source for source in sampled if source.number == stream] or sampled
+    if not sources or stretch is None:
+        return ParameterSeries((), np.zeros(0, of_parameters.layout(0).dtype), None)
+    of = told(connection, scaler.run_id, sources[0])
+    series = sparse.Series(connection, of.pyramid, of.key, of.rows, of.source.samples_from)
+    room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
+    cells = series.window(stretch, min(columns, room))
+    return ParameterSeries(of.names, cells, of.source.rank if scaler.is_sharded else None)
