@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
+from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.tables import headers, runs, streams, updates
 
@@ -98,9 +101,16 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
 
 def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
     """The streams of a scaler, the lowest rank first."""
+    rows = fetch(connection, _sources(), {"of": run_id, "name": name})
+    return tuple(Source(*row[:-2], overlaid=bool(row[-2]), exact=bool(row[-1])) for row in rows)
+
+
+@lru_cache
+def _sources() -> Select[Any]:
+    """The fields of `Source`, in their order."""
     table, told = streams.c, headers.c
     described = (
-        table.stream.label("number"),
+        table.stream,
         table.rank,
         table.layout,
         table.updates,
@@ -110,18 +120,13 @@ def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, .
         table.rows_from,
         table.samples_from,
     )
-    rows = connection.execute(
-        select(
-            *described,
-            (func.count() > 1).label("overlaid"),
-            (func.min(told.exact) == 1).label("exact"),
-        )
+    return (
+        select(*described, func.count() > 1, func.min(told.exact) == 1)
         .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
-        .where(table.run_id == run_id, table.scaler == name)
+        .where(table.run_id == bindparam("of"), table.scaler == bindparam("name"))
         .group_by(*described)
         .order_by(table.rank)
     )
-    return tuple(Source(**row) for row in rows.mappings())
 
 
 def not_superseded(
