@@ -32,7 +32,11 @@ async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
         wait = EVERY_S
         try:
             for due in await asyncio.to_thread(store.due, keep):
-                await drain(writer, store.prune(due))
+                finding = await asyncio.to_thread(store.unsound, due)
+                if finding is None:
+                    await drain(writer, store.prune(due))
+                else:
+                    _log.warning("Not pruned: %s", finding)
         except StoreError as error:
             _log.warning("Pruning goes on in an hour: %s", error)
 

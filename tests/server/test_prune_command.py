@@ -74,6 +74,18 @@ def test_what_would_go_is_shown_and_only_then_removed(
     assert "There is nothing to prune" in capsys.readouterr().out
 
 
+def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
+    store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run whose cells do not count what its rows do is left alone, and a line says what to do."""
+    old_run(store, 500)
+    with engine.writing(store._engine) as connection:
+        connection.execute(text("DELETE FROM rollups WHERE level = 1 AND bucket = 1"))
+    assert prune("--yes") == 0
+    assert "counts 0 rows where there are 244; ampmon db verify --repair" in capsys.readouterr().err
+    assert rows(store) == 500
+
+
 def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
     """A file that this version made is cut as rows go, while the server has it open."""
     old_run(store)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, opening, prune, space
+from ampmon_server.store import engine, looking, opening, prune, space, verify
+from ampmon_server.store.checks import Finding
 from ampmon_server.store.opening import Opened
 from ampmon_server.store.prune import Due, Keep, Size
 
@@ -48,6 +49,10 @@ class Pruning:
         with engine.reading(self._opened.engine) as connection:
             looking.take_time(connection)
             return prune.size(connection, due)
+
+    def unsound(self, due: Due) -> Finding | None:
+        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
+        return verify.unsound(self._opened.engine, due.run_id)
 
     def prune(self, due: Due) -> Iterator[int]:
         """Prune a run, a short transaction with each step; how many rows it removed."""

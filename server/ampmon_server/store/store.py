@@ -37,8 +37,10 @@ from ampmon_server.store import (
     scalers,
     skips,
     upgrading,
+    verify,
 )
 from ampmon_server.store.changes import Change
+from ampmon_server.store.checks import Finding
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.notices import Notices
@@ -129,6 +131,10 @@ class Store:
         """The runs of which more is held than is to be kept."""
         with engine.reading(self._engine) as connection:
             return prune.due(connection, keep, _now())
+
+    def unsound(self, due: Due) -> Finding | None:
+        """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
+        return verify.unsound(self._engine, due.run_id)
 
     def prune(self, due: Due) -> Iterator[int]:
         """Prune a run, a short transaction with each step; how many rows it removed."""

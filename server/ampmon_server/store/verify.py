@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Engine, Row, select
 from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
@@ -117,6 +117,15 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
         yield Finding(where, "its rows are not rolled up yet", UPGRADE)
     yield from blocks.check(connection, run_id.bytes, where)
     yield from strays.of_no_stream(connection, run_id.bytes, where)
+
+
+def unsound(database: Engine, run_id: UUID) -> Finding | None:
+    """What is wrong with the cells of a run, first found; nothing of one that is deleted. Raises Busy."""
+    with engine.reading(database) as connection:
+        looking.take_time(connection)
+        if _row(connection, run_id) is None:
+            return None
+        return next(rolled_up(connection, run_id.bytes, f"run {run_id}"), None)
 
 
 def rolled_up(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:

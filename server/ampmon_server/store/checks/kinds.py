@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from ampmon_server.store import gradient_rollups, rollups, scalars
 from ampmon_server.store.checks.cells import Series
-from ampmon_server.store.pyramid import Pyramid
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, sources
 from ampmon_server.store.updates import read_cells
@@ -21,7 +20,7 @@ from ampmon_server.tables import streams, updates
 class Kind(NamedTuple):
     """One kind of series that is rolled up in one table."""
 
-    pyramid: Pyramid
+    table: Table
     series: Callable[[Connection, bytes], Iterator[Series]]
 
 
@@ -107,8 +106,8 @@ def _next_row(
 
 
 KINDS = (
-    Kind(rollups.UPDATES, _updates),
-    Kind(gradient_rollups.GRADIENTS, _gradients),
-    Kind(scalars.SCALARS, _scalars),
+    Kind(rollups.UPDATES.table, _updates),
+    Kind(gradient_rollups.GRADIENTS.table, _gradients),
+    Kind(scalars.SCALARS.table, _scalars),
 )
 """Every kind there is: what is verified, and what has to be sound before the rows below it are pruned."""

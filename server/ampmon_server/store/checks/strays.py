@@ -68,8 +68,7 @@ def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set
     """Each table that has streams, and those that may be in it."""
     known = set(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
     rolled = {
-        kind.pyramid.table: {series.key[1] for series in kind.series(connection, run_id)}
-        for kind in KINDS
+        kind.table: {series.key[1] for series in kind.series(connection, run_id)} for kind in KINDS
     }
     for table in _OF_STREAMS:
         yield table, rolled.get(table, known)
