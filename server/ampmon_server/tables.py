@@ -285,3 +285,12 @@ rollups = _rolled_up("rollups")
 gradient_rollups = _rolled_up("gradient_rollups")
 parameter_rollups = _rolled_up("parameter_rollups")
 scalar_rollups = _rolled_up("scalar_rollups", _key("name", _word()))
+
+# Of no run, and small: a cluster keeps a copy on every node. The codes that bring a browser in, by their digests.
+logins = Table(
+    "logins",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("expires", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

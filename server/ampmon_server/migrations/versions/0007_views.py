@@ -1,0 +1,115 @@
+"""Views for people: `v_runs`, `v_updates`, `v_skips` and `v_scalars`, with ids as text and words for codes.
+
+Whoever alters a table that they read drops them first and makes them again: SQLite lets no such table be renamed.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+_EVENTS = ("steady", "grow", "grow_capped", "backoff", "manual_set", "dead")
+_KINDS = ("nan", "inf", "-inf")
+
+
+def upgrade() -> None:
+    words = _SQLITE if op.get_bind().dialect.name == "sqlite" else _POSTGRESQL
+    for name, made in _VIEWS.items():
+        op.execute(f"CREATE VIEW {name} AS {made(*words)}")
+
+
+def downgrade() -> None:
+    for name in reversed(_VIEWS):
+        op.execute(f"DROP VIEW {name}")
+
+
+def _runs(run_id: str, time: str, now: str) -> str:
+    return f"""
+        SELECT {run_id} AS run_id, r.project, r.name, r.owner, r.tags, r.archived = 1 AS archived,
+            CASE WHEN r.state = 'running' AND r.silent_after < {now} THEN 'silent' ELSE r.state END AS status,
+            {_at(time, "r.started")} AS started, {_at(time, "r.last_time")} AS last_time, r.last_step,
+            r.updates, r.skipped, r.updates - r.skipped AS effective_updates,
+            CAST(r.skipped AS double precision) / NULLIF(r.updates, 0) AS skip_rate, r.sampled AS sampled_updates,
+            r.scale, {_kind("r.scale_kind")} AS scale_kind, r.zero_fraction, r.subnormal_fraction,
+            r.headroom_bits, {_kind("r.headroom_kind")} AS headroom_bits_kind, r.sampling_interval,
+            r.records, r.lost AS lost_records, r.errors, r.dropped, r.ranks, r.attempts
+        FROM runs r WHERE r.deleted = 0"""
+
+
+def _updates(run_id: str, time: str, _: str) -> str:
+    return f"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, u.step, u.attempt, {_at(time, "u.time")} AS time,
+            u.scale, {_kind("u.kinds & 3")} AS scale_kind,
+            u.scale_after, {_kind("u.kinds >> 2")} AS scale_after_kind,
+            u.growth_tracker, {_event("u.event")} AS event, u.skipped = 1 AS skipped, u.sampled = 1 AS sampled,
+            u.duration_ns / CAST(1000 AS double precision) AS duration_us,
+            u.cost_ns / CAST(1000 AS double precision) AS cost_us, u.memory_peak
+        {_of("updates", "u")}"""
+
+
+def _skips(run_id: str, time: str, _: str) -> str:
+    return f"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, k.step, k.attempt, {_at(time, "k.time")} AS time,
+            k.name AS optimizer, k.path, k.cause,
+            k.scale, {_kind("k.kinds & 3")} AS scale_kind,
+            k.scale_after, {_kind("k.kinds >> 2")} AS scale_after_kind,
+            k.culprits, k.culprit_order, k.culprit_parameters, k.origin
+        {_of("skips", "k")}"""
+
+
+def _scalars(run_id: str, time: str, _: str) -> str:
+    return f"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, c.name, c.step, c.user_step, c.attempt,
+            {_at(time, "c.time")} AS time, c.value, {_kind("c.kind")} AS value_kind
+        {_of("scalars", "c")}
+            AND NOT EXISTS (SELECT 1 FROM scalars e WHERE e.run_id = c.run_id AND e.stream = c.stream
+                AND e.name = c.name AND e.step = c.step AND e.attempt > c.attempt)"""
+
+
+def _of(table: str, name: str) -> str:
+    """Its rows that no later attempt has done again, of runs that are not deleted."""
+    # The run's id as text is that of its own row, and SQLite joins in this order where it says CROSS, so that a
+    # question about one run looks its rows up by their key.
+    return f"""FROM runs r CROSS JOIN streams s CROSS JOIN {table} {name}
+        WHERE r.deleted = 0 AND s.run_id = r.run_id
+            AND {name}.run_id = s.run_id AND {name}.stream = s.stream
+            AND NOT EXISTS (SELECT 1 FROM updates later WHERE later.run_id = {name}.run_id
+                AND later.stream = {name}.stream AND later.step = {name}.step AND later.attempt > {name}.attempt)"""
+
+
+def _at(time: str, column: str) -> str:
+    return time.replace("?", column)
+
+
+def _kind(code: str) -> str:
+    whens = " ".join(f"WHEN {place} THEN '{kind}'" for place, kind in enumerate(_KINDS, 1))
+    return f"CASE {code} {whens} END"
+
+
+def _event(code: str) -> str:
+    whens = " ".join(f"WHEN {place} THEN '{event}'" for place, event in enumerate(_EVENTS))
+    return f"CASE {code} {whens} END"
+
+
+_HEX = "lower(hex(r.run_id))"
+_SQLITE = (
+    " || '-' || ".join(
+        f"substr({_HEX}, {start}, {size})"
+        for start, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    ),
+    "strftime('%Y-%m-%dT%H:%M:%S', ? / 1000000, 'unixepoch') || printf('.%06dZ', ? % 1000000)",
+    "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+)
+_POSTGRESQL = (
+    "CAST(CAST(encode(r.run_id, 'hex') AS uuid) AS text)",
+    "TIMESTAMPTZ 'epoch' + ? * INTERVAL '1 microsecond'",
+    "EXTRACT(EPOCH FROM clock_timestamp()) * 1000000",
+)
+"""A run's id as text, a time of microseconds as one, and now in microseconds."""
+
+_VIEWS = {"v_runs": _runs, "v_updates": _updates, "v_skips": _skips, "v_scalars": _scalars}

@@ -1,0 +1,104 @@
+"""The views for people: every query in docs/sql.md, and what the views leave out, on both engines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import inspect, text
+
+from ampmon_server.store import Store, engine
+from batches import Trainer
+
+
+QUERIES = re.findall(
+    r"^```sql\n(.*?)^```", (Path(__file__).parents[2] / "docs" / "sql.md").read_text(), re.S | re.M
+)
+
+
+def ask(store: Store, query: str, **given: object) -> list[dict[str, Any]]:
+    with engine.reading(store._engine) as connection:
+        statement = text(query)
+        wanted = {name: given[name] for name in statement.compile().params}
+        return [dict(row) for row in connection.execute(statement, wanted).mappings()]
+
+
+@pytest.fixture
+def run(store: Store) -> str:
+    """The id of a run that was resumed at step 20 and then skipped otherwise, beside one that is deleted."""
+    first = Trainer(name="resumed")
+    records = [*first.updates(30, skipped=[5, 25]), first.scalars({"loss": 9.0})]
+    store.ingest(first.batch(records))
+    second = Trainer(run_id=first.run_id, name="resumed", resume_step=20)
+    again = second.updates(20, skipped=[3, 9])
+    told = second.scalars({"loss": None}, kinds={"loss": "nan"})
+    store.ingest(second.batch([*again, told, second.update(scale=float("inf"))]))
+    gone = Trainer(name="gone")
+    store.ingest(gone.batch([*gone.updates(3, skipped=[1]), gone.scalars({"loss": 1.0})]))
+    store.delete(gone.run_id)
+    return str(first.run_id)
+
+
+@pytest.mark.engines
+def test_the_queries_of_the_documentation_answer(store: Store, run: str) -> None:
+    """Each runs as it stands and finds something; Grafana's own, with date_trunc, on PostgreSQL."""
+    asked = [
+        query
+        for query in QUERIES
+        if store._engine.dialect.name == "postgresql" or "date_trunc" not in query
+    ]
+    answers = [ask(store, query, run=run) for query in asked]
+    assert len(QUERIES) == 6
+    assert all(answers)
+
+
+@pytest.mark.engines
+def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, run: str) -> None:
+    """Each step once, the later attempt's; nothing of a deleted run anywhere."""
+    updates = ask(store, "SELECT * FROM v_updates ORDER BY step")
+    assert [row["step"] for row in updates] == list(range(41))
+    assert [row["attempt"] for row in updates] == [0] * 20 + [1] * 21
+    assert [row["step"] for row in ask(store, "SELECT step FROM v_skips ORDER BY step")] == [5, 23, 29]
+    (logged,) = ask(store, "SELECT * FROM v_scalars")
+    assert (logged["step"], logged["value"], logged["value_kind"]) == (39, None, "nan")
+    (told,) = ask(store, "SELECT * FROM v_runs")
+    assert (told["run_id"], told["updates"], told["skipped"]) == (run, 41, 3)
+    assert {row["run_id"] for row in updates} == {run}
+
+
+@pytest.mark.engines
+def test_views_speak_in_words(store: Store, run: str) -> None:
+    """Events, kinds and flags as a person would write them; times to the microsecond."""
+    skipped, last = ask(store, "SELECT * FROM v_updates WHERE step IN (5, 40) ORDER BY step")
+    assert (skipped["event"], bool(skipped["skipped"])) == ("backoff", True)
+    assert (last["scale"], last["scale_kind"], last["scale_after_kind"]) == (None, "inf", "inf")
+    assert (skipped["scale"], skipped["scale_kind"]) == (1024.0, None)
+    time = skipped["time"]
+    assert (time if isinstance(time, str) else time.isoformat()).startswith("2026-09-21T")
+    (cause,) = {row["cause"] for row in ask(store, "SELECT cause FROM v_skips")}
+    assert cause == "inf"
+
+
+@pytest.mark.engines
+def test_the_columns_of_the_views_are_documented(store: Store) -> None:
+    """docs/sql.md names each column of each view, and in order."""
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+    told = dict(re.findall(r"^\| `(v_\w+)` \| [^|]+ \| `([^`]+)` \|", page, re.M))
+    with engine.reading(store._engine) as connection:
+        inspector = inspect(connection)
+        made = {
+            view: " ".join(column["name"] for column in inspector.get_columns(view))
+            for view in told
+        }
+    assert made == told
+    assert len(told) == 4
+
+
+def test_a_question_about_one_run_reads_its_rows_by_key(store: Store, run: str) -> None:
+    """SQLite searches updates and scalars by the key that begins with the run; it scans neither."""
+    for view in ("v_updates", "v_skips", "v_scalars"):
+        plan = ask(store, f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE run_id = :run", run=run)
+        scanned = {row["detail"].split()[1] for row in plan if row["detail"].startswith("SCAN")}
+        assert scanned == {"r"}
