@@ -102,7 +102,7 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
 def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
     """The streams of a scaler, the lowest rank first."""
     rows = fetch(connection, _sources(), {"of": run_id, "name": name})
-    return tuple(Source(*row[:-2], overlaid=bool(row[-2]), exact=bool(row[-1])) for row in rows)
+    return tuple(Source(*[*row[:-2], *map(bool, row[-2:])]) for row in rows)
 
 
 @lru_cache
