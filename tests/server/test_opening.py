@@ -88,7 +88,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
     ("statement", "told"),
     [
         ("DROP TABLE ledger", "table ledger is missing"),
-        ("ALTER TABLE skips DROP COLUMN origin", "column origin of skips is missing"),
+        ("ALTER TABLE skips DROP COLUMN origin_module", "column origin_module of skips is missing"),
         ("ALTER TABLE runs ADD COLUMN more TEXT", "column more of runs is not of this version"),
     ],
 )

@@ -60,7 +60,11 @@ def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, r
     updates = ask(store, "SELECT * FROM v_updates ORDER BY step")
     assert [row["step"] for row in updates] == list(range(41))
     assert [row["attempt"] for row in updates] == [0] * 20 + [1] * 21
-    assert [row["step"] for row in ask(store, "SELECT step FROM v_skips ORDER BY step")] == [5, 23, 29]
+    assert [row["step"] for row in ask(store, "SELECT step FROM v_skips ORDER BY step")] == [
+        5,
+        23,
+        29,
+    ]
     (logged,) = ask(store, "SELECT * FROM v_scalars")
     assert (logged["step"], logged["value"], logged["value_kind"]) == (39, None, "nan")
     (told,) = ask(store, "SELECT * FROM v_runs")
