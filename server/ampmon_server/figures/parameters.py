@@ -45,20 +45,26 @@ LABEL_PIXELS = 14
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """What is drawn: the ``field`` of cells that holds the worst of their samples, and what it is called."""
+    """What is drawn: the ``field`` of cells that holds the worst of their samples, and what it is called.
+
+    ``short`` is what stands beside the colours.
+    """
 
     field: str
     word: str
+    short: str
     hover: str
     share: bool
 
 
 STATISTICS: Mapping[str, Statistic] = {
-    "subnormal": Statistic("subnormal_max", "subnormal or below grid", "%{z:.3~%}", True),
-    "zero": Statistic("zero_max", "zero", "%{z:.3~%}", True),
-    "headroom": Statistic("amax", "bits of headroom", "%{z:.1f} bits", False),
-    "norm": Statistic("norm", "log10 of the norm", "10^%{z:.2f}", False),
-    "on_grid": Statistic("on_grid_min", "on fp16's grid", "%{z:.3~%}", True),
+    "subnormal": Statistic(
+        "subnormal_max", "subnormal or below grid", "subnormal", "%{z:.3~%}", True
+    ),
+    "zero": Statistic("zero_max", "zero", "zero", "%{z:.3~%}", True),
+    "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False),
+    "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False),
+    "on_grid": Statistic("on_grid_min", "on fp16's grid", "on grid", "%{z:.3~%}", True),
 }
 
 META = {
@@ -214,8 +220,9 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "outlinewidth": 0,
         "ticklen": 2,
         "nticks": 4,
+        "tickangle": 0,
         "tickformat": ".3~%" if statistic.share else ".3~g",
-        "title": {"text": f"{statistic.word} ", "side": "right", "font": {"size": 12}},
+        "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
     }
     less = statistic.field in {"amax", "on_grid_min"}
     return {
