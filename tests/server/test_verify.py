@@ -135,7 +135,7 @@ def test_a_pruned_run_is_clean_and_its_cells_are_not_lost(
     """Where rows are gone cells are held to one another; what is above them is made anew, and what is lost is told."""
     first = Trainer()
     logged = [first.scalars({"loss": 1.0})]
-    store.ingest(first.batch([*first.updates(4500, sampled=range(0, 4500, 40)), *logged]))
+    store.ingest(first.batch([*first.updates(4500, sampled=range(0, 4500, 300)), *logged]))
     _prune(store)
     again = Trainer(first.run_id, resume_step=4300)
     store.ingest(again.batch(again.updates(400, skipped=[7], sampled=[9, 390])))
@@ -186,6 +186,15 @@ DAMAGE = {
     "a block that is gone": (
         "DELETE FROM gradient_totals WHERE first_step = (SELECT max(first_step) FROM gradient_totals)",
         "gradient_totals only",
+    ),
+    "sums of samples": (
+        "UPDATE gradient_totals SET data = substr(data, 1, 50) WHERE attempt = 1",
+        "a block of it cannot be read",
+    ),
+    "names of parameters": ("DELETE FROM parameter_rollups WHERE level = 0", "the names of stream"),
+    "a parameter's page": (
+        "DELETE FROM parameter_rollups WHERE level = 4",
+        "parameters of stream",
     ),
     "rows of no stream": (
         "UPDATE updates SET stream = 9 WHERE step = 7 AND stream < 2",

@@ -19,6 +19,7 @@ from ampmon_server.store.checks.finding import RESTORE, UPGRADE
 from ampmon_server.store.checks.kinds import KINDS
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.opening import Opened
+from ampmon_server.store.packing import Damaged
 from ampmon_server.tables import runs
 
 
@@ -83,9 +84,7 @@ class Verification:
             row = _row(connection, run_id, held=True)
             if row is None or not row.rolled_up:
                 return
-            for kind in KINDS:
-                for series in kind.series(connection, run_id.bytes):
-                    Comparison(connection, series, mending=True).run()
+            list(rolled_up(connection, run_id.bytes, "", mending=True))
             strays.sweep(connection, run_id.bytes)
             row = _row(connection, run_id)
             if row is not None:
@@ -128,13 +127,26 @@ def unsound(database: Engine, run_id: UUID) -> Finding | None:
         return next(rolled_up(connection, run_id.bytes, f"run {run_id}"), None)
 
 
-def rolled_up(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
-    """What is wrong with the cells of a run."""
+def rolled_up(
+    connection: Connection, run_id: bytes, where: str, *, mending: bool = False
+) -> Iterator[Finding]:
+    """What is wrong with the cells of a run; ``mending``, what was, as far as rows tell."""
     for kind in KINDS:
-        for series in kind.series(connection, run_id):
-            comparison = Comparison(connection, series)
-            comparison.run()
-            yield from comparison.findings(where)
+        try:
+            for series in kind.series(connection, run_id):
+                yield from _compare(Comparison(connection, series, mending), where)
+        except Damaged as error:
+            yield Finding(f"{where}, {kind.table.name}", str(error), RESTORE)
+
+
+def _compare(comparison: Comparison, where: str) -> Iterator[Finding]:
+    try:
+        comparison.run()
+    except Damaged as error:
+        yield Finding(
+            f"{where}, {comparison.series.name}", f"a block of it cannot be read: {error}", RESTORE
+        )
+    yield from comparison.findings(where)
 
 
 def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any] | None:

@@ -8,19 +8,22 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
-from ampmon_server.store import gradient_rollups, rollups, scalars
+from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, scalars
 from ampmon_server.store.checks.cells import Series
+from ampmon_server.store.packing import Damaged
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, sources
 from ampmon_server.store.updates import read_cells
+from ampmon_server.tables import gradient_blocks, streams, updates
+from ampmon_server.tables import parameter_rollups as parameter_pages
 from ampmon_server.tables import scalars as scalar_rows
-from ampmon_server.tables import streams, updates
 
 
 class Kind(NamedTuple):
     """One kind of series that is rolled up in one table."""
 
     table: Table
+    """Its pages."""
     series: Callable[[Connection, bytes], Iterator[Series]]
 
 
@@ -60,6 +63,23 @@ def _gradients(connection: Connection, run_id: bytes) -> Iterator[Series]:
             )
 
 
+def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
+    for scaler in scalers_of(connection, run_id):
+        for source in scaler.sampled:
+            if source.sampled:
+                told = parameter_rollups.told(connection, run_id, source)
+                if not told.is_whole:
+                    raise Damaged(f"the names of stream {source.number}'s parameters are not held")
+                yield Series(
+                    f"parameters of stream {source.number}",
+                    told.pyramid,
+                    told.key,
+                    told.rows,
+                    _next_row(connection, gradient_blocks, run_id, [source.number]),
+                    source.samples_from,
+                )
+
+
 def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
     table = streams.c
     told = select(table.stream, table.rows_from).where(table.run_id == run_id)
@@ -86,20 +106,20 @@ def _next_row(
     numbers: Sequence[int],
     *more: ColumnElement[bool],
 ) -> Callable[[int], int | None]:
-    """The first step from one on at which any of the streams has a row."""
+    """The first step from one on at which any of the streams has a row, or may have one in a block."""
+    ends = (
+        (table.c.first_step, table.c.last_step) if "last_step" in table.c else (table.c.step,) * 2
+    )
+
+    def of_stream(number: int, step: int) -> int | None:
+        statement = select(func.min(ends[0])).where(
+            table.c.run_id == run_id, table.c.stream == number, ends[1] >= step, *more
+        )
+        found: int | None = connection.scalar(statement)
+        return None if found is None else max(found, step)
 
     def following(step: int) -> int | None:
-        first = (
-            connection.scalar(
-                select(func.min(table.c.step)).where(
-                    table.c.run_id == run_id,
-                    table.c.stream == number,
-                    table.c.step >= step,
-                    *more,
-                )
-            )
-            for number in numbers
-        )
+        first = (of_stream(number, step) for number in numbers)
         return min((each for each in first if each is not None), default=None)
 
     return following
@@ -108,6 +128,7 @@ def _next_row(
 KINDS = (
     Kind(rollups.UPDATES.table, _updates),
     Kind(gradient_rollups.GRADIENTS.table, _gradients),
+    Kind(parameter_pages, _parameters),
     Kind(scalars.SCALARS.table, _scalars),
 )
 """Every kind there is: what is verified, and what has to be sound before the rows below it are pruned."""

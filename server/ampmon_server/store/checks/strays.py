@@ -9,7 +9,8 @@ from uuid import UUID
 from sqlalchemy import Column, Connection, Table, delete, func, select, text
 
 from ampmon_server.store.checks.finding import RESTORE, Finding
-from ampmon_server.store.checks.kinds import KINDS
+from ampmon_server.store.checks.kinds import KINDS, Kind
+from ampmon_server.store.packing import Damaged
 from ampmon_server.tables import metadata, runs, streams
 
 
@@ -67,11 +68,17 @@ def of_no_stream(connection: Connection, run_id: bytes, where: str) -> Iterator[
 def _streams(connection: Connection, run_id: bytes) -> Iterator[tuple[Table, set[int]]]:
     """Each table that has streams, and those that may be in it."""
     known = set(connection.scalars(select(streams.c.stream).where(streams.c.run_id == run_id)))
-    rolled = {
-        kind.table: {series.key[1] for series in kind.series(connection, run_id)} for kind in KINDS
-    }
+    rolled = {kind.table: kind for kind in KINDS}
     for table in _OF_STREAMS:
-        yield table, rolled.get(table, known)
+        kind = rolled.get(table)
+        try:
+            yield table, known if kind is None else _rolled(kind, connection, run_id)
+        except Damaged:  # which is a finding of its own
+            yield table, known
+
+
+def _rolled(kind: Kind, connection: Connection, run_id: bytes) -> set[int]:
+    return {series.key[1] for series in kind.series(connection, run_id)}
 
 
 def sweep(connection: Connection, run_id: bytes) -> None:
