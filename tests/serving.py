@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,22 @@ def free_port() -> int:
 class Server:
     """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
 
-    ``python`` is the interpreter whose ampmon it is. What it prints is in ``log``; requests carry the
-    directory's token.
+    ``python`` is the interpreter whose ampmon it is, ``options`` are more of `ampmon serve`'s. What it prints is in
+    ``log``; requests carry the directory's token, or that of ``token_file``.
     """
 
     def __init__(
-        self, directory: Path, *, port: int | None = None, python: Path = Path(sys.executable)
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        python: Path = Path(sys.executable),
+        options: Sequence[str] = (),
+        token_file: Path | None = None,
     ) -> None:
         self.directory = directory
+        self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
+        self.token_file = token_file or directory / "token"
         self.python = python
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -48,7 +56,7 @@ class Server:
         self.directory.mkdir(parents=True, exist_ok=True)
         program = self.python.with_name("ampmon")
         command = [str(program), "serve", "--port", str(self.port)]
-        command += ["--data-dir", str(self.directory)]
+        command += ["--data-dir", str(self.directory), *self.options]
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,
@@ -77,7 +85,7 @@ class Server:
 
     @property
     def token(self) -> str:
-        return (self.directory / "token").read_text().strip()
+        return self.token_file.read_text().strip()
 
     def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
         """The answer to a request with the token; ``path`` begins with a slash."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ampmon_server.auth import Keys, Logins
 from ampmon_server.bus import Bus, Follower
@@ -22,23 +22,22 @@ class Service:
     settings: Settings
     store: Store
     keys: Keys
-    logins: Logins = field(default_factory=Logins)
-    bus: Bus = field(default_factory=Bus)
-    writer: Writer = field(default_factory=Writer)
+    logins: Logins
+    bus: Bus
+    writer: Writer
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
         """Open data directory and database, made if need be. Raises KeyProblem or Unusable, which say what to do."""
-        keys = Keys.load(settings.data_directory)
-        store, bus = Store.open(settings), Bus()
-        if not store.shared:
-            return cls(settings, store, keys, bus=bus)
-        follower = Follower(bus, store, store.notices())
-        follower.start()
-        writer = Writer(SHARED_WRITERS)
-        return cls(settings, store, keys, bus=bus, writer=writer, follower=follower)
+        keys = Keys.load(settings.data_directory, settings.token_file)
+        store, bus, follower = Store.open(settings), Bus(), None
+        if store.shared:
+            follower = Follower(bus, store, store.notices())
+            follower.start()
+        writer = Writer(SHARED_WRITERS if store.shared else 1)
+        return cls(settings, store, keys, Logins(store), bus, writer, follower)
 
     def close(self) -> None:
         self.bus.close()

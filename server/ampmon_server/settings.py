@@ -21,6 +21,8 @@ class Settings:
     data_directory: Path = field(default_factory=data_directory)
     database_url: str | None = None
     """An SQLAlchemy URL; None for the SQLite file in the data directory."""
+    token_file: Path | None = None
+    """A file with the token that several servers share; None for the data directory's own."""
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from ampmon_server.app import create_app
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.guard import SECURITY_HEADERS
 from ampmon_server.auth.keys import COOKIE_SECONDS
+from ampmon_server.auth.logins import PRINTED_SECONDS
 from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from ampmon_server.store.logins import CODES_MAX
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
@@ -249,19 +253,51 @@ def test_a_weak_token_is_refused(tmp_path: Path, damaged: str) -> None:
         Keys.load(tmp_path)
 
 
-def test_codes_expire_unless_they_may_not() -> None:
-    """A code is good for ten minutes, the one printed at the start until it is used."""
-    now = [0.0]
-    logins = Logins(clock=lambda: now[0])
-    brief, brief_too, lasting = logins.new(), logins.new(), logins.new(expires=False)
-    now[0] = 599.0
-    assert logins.redeem(brief)
-    now[0] = 601.0
-    assert not logins.redeem(brief_too)
-    now[0] = 1e9
-
-    assert logins.redeem(lasting)
+@pytest.mark.engines
+def test_codes_expire(store: Store) -> None:
+    """A code is good once, for ten minutes or as long as it is made for, at every server process."""
+    now = [1e9]
+    logins, others = Logins(store, clock=lambda: now[0]), Logins(store, clock=lambda: now[0])
+    brief, brief_too, lasting = logins.new(), logins.new(), logins.new(PRINTED_SECONDS)
+    now[0] += 599.0
+    assert others.redeem(brief)
+    now[0] += 2.0
+    assert not others.redeem(brief_too)
+    now[0] += PRINTED_SECONDS - 700
+    assert others.redeem(lasting)
     assert not logins.redeem(lasting)
+
+
+def test_codes_are_so_many_and_no_more(store: Store) -> None:
+    """With too many codes those that end first go, and what is kept of a code is not the code."""
+    logins = Logins(store)
+    lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)
+    for _ in range(CODES_MAX - 1):
+        logins.new()
+    assert not logins.redeem(brief)
+    assert logins.redeem(lasting)
+    with sqlite3.connect(str(store._engine.url.database)) as connection:
+        kept = {digest for (digest,) in connection.execute("SELECT digest FROM logins")}
+    connection.close()
+    assert len(kept) == CODES_MAX - 1
+    assert all(len(digest) == 32 for digest in kept)
+
+
+def test_servers_may_share_a_token(tmp_path: Path) -> None:
+    """Servers told of one token file let in the same callers and browsers; a file without a sound token stops them."""
+    shared = tmp_path / "shared"
+    with pytest.raises(KeyProblem, match="copy the file"):
+        Keys.load(tmp_path / "one", shared)
+    shared.write_text("short")
+    with pytest.raises(KeyProblem, match="copy the file"):
+        Keys.load(tmp_path / "one", shared)
+    shared.write_text(Keys.load(tmp_path / "first").token)
+    one, two = Keys.load(tmp_path / "one", shared), Keys.load(tmp_path / "two", shared)
+
+    assert one == two
+    assert two.is_cookie(one.cookie())
+    assert two.cookie_name == one.cookie_name != Keys.load(tmp_path / "other").cookie_name
+    assert not (tmp_path / "one" / "token").exists()
 
 
 def test_a_host_may_be_allowed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The token and the server's id: files in the data directory, made once, and what is proven with them."""
+"""The token: a file in the data directory, made once, or one that several servers share; what is proven with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOKEN_CHARACTERS_MIN = 43
 
 
 class KeyProblem(Exception):
-    """The token or the id cannot be read or made; the message says what to do."""
+    """The token cannot be read or made; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,25 +26,32 @@ class Keys:
     """What this server knows callers by. Never printed: it holds the token."""
 
     token: str
-    server_id: str
 
     @classmethod
-    def load(cls, data_directory: Path) -> Keys:
-        """The keys of a data directory, made if need be, readable by their owner only. Raises KeyProblem."""
+    def load(cls, data_directory: Path, token_file: Path | None = None) -> Keys:
+        """The keys of a data directory, made if need be, readable by their owner only. Raises KeyProblem.
+
+        ``token_file`` holds the token instead, and is not made.
+        """
         try:
             data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (data_directory / "server").mkdir(mode=0o700, exist_ok=True)
-            token = _kept(data_directory / "token", secrets.token_urlsafe(_TOKEN_BYTES))
-            server_id = _kept(data_directory / "server" / "id", secrets.token_hex(8))
+            path = data_directory / "token"
+            token = _kept(path, secrets.token_urlsafe(_TOKEN_BYTES)) if token_file is None else ""
         except OSError as error:
             raise KeyProblem(
                 f"{data_directory} cannot be used ({error.strerror}): name another --data-dir"
             ) from None
-        if len(token) < _TOKEN_CHARACTERS_MIN or not token.isascii() or not server_id.isalnum():
-            raise KeyProblem(
-                f"{data_directory / 'token'} or server/id beside it is damaged: delete it, a new one is made"
-            )
-        return cls(token, server_id)
+        if token_file is not None:
+            return cls(_shared(token_file))
+        if not _is_sound(token):
+            raise KeyProblem(f"{path} is damaged: delete it, a new one is made")
+        return cls(token)
+
+    @property
+    def server_id(self) -> str:
+        """What servers with the same token have in common, and no others."""
+        return hmac.new(self.token.encode(), b"server id", hashlib.sha256).hexdigest()[:16]
 
     @property
     def cookie_name(self) -> str:
@@ -70,6 +77,25 @@ class Keys:
     def _sign(self, expiry: str) -> str:
         message = f"cookie of {self.server_id} until {expiry}".encode()
         return hmac.new(self.token.encode(), message, hashlib.sha256).hexdigest()
+
+
+def _is_sound(token: str) -> bool:
+    return len(token) >= _TOKEN_CHARACTERS_MIN and token.isascii()
+
+
+def _shared(path: Path) -> str:
+    try:
+        token = path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise KeyProblem(
+            f"--token-file {path} cannot be read ({error.strerror}): copy the file `token` of a data directory there"
+        ) from None
+    if not _is_sound(token):
+        raise KeyProblem(
+            f"--token-file {path} holds no token of at least {_TOKEN_CHARACTERS_MIN} characters: "
+            "copy the file `token` of a data directory there"
+        )
+    return token
 
 
 def _kept(path: Path, fresh: str) -> str:

@@ -1,47 +1,41 @@
-"""One-time codes that bring a browser in: held in memory, used up by the first who comes with one."""
+"""One-time codes that bring a browser in: used up by the first who comes with one, at whichever server process."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
 from collections.abc import Callable
 
+from ampmon_server.store import Store
+
 
 CODE_SECONDS = 600
-CODES_MAX = 1000
+PRINTED_SECONDS = 30 * 24 * 3600
+"""How long the code that a server prints when it starts is good, if the server stays that long."""
 
 
 class Logins:
-    """The codes that are still good. Safe to use from any thread."""
+    """The codes that are still good: the store has their digests only. Safe to use from any thread; may raise Busy."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
         self._clock = clock
-        self._lock = threading.Lock()
-        self._expiries: dict[bytes, float] = {}
 
-    def new(self, *, expires: bool = True) -> str:
-        """A code that is good once, for ten minutes, or until it is used. The oldest go where there are too many."""
+    def new(self, seconds: float = CODE_SECONDS) -> str:
+        """A code that is good once, for so many seconds."""
         code = secrets.token_urlsafe(32)
-        expiry = self._clock() + CODE_SECONDS if expires else float("inf")
-        with self._lock:
-            self._forget_expired()
-            while len(self._expiries) >= CODES_MAX:
-                del self._expiries[next(iter(self._expiries))]
-            self._expiries[_digest(code)] = expiry
+        now = self._now()
+        self._store.keep_login(_digest(code), now + round(seconds * 1e6), now)
         return code
 
     def redeem(self, code: str) -> bool:
         """Use a code up; whether it was good."""
-        with self._lock:
-            self._forget_expired()
-            # Looked up by digest, so the time it takes tells nothing of a code.
-            return self._expiries.pop(_digest(code), None) is not None
+        # Looked up by digest, so the time it takes tells nothing of a code.
+        return self._store.use_login(_digest(code), self._now())
 
-    def _forget_expired(self) -> None:
-        now = self._clock()
-        self._expiries = {code: expiry for code, expiry in self._expiries.items() if expiry > now}
+    def _now(self) -> int:
+        return round(self._clock() * 1e6)
 
 
 def _digest(code: str) -> bytes:

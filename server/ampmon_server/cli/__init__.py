@@ -54,12 +54,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
     serve.add_argument("--database-url", help="SQLAlchemy URL of a database elsewhere")
+    serve.add_argument(
+        "--token-file", type=Path, help="file with a token that several servers share"
+    )
+    serve.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="server processes (%(default)s); more need PostgreSQL",
+    )
+    serve.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which a proxy hands requests on; may be given again",
+    )
     db.add_keeping(serve)
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     token = commands.add_parser("token", help="ways into a running server")
     token.add_argument("what", choices=["link"], help="link: print a new one-time link")
     token.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
     token.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
+    token.add_argument(
+        "--token-file", type=Path, help="file with a token that several servers share"
+    )
     db.add_arguments(commands.add_parser("db", help="look after the database"))
     demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
     return parser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import signal
 import socket
 import sys
 import webbrowser
@@ -12,18 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import uvicorn
-
 from ampmon import sender
 from ampmon.config import data_directory
-from ampmon_server.app import create_app
-from ampmon_server.auth import KeyProblem
+from ampmon_server.auth import KeyProblem, Keys, Logins
+from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.cli.process import Process
+from ampmon_server.cli.workers import Workers
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import Unusable
+from ampmon_server.store import Busy, Store, Unusable
 
 
-STOP_SECONDS = 3
 CANNOT_START = 2
 
 
@@ -32,41 +30,109 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
+        token_file=arguments.token_file,
         host=arguments.host,
         port=arguments.port,
         keep_rows_days=arguments.keep_rows_days,
         keep_samples_days=arguments.keep_samples_days,
+        allowed_hosts=tuple(arguments.allow_host),
     )
     try:
-        listener = _listen(settings)
-        service = Service.open(settings)
-    except (_CannotListen, KeyProblem, Unusable) as problem:
+        _check_workers(settings, arguments.workers)
+        with _listening(settings) as listener:
+            if arguments.workers == 1:
+                _serve_alone(settings, listener, open_browser=arguments.open)
+            else:
+                _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
+    except (_CannotStart, KeyProblem, Unusable) as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr)
         return CANNOT_START
-    try:
-        _serve(settings, service, listener, open_browser=arguments.open)
-    finally:
-        service.close()
-        listener.close()
     return 0
 
 
-class _CannotListen(Exception):
-    """The address cannot be listened on; the message says what to do."""
+class _CannotStart(Exception):
+    """What was asked for cannot be done; the message says what to do."""
+
+
+def _check_workers(settings: Settings, workers: int) -> None:
+    if workers < 1:
+        raise _CannotStart(f"--workers {workers}: at least 1")
+    if workers > 1 and settings.url.startswith("sqlite"):
+        raise _CannotStart(
+            f"--workers {workers}: an SQLite file has one server process; several need PostgreSQL: "
+            "--database-url postgresql+psycopg://user@host/ampmon"
+        )
+
+
+def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
+    service = Service.open(settings)
+    try:
+        with _address_written(settings, listener), _link(service.logins, listener) as link:
+            process = Process(
+                service, ready=lambda: _announce(settings, link, open_browser=open_browser)
+            )
+            process.run(sockets=[listener])
+    finally:
+        service.close()
+
+
+def _supervise(
+    settings: Settings, listener: socket.socket, workers: int, *, open_browser: bool
+) -> None:
+    # Opened here first: what is wrong is said once, and a database that is new is set up once.
+    Keys.load(settings.data_directory, settings.token_file)
+    store = Store.open(settings)
+    try:
+        with (
+            _address_written(settings, listener),
+            _link(Logins(store), listener) as link,
+            Workers(settings, listener, workers) as running,
+        ):
+            _announce(settings, link, open_browser=open_browser)
+            running.keep()
+    finally:
+        store.close()
+
+
+@contextmanager
+def _link(logins: Logins, listener: socket.socket) -> Iterator[str]:
+    """An address that lets one browser in, as long as the server is there."""
+    code = logins.new(PRINTED_SECONDS)
+    try:
+        yield f"{_url(listener)}/login?code={code}"
+    finally:
+        with suppress(Busy):
+            logins.redeem(code)
+
+
+def _announce(settings: Settings, link: str, *, open_browser: bool) -> None:
+    print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
+    _adopt_spools(settings.data_directory)
+    if open_browser:
+        webbrowser.open(link)
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    listener = _listen(settings)
+    try:
+        yield listener
+    finally:
+        listener.close()
 
 
 def _listen(settings: Settings) -> socket.socket:
     if not 0 <= settings.port <= 65535:  # which getaddrinfo would take for another
-        raise _CannotListen(
+        raise _CannotStart(
             f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
         )
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
     except (OSError, OverflowError) as error:
-        raise _CannotListen(f"--host {settings.host} --port {settings.port}: {error}") from None
+        raise _CannotStart(f"--host {settings.host} --port {settings.port}: {error}") from None
     family, *_, address = found[0]
     if not ipaddress.ip_address(address[0]).is_loopback:
-        raise _CannotListen(
+        raise _CannotStart(
             f"--host {settings.host} would be reachable from other machines, and this version speaks no TLS: "
             "listen on 127.0.0.1, and forward it with ssh -L"
         )
@@ -78,66 +144,11 @@ def _listen(settings: Settings) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise _CannotListen(
+        raise _CannotStart(
             f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
             "stop what uses it, or name another --port (0 for any)"
         ) from None
     return listener
-
-
-def _serve(
-    settings: Settings, service: Service, listener: socket.socket, *, open_browser: bool
-) -> None:
-    url = _url(listener)
-    config = uvicorn.Config(
-        create_app(settings, service),
-        log_level="warning",
-        access_log=False,  # it would print the codes of one-time links
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-    with _address_written(settings, url):
-        _Server(config, service, url, open_browser=open_browser).run(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, saying where it is once it listens, and ending the streams of news before it waits for the others."""
-
-    def __init__(
-        self, config: uvicorn.Config, service: Service, url: str, *, open_browser: bool
-    ) -> None:
-        super().__init__(config)
-        self._service = service
-        self._url = url
-        self._open_browser = open_browser
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if not self.started:
-            return
-        link = f"{self._url}/login?code={self._service.logins.new(expires=False)}"
-        print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
-        _adopt_spools(self._service.settings.data_directory)
-        if self._open_browser:
-            webbrowser.open(link)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.bus.close()
-        await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal and return; uvicorn's own would raise it again, past all tidying up."""
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _adopt_spools(directory: Path) -> None:
@@ -153,10 +164,10 @@ def _url(listener: socket.socket) -> str:
 
 
 @contextmanager
-def _address_written(settings: Settings, url: str) -> Iterator[None]:
+def _address_written(settings: Settings, listener: socket.socket) -> Iterator[None]:
     """Leave the address where `ampmon token` finds it, as long as the server is there."""
     path = settings.address_file
-    path.write_text(url + "\n")
+    path.write_text(_url(listener) + "\n")
     try:
         yield
     finally:

@@ -19,12 +19,13 @@ TIMEOUT_S = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Print a new one-time link; 2, with one line that says what to do, where there is none to be had."""
     settings = Settings(data_directory=arguments.data_dir or data_directory())
+    file = arguments.token_file or settings.data_directory / "token"
     url = (arguments.url or _written(settings) or DEFAULT_URL).rstrip("/")
     try:
-        token = (settings.data_directory / "token").read_text().strip()
+        token = file.read_text().strip()
         print(_new_link(url, token))
     except OSError as error:
-        problem = f"{settings.data_directory / 'token'}: {error.strerror}; start `ampmon serve`, or name its --data-dir"
+        problem = f"{file}: {error.strerror}; start `ampmon serve`, or name its --data-dir"
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         problem = (
             f"{url} gave no link ({type(error).__name__}): start `ampmon serve`, or name its --url"

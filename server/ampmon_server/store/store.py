@@ -26,6 +26,7 @@ from ampmon_server.store import (
     identity,
     ingest,
     logged,
+    logins,
     modules,
     opening,
     parameter_rollups,
@@ -105,7 +106,9 @@ class Store:
 
     def ingest(self, batch: wire.Batch) -> ingest.Receipt:
         """Store a batch, once; on return it is committed. Raises BadBatch or HeaderMissing, with nothing stored."""
-        return engine.write(self._engine, lambda connection: ingest.ingest(connection, batch, _now()))
+        return engine.write(
+            self._engine, lambda connection: ingest.ingest(connection, batch, _now())
+        )
 
     def edit(self, run_id: UUID, edit: Edit) -> Summary:
         """Raises NotFound."""
@@ -139,6 +142,14 @@ class Store:
     def prune(self, due: Due) -> Iterator[int]:
         """Prune a run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, due)
+
+    def keep_login(self, digest: bytes, expires: int, now: int) -> None:
+        """Let a login code, of which this is the digest, be good until ``expires``; times in us since the epoch."""
+        engine.write(self._engine, lambda connection: logins.keep(connection, digest, expires, now))
+
+    def use_login(self, digest: bytes, now: int) -> bool:
+        """Use a login code up; whether it was good."""
+        return engine.write(self._engine, lambda connection: logins.use_up(connection, digest, now))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -266,9 +277,7 @@ class Store:
     ) -> dict[str, Cells]:
         """The cells of ``names`` in a stretch, enough to fill ``columns`` columns. Raises NotFound."""
         with engine.reading(self._engine) as connection:
-            return logged.cells(
-                connection, run_id, names, stretch, stream=stream, columns=columns
-            )
+            return logged.cells(connection, run_id, names, stretch, stream=stream, columns=columns)
 
     def skips(
         self,

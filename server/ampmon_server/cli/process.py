@@ -1,0 +1,56 @@
+"""One server process: uvicorn, ended on a signal without being killed by it, its streams of news first."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from ampmon_server.app import create_app
+from ampmon_server.service import Service
+
+
+STOP_SECONDS = 3
+
+
+class Process(uvicorn.Server):
+    """Serves an open service; ``ready`` is called once it does."""
+
+    def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                create_app(service.settings, service),
+                log_level="warning",
+                access_log=False,  # it would print the codes of one-time links
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=STOP_SECONDS,
+            )
+        )
+        self._service = service
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._ready is not None:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.bus.close()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal and return; uvicorn's own would raise it again, past all tidying up."""
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

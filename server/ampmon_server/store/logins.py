@@ -1,0 +1,29 @@
+"""Codes that bring a browser in, kept by their digests until they are used or expire: for all server processes."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from ampmon_server.tables import logins
+
+
+CODES_MAX = 1000
+
+
+def keep(connection: Connection, digest: bytes, expires: int, now: int) -> None:
+    """Let a code be good until ``expires``, in us since the epoch. Of too many, those that end first go."""
+    connection.execute(delete(logins).where(logins.c.expires <= now))
+    excess = (connection.scalar(select(func.count()).select_from(logins)) or 0) - CODES_MAX + 1
+    if excess > 0:
+        first = select(logins.c.digest).order_by(logins.c.expires).limit(excess)
+        going = connection.scalars(first).all()
+        connection.execute(delete(logins).where(logins.c.digest.in_(going)))
+    connection.execute(insert(logins).values(digest=digest, expires=expires))
+
+
+def use_up(connection: Connection, digest: bytes, now: int) -> bool:
+    """Forget a code; whether it was good. Of two who come with the same at once, one has it."""
+    gone = connection.execute(
+        delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
+    )
+    return gone.rowcount == 1

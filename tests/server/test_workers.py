@@ -1,0 +1,116 @@
+"""`ampmon serve --workers`: several processes behind one address, as one server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from serving import Server
+from training import wait_for
+
+
+def workers(server: Server) -> set[int]:
+    """The process ids of a server's workers."""
+    assert server.process is not None
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(server.process.pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = listed.stdout.splitlines()
+    return {int(line.split()[0]) for line in lines if "spawn_main" in line}
+
+
+@pytest.fixture
+def crew(new_server: Callable[..., Server], empty_database: str) -> Server:
+    """A server of two workers on PostgreSQL."""
+    return new_server(options=["--database-url", empty_database, "--workers", "2"])
+
+
+def test_workers_are_one_server(crew: Server) -> None:
+    """One line is printed, its link is good once whoever is asked, the cookie is good at all; a signal ends all."""
+    (line,) = crew.printed.splitlines()
+    link = line.split()[3]
+    http = urllib3.PoolManager(retries=False)
+    # Each request is a connection of its own, and so may come to either.
+    close = {"Connection": "close"}
+    first = http.request("GET", link, redirect=False, headers=close)
+    again = [http.request("GET", link, redirect=False, headers=close).status for _ in range(10)]
+    cookie = {"Cookie": first.headers["Set-Cookie"].partition(";")[0], **close}
+    pages = [http.request("GET", crew.url + "/", headers=cookie).status for _ in range(10)]
+    made = crew.login_link()
+    logged = [http.request("GET", made, redirect=False, headers=close).status for _ in range(4)]
+
+    assert (first.status, set(again), set(pages)) == (303, {401}, {200})
+    assert logged == [303, 401, 401, 401]
+    running, process = workers(crew), crew.process
+    assert process is not None
+    assert len(running) == 2
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(10) == 0
+    assert time.monotonic() - began < 5
+    assert not any(Path(f"/proc/{pid}").exists() for pid in running)
+    assert not (crew.directory / "server" / "address").exists()
+
+
+def test_a_dead_worker_is_replaced(crew: Server) -> None:
+    """A worker that is killed has a successor soon, requests are answered all the while, and one line tells of it."""
+    before = workers(crew)
+    os.kill(min(before), signal.SIGKILL)
+    answers = []
+
+    def replaced() -> bool:
+        answers.append(crew.request("GET", "/api/v1/runs").status)
+        return len(workers(crew)) == 2 and workers(crew) != before
+
+    wait_for(replaced)
+    assert set(answers) == {200}
+    assert crew.printed.count("another takes its place") == 1
+
+
+def test_workers_end_with_their_parent(crew: Server) -> None:
+    """Where the process that supervises them is killed, workers go too, and the port is free."""
+    running = workers(crew)
+    crew.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
+    assert not crew.answers()
+
+
+@pytest.mark.parametrize(("count", "says"), [("2", "postgresql+psycopg://"), ("0", "at least 1")])
+def test_workers_that_cannot_be_are_refused(tmp_path: Path, count: str, says: str) -> None:
+    """Several processes on SQLite are refused with what to do, and nothing is made."""
+    arguments = ["serve", "--port=0", f"--data-dir={tmp_path / 'new'}", f"--workers={count}"]
+    result = subprocess.run(
+        [sys.executable, "-m", "ampmon_server.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert says in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_proxy_may_be_named(new_server: Callable[..., Server], tmp_path: Path) -> None:
+    """Under a name that `--allow-host` gives requests are answered, with the token of `--token-file`; links keep it."""
+    token = tmp_path / "secret"
+    token.write_text("t" * 43)
+    server = new_server(options=["--allow-host", "gpus.example"], token_file=token)
+    host = {"Host": "gpus.example", "X-Forwarded-Proto": "https"}
+    answer = server.request("POST", "/api/v1/login-links", headers=host)
+
+    assert answer.status == 201
+    assert answer.json()["url"].startswith("https://gpus.example/login?code=")
+    assert server.request("GET", "/", headers={"Host": "other.example"}).status == 421
