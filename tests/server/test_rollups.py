@@ -27,7 +27,7 @@ from batches import START, Trainer, statistics
 
 
 SOME = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 _STEADY, _SKIPPED, _SAMPLED, _LOST = range(4)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
@@ -13,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ampmon import wire
-from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer
 
@@ -70,9 +67,10 @@ def recount(played: Sequence[Sent]) -> tuple[int, int]:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(starts=STARTS, seed=st.integers(0, 2**16), cut=st.integers(1, 5))
-def test_totals_equal_a_recount(starts: list[Start], seed: int, cut: int) -> None:
+def test_totals_equal_a_recount(store: Store, starts: list[Start], seed: int, cut: int) -> None:
     """Whatever ranks, attempts and scalers overlay, in whatever order batches come, and however often."""
-    played = play(uuid4(), starts)
+    run_id = uuid4()
+    played = play(run_id, starts)
     batches = [
         trainer.batch(updates[first : first + cut])
         for trainer, updates in played
@@ -81,23 +79,15 @@ def test_totals_equal_a_recount(starts: list[Start], seed: int, cut: int) -> Non
     order = random.Random(seed)
     resent = order.sample(batches, len(batches) // 2)
     shuffled = order.sample([*batches, *resent], len(batches) + len(resent))
-    with TemporaryDirectory() as directory:
-        store = Store.open(Settings(data_directory=Path(directory)))
-        # Attempts are numbered in the order in which the server first hears of them.
-        for trainer, _ in played:
-            store.ingest(trainer.batch())
-        for batch in shuffled:
-            store.ingest(batch)
-        (summary,) = store.runs().rows
-        series = [
-            store.series(played[0].trainer.run_id, stream=number).updates
-            for number in {int(each["stream"]): each["scaler"] for each in summary.streams}
-        ]
-        scalers = {each["scaler"]: int(each["stream"]) for each in summary.streams}
-        drawn = [
-            store.series(played[0].trainer.run_id, stream=each).updates for each in scalers.values()
-        ]
-        store.close()
+    # Attempts are numbered in the order in which the server first hears of them.
+    for trainer, _ in played:
+        store.ingest(trainer.batch())
+    for batch in shuffled:
+        store.ingest(batch)
+    summary, _ = store.run(run_id)
+    scalers = {each["scaler"]: int(each["stream"]) for each in summary.streams}
+    series = [store.series(run_id, stream=int(each["stream"])).updates for each in summary.streams]
+    drawn = [store.series(run_id, stream=each).updates for each in scalers.values()]
 
     assert (summary.updates, summary.skipped) == recount(played)
     assert summary.records == sum(len(updates) for _, updates in played)
