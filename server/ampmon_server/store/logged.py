@@ -21,6 +21,10 @@ from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import runs, streams
 
 
+_NEARER = 2
+"""So often the line is drawn anew around what is looked at: each time hundreds of times as fine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """What a list shows of a name on one stream: its newest value, and of all its values how many, and the extremes.
@@ -182,27 +186,30 @@ def user_steps(
 ) -> UserSteps | None:
     """The user's own steps of a scaler; None where it gave none.
 
-    A line through both ends of enough cells to fill ``columns`` columns of the whole run, and once more between the
-    user's steps ``start`` and ``stop``.
+    A line through both ends of enough cells to fill ``columns`` columns of the whole run, and nearer and nearer around
+    the user's steps ``start`` and ``stop``.
     """
     found = _stepping(connection, scaler)
     if found is None:
         return None
     of, name = found
-    whole = scalars.window(connection, of, name, Stretch(), columns)
-    coarse = _points(whole)
-    if start is None and stop is None:
-        return UserSteps(*coarse)
-    line = UserSteps(*coarse)
-    low = 0 if start is None else line.back(start)
-    high = INTEGER_MAX if stop is None else line.back(stop) + 1
-    fine = _points(scalars.window(connection, of, name, Stretch(low, high), columns))
-    beyond = (coarse[0] < low) | (coarse[0] >= high)
-    return UserSteps(
-        *_rising(
-            *(np.concatenate([one[beyond], other]) for one, other in zip(coarse, fine, strict=True))
-        )
-    )
+    line = _points(scalars.window(connection, of, name, Stretch(), columns))
+    for _ in range(_NEARER if start is not None or stop is not None else 0):
+        low, high = _around(line, start, stop)
+        near = _points(scalars.window(connection, of, name, Stretch(low, high), columns))
+        beyond = (line[0] < low) | (line[0] >= high)
+        parts = zip(line, near, strict=True)
+        line = _rising(*(np.concatenate([old[beyond], new]) for old, new in parts))
+    return UserSteps(*line)
+
+
+def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tuple[int, int]:
+    """The steps of the points on a line between which the user's steps ``start`` and ``stop`` lie."""
+    step, user = line
+    before = -1 if start is None else int(np.searchsorted(user, start)) - 1
+    after = len(user) if stop is None else int(np.searchsorted(user, stop))
+    low = int(step[before]) if before >= 0 else 0
+    return low, int(step[after]) + 1 if after < len(user) else INTEGER_MAX + 1
 
 
 def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | None:

@@ -6,12 +6,12 @@ A value is superseded where a later attempt of its stream did the step again, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, Select, bindparam, func, select
 
 from ampmon_server.cells import scalars as cells_of
 from ampmon_server.cells.merging import Cells
@@ -111,6 +111,20 @@ def read_rows(
     limit: int | None = None,
 ) -> list[tuple[Any, ...]]:
     """(name, step, time, value, kind, user_step) in order of name and step, none superseded; both ends included."""
+    wanted = {
+        "of_run": of.run_id,
+        "of_stream": of.stream,
+        "names": names,
+        "first": within[0],
+        "last": within[1],
+        "most": INTEGER_MAX if limit is None else limit,
+    }
+    return fetch(connection, _reading(), wanted)
+
+
+@lru_cache
+def _reading() -> Select[Any]:
+    """Made once: to put it together takes longer than to read a few rows by it."""
     table, later = scalars.c, scalars.alias("logged_later").c
     again = select(later.step).where(
         later.run_id == table.run_id,
@@ -119,20 +133,19 @@ def read_rows(
         later.step == table.step,
         later.attempt > table.attempt,
     )
-    statement = (
+    return (
         select(table.name, table.step, table.time, table.value, table.kind, table.user_step)
         .where(
-            table.run_id == of.run_id,
-            table.stream == of.stream,
-            table.name.in_(names),
-            table.step.between(*within),
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name.in_(bindparam("names", expanding=True)),
+            table.step.between(bindparam("first"), bindparam("last")),
             not_superseded(table.run_id, table.stream, table.step, table.attempt),
             ~again.exists(),
         )
         .order_by(table.name, table.step)
-        .limit(limit)
+        .limit(bindparam("most"))
     )
-    return fetch(connection, statement)
 
 
 def _cells(
