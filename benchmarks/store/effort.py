@@ -10,9 +10,9 @@ class Effort(NamedTuple):
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     real_samples: int = 32
-    figures_s: float = 60.0
+    figures_s: float = 45.0
     spiky_updates: int = 1_000_000
-    ingest_s: float = 6.0
+    ingest_s: float = 5.0
     runs: int = 10_000
     list_s: float = 5.0
     listeners: int = 500

@@ -20,7 +20,7 @@ from ampmon_server.settings import Settings
 from benchmarks.server import serving
 from benchmarks.store.databases import postgresql
 from benchmarks.store.effort import FULL, Effort
-from benchmarks.store.filling import SPACING_US, START, fill
+from benchmarks.store.filling import SPACING_US, START, copy, fill
 from benchmarks.store.real import real
 from benchmarks.store.timing import Client, Times, in_turns
 from benchmarks.store.track import track
@@ -43,23 +43,25 @@ class Question(NamedTuple):
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     """A row for each figure and way to look at it. Takes some minutes at ten million; ``directory`` is filled."""
-    rows = _on_engine("SQLite", Settings(data_directory=directory / "sqlite"), effort)
+    settings = Settings(data_directory=directory / "sqlite")
+    samples = real(effort.real_samples)
+    runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
+    rows = _on_engine("SQLite", settings, runs, effort)
     with postgresql() as server:
         if isinstance(server, str):
-            nothing = dict.fromkeys(rows[0])
-            return [*rows, {**nothing, "engine": "PostgreSQL", "note": server}]
-        settings = Settings(
-            data_directory=directory / "postgresql", database_url=server.new_database()
-        )
-        return [*rows, *_on_engine("PostgreSQL", settings, effort)]
+            return [*rows, {**dict.fromkeys(rows[0]), "engine": "PostgreSQL", "note": server}]
+        place = directory / "postgresql"
+        copied = Settings(data_directory=place, database_url=server.new_database())
+        copy(settings, copied, runs)
+        return [*rows, *_on_engine("PostgreSQL", copied, runs, effort)]
 
 
-def _on_engine(engine: str, settings: Settings, effort: Effort) -> list[dict[str, Any]]:
-    samples = real(effort.real_samples)
-    tracks = [(track(size, seed=size), samples) for size in effort.sizes]
-    runs = dict(zip(effort.sizes, fill(settings, tracks), strict=True))
+def _on_engine(
+    engine: str, settings: Settings, runs: Sequence[UUID], effort: Effort
+) -> list[dict[str, Any]]:
+    of = dict(zip(effort.sizes, runs, strict=True))
     with serving(settings.data_directory, "--database-url", settings.url) as (url, token):
-        return _rows(engine, _times(url, token, runs, effort), effort.sizes)
+        return _rows(engine, _times(url, token, of, effort), effort.sizes)
 
 
 def _times(url: str, token: str, runs: Mapping[int, UUID], effort: Effort) -> dict[Question, Times]:

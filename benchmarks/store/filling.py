@@ -6,12 +6,12 @@ The run begins by a batch that is ingested, so that its attempt and stream are a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import product, repeat
 from typing import Any
 from uuid import UUID, uuid4
 
 import numpy as np
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Table, select, update
 
 from ampmon import wire
 from ampmon.histogram import Statistics
@@ -25,7 +25,7 @@ from ampmon_server.store.packing import Sample
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.store.upgrading import REBUILDS
-from ampmon_server.tables import ledger, module_blocks, scalars, skips, updates
+from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
 from benchmarks.paired import shown
 from benchmarks.store.real import SCALE, Real, shifted
 from benchmarks.store.track import Track
@@ -43,7 +43,7 @@ STREAM = "scaler"
 MODULES, MODULES_EVERY = 12, 16
 """So many modules' activations are measured, in one of so many samples."""
 
-_CHUNK = 200_000
+_CHUNK = 100_000
 _SAMPLES = 32 * 20
 
 
@@ -59,6 +59,44 @@ def fill(settings: Settings, runs: Sequence[tuple[Track, Real]]) -> list[UUID]:
         made.append(filling.run_id)
     database.dispose()
     return made
+
+
+def copy(source: Settings, target: Settings, made: Sequence[UUID]) -> None:
+    """Store runs as they stand in another store: rows and cells. Blocks; shows how far it is."""
+    Store.open(target).close()
+    filled, empty = engine.open_engine(source.url), engine.open_engine(target.url)
+    with engine.reading(filled) as reading, engine.writing(empty) as writing:
+        _unhurried(writing)
+        for run_id, table in shown([*product(made, metadata.sorted_tables)], "copied"):
+            if "run_id" not in table.c:
+                continue
+            rows = reading.execute(select(table).where(table.c.run_id == run_id.bytes)).cursor
+            while rows is not None and (some := rows.fetchmany(_CHUNK)):
+                _put(writing, table, some)
+    if empty.dialect.name == "postgresql":
+        with engine.writing(empty) as writing:
+            _unhurried(writing)
+            writing.exec_driver_sql("ANALYZE")
+    filled.dispose()
+    empty.dispose()
+
+
+def _put(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    if connection.dialect.name == "sqlite":
+        insert_rows(connection, table, rows)
+        return
+    driver: Any = connection.connection.driver_connection
+    columns = ", ".join(table.c.keys())
+    with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copied:
+        for row in rows:
+            copied.write_row(row)
+
+
+def _unhurried(connection: Connection) -> None:
+    """Let statements of this transaction take their time, and believe that each row's run is there."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
 
 
 class _Filling:
@@ -83,7 +121,7 @@ class _Filling:
         self._put_samples(connection, state, attempt, stream)
         self._count(connection, state, stream, roster)
         if connection.dialect.name == "postgresql":  # what autovacuum does while rows trickle in
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            _unhurried(connection)
             connection.exec_driver_sql("ANALYZE")
         for rebuild in shown([*dict.fromkeys((*REBUILDS, logged.rebuild))], "rollups"):
             rebuild(connection, self.run_id.bytes)

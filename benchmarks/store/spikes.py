@@ -13,6 +13,7 @@ import json
 import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -48,7 +49,7 @@ class Answer(NamedTuple):
     again: list[float]
 
 
-Ask: TypeAlias = Callable[[Path, Track], Answer]
+Ask: TypeAlias = Callable[[Path, Track, Effort], Answer]
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
         for tool, (peer, ask) in TOOLS.items():
             work = directory / tool
             work.mkdir()
-            rows.append(_row(tool, peer, ask, work, series))
+            rows.append(_row(tool, peer, partial(ask, work, series, effort), series))
     return rows
 
 
@@ -70,7 +71,7 @@ def shown(points: Points, at: Mapping[int, float]) -> int:
     return sum((step, value) in drawn for step, value in at.items())
 
 
-def _row(tool: str, peer: str | None, ask: Ask, work: Path, series: Track) -> dict[str, Any]:
+def _row(tool: str, peer: str | None, ask: Callable[[], Answer], series: Track) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(
         ("what", "spikes", "shown", "points", "first_ms", "again_ms", "note")
     )
@@ -78,7 +79,7 @@ def _row(tool: str, peer: str | None, ask: Ask, work: Path, series: Track) -> di
     if peer and (note := peers.missing(peer)):
         return {**row, "note": note}
     try:
-        answer = ask(work, series)
+        answer = ask()
     except Exception as error:
         if peer is None:
             raise
@@ -103,8 +104,8 @@ def _timed(ask: Callable[[], bytes], read: Callable[[bytes], Points]) -> Answer:
     return Answer(read(body), times[0], times[1:])
 
 
-def _ampmon(work: Path, series: Track) -> Answer:
-    (run,) = fill(Settings(data_directory=work), [(series, real())])
+def _ampmon(work: Path, series: Track, effort: Effort) -> Answer:
+    (run,) = fill(Settings(data_directory=work), [(series, real(effort.real_samples))])
     with serving(work) as (url, token):
         client = Client(token)
         path = f"{url}/api/v1/runs/{run}/figures/scale?width=1000"
@@ -123,7 +124,7 @@ def _typed(array: dict[str, str]) -> list[Any]:
     return values
 
 
-def _tensorboard(work: Path, series: Track) -> Answer:
+def _tensorboard(work: Path, series: Track, _: Effort) -> Answer:
     peer_data.to_tensorboard(work / "run", series)
     with peer_servers.tensorboard(work) as url:
         client = Client()
@@ -135,7 +136,7 @@ def _tensorboard(work: Path, series: Track) -> Answer:
         )
 
 
-def _mlflow(work: Path, series: Track) -> Answer:
+def _mlflow(work: Path, series: Track, _: Effort) -> Answer:
     with peer_servers.mlflow(work) as url:
         run = peer_data.to_mlflow(url, work / "mlflow.db", series)
         client = Client()
@@ -152,7 +153,7 @@ def _mlflow(work: Path, series: Track) -> Answer:
         )
 
 
-def _trackio(work: Path, series: Track) -> Answer:
+def _trackio(work: Path, series: Track, _: Effort) -> Answer:
     with peer_servers.trackio(work) as url:
         run = peer_data.to_trackio(url, series)
         client = Client()

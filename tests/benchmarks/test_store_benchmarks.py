@@ -1,0 +1,227 @@
+"""The benchmarks of the store at a tiny size and without other tools: they run, and what they say is so."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from benchmarks import peers
+from benchmarks.store import (
+    databases,
+    effort,
+    figures,
+    filling,
+    listeners,
+    load,
+    rates,
+    run_list,
+    sizes,
+    spikes,
+)
+from benchmarks.store.real import Real, real, shifted
+from benchmarks.store.timing import Times
+from benchmarks.store.track import GROW, SET, SPIKE, STEADY, Track, track
+from benchmarks.store.track import spikes as spiky_steps
+from serving import Server
+
+
+NO_POSTGRESQL = "not measured: none here"
+TINY = effort.QUICK._replace(
+    sizes=(300, 600),
+    real_samples=2,
+    figures_s=0.0,
+    spiky_updates=2_000,
+    ingest_s=0.1,
+    runs=250,
+    list_s=0.0,
+    listeners=3,
+    stored_updates=1_000,
+    stored_samples=40,
+)
+
+
+@pytest.fixture(scope="module")
+def samples() -> Real:
+    return real(TINY.real_samples)
+
+
+@pytest.fixture
+def sqlite_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with neither PostgreSQL nor another tool."""
+
+    @contextmanager
+    def none() -> Any:
+        yield NO_POSTGRESQL
+
+    for module in (figures, run_list, sizes):
+        monkeypatch.setattr(module, "postgresql", none)
+    monkeypatch.setattr(databases, "postgresql", none)
+    monkeypatch.setattr(peers, "version", lambda peer: None)
+
+
+def test_a_track_moves_only_where_its_events_say() -> None:
+    """The scale changes after an update that grew, backed off or was set by hand; spikes last one update each."""
+    at = spiky_steps(20_000, 20)
+
+    made = track(20_000, at)
+
+    moved = np.flatnonzero(made.scale != made.scale_after)
+    assert (made.scale[1:] == made.scale_after[:-1]).all()
+    assert (made.event[moved] != STEADY).all()
+    assert np.flatnonzero(made.scale == SPIKE).tolist() == at
+    assert (made.event[at] == SET).all()
+    assert (made.event == GROW).any()
+
+
+def test_real_samples_are_of_148_parameters_and_vary(samples: Real) -> None:
+    """Each parameter of a varied sample is that of a real one; at another scale no element is lost."""
+    varied = samples.varied(np.random.default_rng(0))
+
+    assert len(samples.parameters) == 148
+    for parameter in range(148):
+        assert any(
+            np.array_equal(each.histogram[parameter], varied.histogram[parameter])
+            for each in samples.samples
+        )
+    for binades in (-50, -1, 0, 3):
+        assert (shifted(varied, binades).histogram.sum(1) == varied.histogram.sum(1)).all()
+
+
+def test_a_filled_store_counts_what_was_put_in(data_directory: Path, samples: Real) -> None:
+    """A run put in in bulk has the totals, the series and the skips of its track."""
+    settings = Settings(data_directory=data_directory)
+    made = track(5_000)
+
+    (run,) = filling.fill(settings, [(made, samples)])
+
+    store = Store.open(settings)
+    summary, _ = store.run(run)
+    skips = store.skips(run, limit=1_000)
+    store.close()
+    assert (summary.updates, summary.skipped) == (5_000, int(made.skipped.sum()))
+    assert summary.sampled_updates == 5_000 // filling.SAMPLED_EVERY
+    assert len(skips.rows) == summary.skipped
+
+
+def test_a_copied_store_answers_alike(data_directory: Path, samples: Real) -> None:
+    """A run copied into another database is told of as it was in the first, its cells among it."""
+    first = Settings(data_directory=data_directory / "first")
+    second = Settings(data_directory=data_directory / "second")
+    runs = filling.fill(first, [(track(700), samples)])
+
+    filling.copy(first, second, runs)
+
+    told = []
+    for settings in (first, second):
+        store = Store.open(settings)
+        series = store.series(runs[0], columns=100)
+        told.append((store.run(runs[0]), series.updates.tobytes(), series.gradients.tobytes()))
+        store.close()
+    assert told[0] == told[1]
+
+
+def test_figures_are_timed_at_every_size(tmp_path: Path, sqlite_only: None) -> None:
+    """Every figure has a row for each view and axis, with times for each size; an engine that is missing says so."""
+    rows = figures.measure(tmp_path, TINY)
+
+    assert len(rows) == 4 * len(figures.FIGURES) + 1
+    assert all(row["300 p95_ms"] > 0 and row["600 p95_ms"] > 0 for row in rows[:-1])
+    assert rows[-1]["note"] == NO_POSTGRESQL
+    assert len({tuple(row) for row in rows}) == 1
+
+
+def test_the_spikes_are_shown(tmp_path: Path, sqlite_only: None) -> None:
+    """All of the spikes stand in the chart of ampmon; a tool that is not installed has no figure and says why."""
+    rows = spikes.measure(tmp_path, TINY)
+
+    named = {row["what"]: row for row in rows}
+    assert (named["ampmon"]["spikes"], named["ampmon"]["shown"]) == (20, 20)
+    assert named["MLflow"]["note"] == "not measured: mlflow is not installed"
+    assert named["MLflow"]["shown"] is None
+
+
+def test_a_spike_counts_only_at_its_step_and_height() -> None:
+    """A point beside it, or lower, is not the spike."""
+    assert spikes.shown([(7, 8.0), (9, 2.0)], {7: 8.0, 8: 8.0, 9: 8.0}) == 1
+
+
+def test_pages_of_runs_are_timed(tmp_path: Path, sqlite_only: None) -> None:
+    """The first page, one further on, and one of a project each have a time."""
+    rows = run_list.measure(tmp_path, TINY)
+
+    assert [row["page"] for row in rows[:-1]] == ["first", "further on", "of a project"]
+    assert all(row["runs"] == 250 and row["p95_ms"] > 0 for row in rows[:-1])
+
+
+def test_all_that_clients_send_arrives_once(server: Server, samples: Real) -> None:
+    """What clients count as taken is what the server holds, from several at once."""
+    works = [load.plain(3, 50, samples), load.sampled(2, 5, samples)]
+
+    sent = load.send([server.url], server.token, works, limit_s=30.0)
+
+    held = [server.get(f"/runs/{work.run_id}")["updates"] for work in works]
+    assert held == [150, 10]
+    assert sent.records == 160
+    assert sent.rate > 0
+
+
+def test_clients_stop_when_the_time_is_up(server: Server, samples: Real) -> None:
+    """Work beyond the limit is left."""
+    sent = load.send([server.url], server.token, [load.plain(1, 10, samples)], limit_s=-1.0)
+
+    assert sent.records == 0
+
+
+def test_ingest_is_measured(
+    tmp_path: Path, sqlite_only: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crowd has a rate; PostgreSQL and other tools that are not there say why they have none."""
+    monkeypatch.setattr(rates, "ON_SQLITE", (rates.Crowd(2, 50), rates.Crowd(1, 5, sampled=True)))
+
+    rows = rates.measure(tmp_path, TINY)
+
+    assert [row["per_s"] > 0 for row in rows[:2]] == [True, True]
+    assert rows[2]["note"] == NO_POSTGRESQL
+    assert {row["note"] for row in rows if row["tool"] == "trackio"} == {
+        "not measured: trackio is not installed"
+    }
+
+
+def test_listeners_are_told_while_ingesting(tmp_path: Path) -> None:
+    """With streams open, ingest goes on, and what is taken is told on each."""
+    began = time.monotonic()
+
+    (row,) = listeners.measure(tmp_path, TINY)
+
+    assert time.monotonic() - began < 60
+    assert row["advances_told"] >= TINY.listeners
+    assert row["beside_per_s"] > 0
+    assert row["server_mb"] > 10
+
+
+def test_stored_bytes_are_of_what_was_ingested(tmp_path: Path, sqlite_only: None) -> None:
+    """An update takes at least its numbers' bytes, and less than as many JSON documents would; a sample kilobytes."""
+    rows = {row["tables"]: row for row in sizes.measure(tmp_path, TINY)[:-1]}
+
+    assert 40 < rows["updates"]["bytes"] < 200
+    assert 1_000 < rows["gradient_blocks, gradient_totals"]["bytes"] < 20_000
+
+
+def test_percentiles_are_in_milliseconds() -> None:
+    """The median of seconds comes out as milliseconds, over as many requests as there were."""
+    assert Times.of([0.001, 0.002, 0.003]) == pytest.approx((2.0, 2.9, 3))
+
+
+def test_a_track_is_as_long_as_asked() -> None:
+    """However few updates, each has a scale."""
+    made = track(1)
+
+    assert isinstance(made, Track)
+    assert len(made) == 1
