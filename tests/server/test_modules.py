@@ -83,7 +83,7 @@ def test_a_run_without_them_has_none(client: TestClient, send: Send) -> None:
     figure = client.get(f"/api/v1/runs/{trainer.run_id}/figures/activations").json()
 
     assert answer.status_code == 404
-    assert "No activation was sampled" in answer.json()["detail"]
+    assert "No activation that was sampled" in answer.json()["detail"]
     assert "Config(activations=100)" in figure["layout"]["meta"]["empty"]
 
 
@@ -242,7 +242,7 @@ def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
     store.ingest(trainer.batch(trainer.updates(3, sampled=(0, 1))))
     store.delete(trainer.run_id)
     assert sum(store.clear(trainer.run_id)) > 0
-    with create_engine(store._engine.url).connect() as connection:
+    with store._engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM module_blocks")) == 0
 
 
