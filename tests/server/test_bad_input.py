@@ -231,6 +231,7 @@ def test_a_body_without_a_length_is_cut_off(refusing: TestClient) -> None:
     assert_refused(refusing, answer, 413, "body")
 
 
+@pytest.mark.engines
 def test_odd_but_legal_values_are_kept(client: TestClient) -> None:
     """Free-form fields hold what JSON does not: it comes back as text or as null with its kind, never as an error."""
     trainer = Trainer()

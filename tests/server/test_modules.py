@@ -35,6 +35,7 @@ def overflowing(*rows: int) -> wire.Gradients:
     return spoilt.renumbered(np.array(PASSED)).to_wire()
 
 
+@pytest.mark.engines
 def test_a_row_per_module_in_forward_order(client: TestClient, send: Send) -> None:
     """The sample at or before a step: counts, headroom both ways, and what could not be looked into."""
     trainer = Trainer()
@@ -113,6 +114,7 @@ def test_the_chart_is_of_the_newest_sample_in_view(
         assert meta["caption"].startswith(f"Step {step},")
 
 
+@pytest.mark.engines
 def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
     """Where a resumed run did a step again, the sample is its own, and the earlier attempt's is not shown."""
     first = Trainer()
@@ -133,6 +135,7 @@ def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
     assert at(29) == (25, 2.0)
 
 
+@pytest.mark.engines
 def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None:
     """Where gradients are sharded, elements of the same module add up over ranks, and the largest output stays."""
     ranks = [Trainer(rank=0, layout="sharded", world_size=2)]
@@ -236,6 +239,7 @@ def test_a_header_may_gain_modules_and_lose_none(client: TestClient, send: Send)
     assert [row["name"] for row in answer["modules"]] == ["embedding", "block.mlp", "block"]
 
 
+@pytest.mark.engines
 def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
     """Deleting a run deletes its blocks of activations."""
     trainer = Trainer()

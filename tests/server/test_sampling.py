@@ -29,6 +29,7 @@ def budgeted(trainer: Trainer, budget: float | None):
     return attempt, msgspec.structs.replace(stream, budget=budget)
 
 
+@pytest.mark.engines
 def test_a_summary_tells_the_interval(store: Store) -> None:
     """The newest sampled update's interval is shown with the budget; updates that are not sampled change neither."""
     trainer = Trainer()
@@ -59,6 +60,7 @@ def test_a_client_that_does_not_tell_is_shown_as_one(store: Store) -> None:
     assert (summary.sampling_interval, summary.budget, summary.over_budget) == (None, None, False)
 
 
+@pytest.mark.engines
 def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
     """Records of an attempt that is over, when they come late, do not change what is so now."""
     first = Trainer()
