@@ -1,0 +1,66 @@
+"""Two servers on one PostgreSQL, and a browser: what is stored by one is seen live at the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+import browser as chromium
+from posted import PostedRun
+from postgres import Postgres
+from serving import Server
+from training import wait_for
+
+
+POINTS = "return document.querySelector('[data-figure=skips] .plot.js-plotly-plot')?._fullData?.[0]?._length ?? 0"
+SOON_S = 10.0
+"""News take a tenth of a second by notice, and one by the cursor; the rest is a browser on a busy machine."""
+
+
+@pytest.fixture
+def pair(
+    new_server: Callable[..., Server], tmp_path: Path, empty_database: str
+) -> tuple[Server, Server]:
+    """Two servers with data directories of their own, on one database and with one token."""
+    token = tmp_path / "shared-token"
+    token.write_text("t" * 43)
+    options = ["--database-url", empty_database]
+    first, second = (
+        new_server(tmp_path / name, options=options, token_file=token) for name in ("one", "two")
+    )
+    return first, second
+
+
+def seen_live(chrome: Chrome, run: PostedRun, at: Server) -> float:
+    """Post a skipped update where the run posts, and wait for it on the page that is open at ``at``: seconds it took."""
+    drawn = chrome.execute_script(POINTS)
+    began = time.monotonic()
+    run.updates(skipped=True)
+    wait_for(lambda: chrome.execute_script(POINTS) > drawn, deadline_s=20)
+    assert chrome.current_url.startswith(at.url)
+    return time.monotonic() - began
+
+
+def test_two_servers_show_each_others_updates(
+    pair: tuple[Server, Server], browser: Chrome, postgres: Postgres
+) -> None:
+    """A page open at either server follows what is posted to the other, and goes on when its notices are cut off."""
+    one, two = pair
+    run = PostedRun(one)
+    run.updates(skipped=True)
+    browser.get(one.login_link())
+    for at, posted_to in ((one, two), (two, one)):
+        browser.get(f"{at.url}/#{run.path}")
+        wait_for(lambda: browser.execute_script(POINTS))
+        run.server = posted_to
+        assert seen_live(browser, run, at) < SOON_S
+    cut = postgres.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+    )
+    assert len(cut) == 2
+    assert seen_live(browser, run, two) < SOON_S
+    assert chromium.console_errors(browser) == []
