@@ -1,4 +1,4 @@
-"""Bytes of an exact sample of 148 parameters in SQLite: of GPT-2 narrow and wider, trained and sampled update by update.
+"""Bytes of an exact sample of 148 parameters in SQLite: of GPT-2 narrow and wider, trained, every update sampled.
 
 Blocks and sums over parameters, then rollups too; each as it comes live, one sample a batch, and many at once. What is
 packed is counted, without the empty rest of pages.

@@ -10,13 +10,13 @@ class Effort(NamedTuple):
 
     sizes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
     real_samples: int = 32
-    figures_s: float = 45.0
+    figures_s: float = 40.0
     spiky_updates: int = 1_000_000
-    ingest_s: float = 5.0
+    ingest_s: float = 4.0
     runs: int = 10_000
     list_s: float = 5.0
     listeners: int = 500
-    listening_rounds: int = 4
+    listening_rounds: int = 3
     stored_updates: int = 200_000
     stored_samples: int = 2_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -32,11 +32,12 @@ class Peer(NamedTuple):
     size: int = SIZE
 
 
-def send(peer: Peer, directory: Path, clients: int, limit_s: float) -> load.Sent:
-    """Updates that its server took. Blocks."""
+def send(peer: Peer, directory: Path, crowds: Sequence[int], limit_s: float) -> Iterator[load.Sent]:
+    """Updates that its server took from crowds of so many clients, one crowd after another. Blocks."""
     with peer.serve(directory) as url:
-        posts = [peer.join(url, number) for number in range(clients)]
-        return load.at_once([partial(_until, post) for post in posts], limit_s)
+        for number, clients in enumerate(crowds):
+            posts = [peer.join(url, 1000 * number + client) for client in range(clients)]
+            yield load.at_once([partial(_until, post) for post in posts], limit_s)
 
 
 def _until(post: Post, deadline: float) -> tuple[int, int]:

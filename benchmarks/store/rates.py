@@ -52,6 +52,9 @@ ON_SQLITE = (
 
 ON_POSTGRESQL = (Crowd(10, 1000), Crowd(10, 20, sampled=True))
 SERVERS = (1, 2, 4)
+BESIDE = (1, 10)
+"""Clients of other tools' servers."""
+_NONE = load.Sent(0, 1.0, 0)
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
@@ -67,7 +70,7 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
                     rows.append(_on_postgresql(place, server.new_database(), servers, *each))
     with peers.quiet(directory):
         for tool, peer in peer_ingest.TOOLS.items():
-            rows += [_beside(directory, tool, peer, clients, effort) for clients in (1, 10)]
+            rows += _beside(directory / peer.package, tool, peer, effort)
     return rows
 
 
@@ -119,17 +122,22 @@ def _row(tool: str, engine: str, servers: int, crowd: Crowd, sent: load.Sent) ->
     }
 
 
-def _beside(
-    directory: Path, tool: str, peer: peer_ingest.Peer, clients: int, effort: Effort
-) -> dict[str, Any]:
-    work = directory / f"{peer.package}-{clients}"
+def _beside(work: Path, tool: str, peer: peer_ingest.Peer, effort: Effort) -> list[dict[str, Any]]:
     work.mkdir()
     note = peers.missing(peer.package)
-    sent = load.Sent(0, 1.0, 0)
+    sent: list[load.Sent] = []
     if note is None:
         try:
-            sent = peer_ingest.send(peer, work, clients, effort.ingest_s)
+            sent += peer_ingest.send(peer, work, BESIDE, effort.ingest_s)
         except Exception as error:
             note = f"not measured: {type(error).__name__}: {error}"
-    row = _row(tool, "SQLite", 1, Crowd(clients, peer.size), sent)
-    return row if note is None else {**row, "per_s": None, "told_to_wait": None, "note": note}
+    rows = [
+        _row(tool, "SQLite", 1, Crowd(clients, peer.size), each)
+        for clients, each in zip(BESIDE, sent, strict=False)
+    ]
+    missing = [
+        {**dict.fromkeys(_row(tool, "SQLite", 1, Crowd(clients, peer.size), _NONE)), "tool": tool}
+        | {"what": "updates", "clients": clients, "note": note}
+        for clients in BESIDE[len(rows) :]
+    ]
+    return [*rows, *missing]
