@@ -24,8 +24,8 @@ def write(
     attempt: Attempt,
     stream: Stream,
     samples: Sequence[Sample],
-) -> None:
-    """Store samples in order of step, and keep the newest with its stream."""
+) -> list[packing.Stack]:
+    """Store samples in order of step, and keep the newest with its stream; the samples, alike ones together."""
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
@@ -34,6 +34,7 @@ def write(
         .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
         .values(newest_sample=totals.row_to_bytes(rows))
     )
+    return stacks
 
 
 def write_blocks(

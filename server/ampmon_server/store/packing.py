@@ -72,7 +72,7 @@ def decompress(data: bytes) -> bytes:
     """Raises Damaged."""
     try:
         return zstandard.ZstdDecompressor().decompress(data)
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, MemoryError) as error:  # a damaged header may tell of any size
         raise Damaged(f"what is packed is damaged: {error}") from error
 
 

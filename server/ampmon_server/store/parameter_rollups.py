@@ -112,7 +112,9 @@ class Told:
             .order_by(table.first_step, table.attempt),
         )
         places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
-        parts = [self._cells(data, places[attempt]) for data, attempt in blocks]
+        parts = [
+            self._cells(packing.stack_from_bytes(data), places[attempt]) for data, attempt in blocks
+        ]
         if not parts:
             return np.zeros(0, self.pyramid.dtype)
         cells = joined(parts)
@@ -124,8 +126,14 @@ class Told:
             cells = cells[keep]
         return cells[np.argsort(cells["first"], kind="stable")]
 
-    def _cells(self, data: bytes, places: Ints) -> Cells:
-        stack = packing.stack_from_bytes(data)
+    def cells(self, stacks: Sequence[packing.Stack], attempt: int) -> Cells:
+        """Samples of an attempt, in order of step, as cells of one."""
+        if not stacks:
+            return np.zeros(0, self.pyramid.dtype)
+        places = self._places(attempt)
+        return joined([self._cells(stack, places) for stack in stacks])
+
+    def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
         return of_parameters.of_samples(
             stack.steps,
             stack.times,
@@ -177,25 +185,41 @@ def _told_more(connection: Connection, run_id: bytes, source: Source, attempt: i
 
 
 def note(
-    connection: Connection, roster: Roster, stream: Stream, attempt: int, change: Change
+    connection: Connection,
+    roster: Roster,
+    stream: Stream,
+    attempt: int,
+    change: Change,
+    stacks: Sequence[packing.Stack],
 ) -> None:
-    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of."""
+    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of.
+
+    ``stacks`` are its samples.
+    """
     scaler = roster.scaler(stream.scaler)
     for source in scaler.sampled:
         if source.number == stream.number and source.sampled:
             held = _told_more(connection, scaler.run_id, source, attempt)
-            refresh(held, change.first, change.last)
+            new = None if change.redone else held.cells(stacks, attempt)
+            refresh(held, change.first, change.last, new)
 
 
-def refresh(of: Told, first: int, last: int) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` anew. Steps whose samples are pruned stay as they are."""
-    first = max(first, whole_from(of.source.samples_from))
-    if last < first:
+def refresh(of: Told, first: int, last: int, new: Cells | None = None) -> None:
+    """Make the cells of the steps from ``first`` to ``last`` anew. Steps whose samples are pruned stay as they are.
+
+    ``new`` are the samples of those steps, where nothing else is held from ``first`` on.
+    """
+    from_step = max(first, whole_from(of.source.samples_from))
+    if last < from_step:
         return
-    within = pyramid.cells_of(first, last)
-    cells = of.pyramid.roll(of.rows(*pyramid.steps_of(within)), 1)
+    within = pyramid.cells_of(from_step, last)
+    low, high = pyramid.steps_of(within)
+    if new is None or from_step > first:
+        new = of.rows(low, high)
+    elif low < first:
+        new = joined([of.rows(low, first - 1), new])
     edges = partial(sparse.edges, of.pyramid, of.rows)
-    pyramid.put(of.connection, of.pyramid, of.key, within, cells, edges)
+    pyramid.put(of.connection, of.pyramid, of.key, within, of.pyramid.roll(new, 1), edges)
 
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:

@@ -14,6 +14,7 @@ from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.gradient_rollups import Change
+from ampmon_server.store.packing import Stack
 from ampmon_server.store.rows import SKIPPED, STEP, Rows
 from ampmon_server.store.scalars import Logged, refresh, supersede
 from ampmon_server.store.state import RunState
@@ -67,8 +68,11 @@ class Writer:
             for place, update in placed
             if update.gradients is not None
         ]
+        stacks: list[Stack] = []
         if samples:
-            gradients.write(self.connection, self.state, self.attempt, rows.stream, samples)
+            stacks = gradients.write(
+                self.connection, self.state, self.attempt, rows.stream, samples
+            )
             if tally.is_present(rows.stream, self.attempt):
                 gradients.summarize(self.connection, self.state, rows.stream, self.roster)
         change = Change(
@@ -77,7 +81,7 @@ class Writer:
         if change.redone or change.sampled:
             gradient_rollups.note(self.connection, self.roster, stream, change)
             parameter_rollups.note(
-                self.connection, self.roster, stream, self.attempt.number, change
+                self.connection, self.roster, stream, self.attempt.number, change, stacks
             )
         passed = [
             rows.modules(update, share.activations[place], place)
