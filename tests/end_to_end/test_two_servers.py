@@ -36,7 +36,7 @@ def pair(
 
 
 def seen_live(chrome: Chrome, run: PostedRun, at: Server) -> float:
-    """Post a skipped update where the run posts, and wait for it on the page that is open at ``at``: seconds it took."""
+    """Post a skipped update where the run posts, and wait for it on the page open at ``at``: seconds it took."""
     drawn = chrome.execute_script(POINTS)
     began = time.monotonic()
     run.updates(skipped=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from uuid import UUID
 
@@ -61,7 +62,7 @@ def test_every_level_says_what_the_values_are(store: Store) -> None:
     losses = [*random.normal(size=700), math.nan, math.inf, -math.inf, *random.normal(size=200)]
     records = steps(trainer, losses)
     cuts = [0, 2, 40, 41, 900, len(records)]
-    for first, last in zip(cuts, cuts[1:], strict=False):
+    for first, last in itertools.pairwise(cuts):
         store.ingest(trainer.batch(records[first:last]))
     finite = [each for each in losses if math.isfinite(each)]
     for level in LEVELS:

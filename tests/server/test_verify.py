@@ -223,6 +223,16 @@ def test_damage_is_found(
     assert all(line.count(";") >= 1 for line in found)
 
 
+def test_what_is_left_of_a_deleted_run_is_swept(
+    copied: Path, change: Callable[[str], None], verify: Say
+) -> None:
+    """Rows that a deletion left behind are deleted by a repair."""
+    change("UPDATE runs SET deleted = 1")
+
+    assert verify("--repair") == (0, [])
+    assert verify() == (0, [])
+
+
 def test_a_broken_file_is_found(copied: Path, verify: Say) -> None:
     """A page of the file that was overwritten is found by SQLite's own check, and nothing else is said."""
     with copied.open("r+b") as handle:

@@ -179,7 +179,7 @@ class Roster:
 
     def siblings(self, name: str) -> list[Stream]:
         """The streams of a scaler on all ranks."""
-        if name not in self._complete:
+        if name not in self._complete and self._state.ranks > 1:
             self._complete.add(name)
             self._read(_OTHERS, name=name)
         return [stream for (_, scaler), stream in self._streams.items() if scaler == name]
@@ -217,6 +217,8 @@ class Roster:
 
     def stood_for(self, stream: Stream, first: int, last: int) -> bool:
         """Whether a lower rank is known to have every step from ``first`` to ``last`` of the same scaler."""
+        if not stream.rank:
+            return False
         wanted = {"name": stream.scaler, "by": stream.rank, "first": first, "last": last}
         return bool(fetch(self._connection, _LOWER, {"of": self._state.run_id, **wanted}))
 

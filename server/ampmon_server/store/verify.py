@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, opening
+from ampmon_server.store import engine, looking, opening, removing
 from ampmon_server.store.checks import Finding, blocks, records, strays
 from ampmon_server.store.checks.cells import Comparison
 from ampmon_server.store.checks.finding import RESTORE, UPGRADE
@@ -93,7 +93,12 @@ class Verification:
         engine.write(self._opened.engine, work)
 
     def sweep(self) -> None:
-        """Delete what is held of deleted runs, and pages of no run. Raises Busy."""
+        """Delete what is held of deleted runs, some at a time, and pages of no run. Raises Busy."""
+        with self._reading() as connection:
+            deleted = removing.deleted(connection)
+        for run_id in deleted:
+            for _ in removing.all_of(self._opened.engine, removing.of_run(run_id)):
+                pass
         engine.write(self._opened.engine, strays.sweep_runs)
 
     @contextmanager
