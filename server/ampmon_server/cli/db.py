@@ -29,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--rewrite", action="store_true", help="write an SQLite file anew, while no server uses it"
     )
+    distribute = _add(commands, "distribute", "spread runs over the nodes of a Citus cluster")
+    distribute.add_argument("--dry-run", action="store_true", help="print the SQL, and run none")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         from ampmon_server.cli import verify
 
         return verify.run(arguments)
+    if arguments.what == "distribute":
+        from ampmon_server.cli import distribute
+
+        return distribute.run(arguments)
     from ampmon_server.cli import upgrade
 
     return upgrade.run(settings_of(arguments))

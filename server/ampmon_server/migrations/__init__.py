@@ -17,7 +17,19 @@ from ampmon_server.migrations.comparison import command_for, differences
 from ampmon_server.tables import metadata
 
 
-__all__ = ["Age", "Schema", "command_for", "config", "differences", "schema", "upgrade"]
+__all__ = [
+    "VERSION_TABLE",
+    "Age",
+    "Schema",
+    "command_for",
+    "config",
+    "differences",
+    "schema",
+    "upgrade",
+]
+
+VERSION_TABLE = "alembic_version"
+"""Where a database keeps the revision that it has."""
 
 Age = Literal["empty", "older", "current", "newer", "foreign", "unversioned"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
+from ampmon_server.store.distributing import Distribution
 from ampmon_server.store.errors import (
     BadBatch,
     BadQuery,
@@ -30,6 +31,7 @@ __all__ = [
     "BadQuery",
     "Busy",
     "Change",
+    "Distribution",
     "Due",
     "Edit",
     "Finding",

@@ -1,0 +1,44 @@
+"""``ampmon db distribute``: spreads runs over the nodes of a Citus cluster, or prints the SQL that would."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ampmon_server.cli.db import CANNOT, settings_of
+from ampmon_server.cli.progress import progress
+from ampmon_server.store import Busy, Distribution, Unusable
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Distribute: 0 when all is, or was only to be shown; 2, with one line that says why, where it cannot be."""
+    try:
+        with Distribution.begin(settings_of(arguments)) as distribution:
+            if arguments.dry_run:
+                _show(distribution)
+            else:
+                _distribute(distribution)
+    except (Busy, Unusable) as problem:
+        print(f"ampmon db distribute: {problem}", file=sys.stderr)
+        return CANNOT
+    return 0
+
+
+def _show(distribution: Distribution) -> None:
+    """Print the statements on stdout, as psql would take them, in one transaction as they would be run."""
+    for statement in ("BEGIN", *(step.statement for step in distribution.steps), "COMMIT"):
+        print(f"{statement};")
+    left = len({step.table for step in distribution.steps})
+    print(f"{distribution.database}: {left} tables are to be distributed", file=sys.stderr)
+
+
+def _distribute(distribution: Distribution) -> None:
+    done = set()
+    with progress() as bar:
+        task = bar.add_task("distributing", total=len(distribution.steps))
+        for step in distribution.run():
+            done.add(step.table)
+            bar.update(task, advance=1, description=step.table)
+    over = f"by run over {', '.join(distribution.nodes)}"
+    before = f"{distribution.tables - len(done)} were already" if done else "all were already"
+    print(f"{distribution.database}: {distribution.tables} tables are distributed {over}; {before}")
