@@ -1,0 +1,295 @@
+"""The rules that let one schema be spread over a cluster by run: held on the schema, and on statements that are run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from sqlalchemy import UniqueConstraint, make_url
+from starlette.testclient import TestClient
+
+from ampmon_server.app import create_app
+from ampmon_server.cli import main
+from ampmon_server.figures import FIGURES
+from ampmon_server.settings import Settings
+from ampmon_server.store import Edit, Store
+from ampmon_server.tables import metadata
+from batches import START, Trainer
+from postgres import Postgres
+from statements import OF_RUNS, Planner, Statement, logged
+
+
+OVER_RUNS = {
+    "store.runs.read_page": "the list of runs",
+    "store.runs.read_versions": "what a page that begins to listen is told of many runs",
+    "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
+    "store.upgrading.waiting": "runs that an older version stored",
+    "store.prune.due": "runs that are old",
+    "store.removing.deleted": "runs that are deleted",
+    "store.verify.runs": "the runs to verify",
+    "store.checks.strays.of_no_run": "rows of no run, which no key finds",
+    "store.checks.strays._run_ids": "the same",
+    "store.checks.strays.sweep_runs": "the same",
+}
+"""Every function with a statement over several runs. None of them belongs to ingest, or to what is asked of one run."""
+
+PLAIN = UUID(int=8)
+
+NO_CLUSTER_HAS = {
+    "a key that does not begin with the run": """
+        SELECT t.relname, i.relname FROM pg_index x JOIN pg_class t ON t.oid = x.indrelid
+            JOIN pg_class i ON i.oid = x.indexrelid
+            JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = x.indkey[0]
+        WHERE t.relnamespace = 'public'::regnamespace AND (x.indisunique OR x.indisexclusion)
+            AND a.attname <> 'run_id' AND EXISTS (SELECT 1 FROM pg_attribute r
+                WHERE r.attrelid = t.oid AND r.attname = 'run_id' AND NOT r.attisdropped)""",
+    "a foreign key that may lead to another run": """
+        SELECT conrelid::regclass::text, conname FROM pg_constraint f
+        WHERE contype = 'f' AND connamespace = 'public'::regnamespace AND EXISTS (SELECT 1 FROM pg_attribute r
+                WHERE r.attrelid = f.confrelid AND r.attname = 'run_id' AND NOT r.attisdropped)
+            AND NOT EXISTS (SELECT 1 FROM unnest(f.conkey, f.confkey) AS pair(own, other)
+                JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = pair.own
+                JOIN pg_attribute b ON b.attrelid = f.confrelid AND b.attnum = pair.other
+                WHERE a.attname = 'run_id' AND b.attname = 'run_id')""",
+    "a sequence": """
+        SELECT relname, relname FROM pg_class
+        WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace""",
+    "a trigger": """
+        SELECT tgrelid::regclass::text, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+        WHERE NOT tgisinternal AND c.relnamespace = 'public'::regnamespace""",
+    "a run with no key": """
+        SELECT c.relname, c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'run_id'
+            AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary)""",
+}
+
+
+def found(connection: psycopg.Connection[Any]) -> dict[str, list[tuple[str, str]]]:
+    """What a database has that a cluster cannot have."""
+    rows = {what: connection.execute(query).fetchall() for what, query in NO_CLUSTER_HAS.items()}
+    return {what: listed for what, listed in rows.items() if listed}
+
+
+@pytest.fixture
+def line(postgres: Postgres, migrated: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to an empty store, of whose changes nothing stays."""
+    with postgres.connect(migrated) as connection:
+        connection.autocommit = False
+        yield connection
+        connection.rollback()
+
+
+def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
+    """By the schema as it is written: keys and unique indexes, and what refers to another table."""
+    for table in (metadata.tables[name] for name in OF_RUNS):
+        unique = [index.columns for index in table.indexes if index.unique]
+        unique += [each.columns for each in table.constraints if isinstance(each, UniqueConstraint)]
+        assert {next(iter(columns)).name for columns in (table.primary_key, *unique)} == {"run_id"}
+        for key in table.foreign_keys:
+            assert (key.parent.name, key.column.name) == ("run_id", "run_id")
+        assert table.autoincrement_column is None
+        assert not any(column.identity for column in table.columns)
+    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins"}
+
+
+def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -> None:
+    """By the catalogue of a PostgreSQL that was really migrated."""
+    assert found(line) == {}
+
+
+@pytest.mark.parametrize(
+    ("what", "statement"),
+    [
+        (
+            "a key that does not begin with the run",
+            "CREATE UNIQUE INDEX a ON attempts (attempt_id)",
+        ),
+        ("a key that does not begin with the run", "CREATE UNIQUE INDEX a ON skips (step, run_id)"),
+        ("a sequence", "ALTER TABLE events ADD COLUMN number BIGSERIAL"),
+        (
+            "a foreign key that may lead to another run",
+            "CREATE TABLE notes (note bytea PRIMARY KEY REFERENCES runs (run_id))",
+        ),
+        ("a run with no key", "CREATE TABLE notes (run_id bytea, note text)"),
+        (
+            "a trigger",
+            "CREATE TRIGGER a BEFORE UPDATE ON runs FOR EACH ROW "
+            "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        ),
+    ],
+)
+def test_what_breaks_the_rules_is_found(line: Any, what: str, statement: str) -> None:
+    """Each rule of the catalogue sees what is against it."""
+    line.execute(statement)
+
+    assert set(found(line)) == {what}
+
+
+class Asking:
+    """A client that asks for everything there is of a run, and follows every list to its end."""
+
+    QUERIES = (
+        "",
+        "?stream=1",
+        "?step=100",
+        "?start=3&limit=20",
+        "?limit=7",
+        "?name=loss&start=1&limit=20",
+    )
+    VIEWS = (
+        "?x=step&width=1000",
+        "?x=step&width=20&stop=211",
+        f"?x=time&width=40&start={START + 700_000}&stop={START + 9_000_000}",
+        "?x=user&width=40&stream=1",
+    )
+
+    def __init__(self, client: TestClient, paths: list[str]) -> None:
+        self._client = client
+        self._paths = paths
+
+    def everything(self, run_id: UUID) -> None:
+        for path in self._paths:
+            names = FIGURES if "{name}" in path else [""]
+            for query in self.VIEWS if "{name}" in path else self.QUERIES:
+                for name in names:
+                    self._ask(path.format(run_id=run_id, name=name), query)
+
+    def _ask(self, path: str, query: str) -> None:
+        answer = self._client.get(f"{path}{query}")
+        assert answer.status_code < 500, answer.text
+        following = answer.json().get("next")
+        if isinstance(following, str):
+            joined = "&" if query else "?"
+            assert self._client.get(f"{path}{query}{joined}cursor={following}").status_code == 200
+
+
+def ingested(store: Store) -> list[UUID]:
+    """Runs: of two ranks and resumed, of two scalers and sharded, of one process. Batches come twice, or late."""
+    plain = Trainer(PLAIN)
+    first, other = Trainer(world_size=2), Trainer(rank=1, world_size=2)
+    other.run_id = first.run_id
+    again = Trainer(first.run_id, resume_step=150, world_size=2)
+    start = [first.event("init"), *first.updates(300, skipped=[3, 250], sampled=range(0, 300, 9))]
+    late = [*again.updates(200, skipped=[0, 17], sampled=range(0, 200, 20)), again.event("finish")]
+    values = [again.scalars({"loss": 1.0, "rate": float(n)}) for n in range(5)]
+    sharded = [
+        Trainer(UUID(int=7), rank=rank, scaler=scaler, layout="sharded", world_size=2)
+        for rank in range(2)
+        for scaler in ("one", "other")
+    ]
+    batches = [
+        first.batch(start[:200]),
+        other.batch(other.updates(100, skipped=[5], sampled=[0, 50])),
+        again.batch([*late[:100], *values]),
+        first.batch(start[180:]),
+        again.batch(late[90:]),
+        first.batch(start[:50]),
+        again.batch(ended="crashed"),
+        plain.batch(plain.updates(40, skipped=[3])),
+        *(each.batch(each.updates(60, skipped=[1], sampled=[0, 20])) for each in sharded),
+    ]
+    for batch in batches:
+        store.ingest(batch)
+    return [first.run_id, UUID(int=7), PLAIN]
+
+
+def kept(store: Store, run: Any) -> None:
+    """What is done with runs beside asking for them: lists, news, a new name, a deletion, logins."""
+    gone, half = Trainer(), Trainer()
+    for each in (gone, half):
+        store.ingest(each.batch([*each.updates(40, sampled=[0]), each.scalars({"loss": 1.0})]))
+    (run_id, *_) = run
+    store.runs(limit=1, cursor=store.runs(limit=1).next)
+    store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
+    store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
+    for each in (gone, half):
+        store.delete(each.run_id)
+    store.ingest(gone.batch(gone.updates(1)))
+    list(store.clear(gone.run_id))
+    store.keep_login(b"code", 2, 1), store.use_login(b"code", 1)
+
+
+@pytest.fixture(scope="module")
+def statements(
+    postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[list[Statement], Planner]]:
+    """Every statement of a server's life on PostgreSQL, and a planner on the same database."""
+    url = postgres.new_database(migrated)
+    settings = Settings(data_directory=tmp_path_factory.mktemp("runs"), database_url=url)
+    app = create_app(settings)
+    where = ["--data-dir", str(settings.data_directory), "--database-url", url]
+    with logged() as told, TestClient(app, base_url="http://127.0.0.1:8267") as client:
+        store = app.state.service.store
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        run = ingested(store)
+        kept(store, run)
+        listed = app.openapi()["paths"]
+        asked = [path for path in listed if "get" in listed[path] and "/runs/{run_id}" in path]
+        for run_id in run[:2]:
+            Asking(client, asked).everything(run_id)
+        with postgres.connect(str(make_url(url).database)) as connection:
+            connection.execute("UPDATE runs SET updates = 0")
+            connection.execute("DELETE FROM rollups WHERE level = 1")
+            connection.execute("DELETE FROM scalar_rollups")
+            codes = [main(["db", "verify", *where]), main(["db", "verify", *where, "--repair"])]
+            connection.execute("UPDATE runs SET rolled_up = 0")
+            codes.append(main(["db", "upgrade", *where]))
+            days = ["--keep-rows-days", "0", "--keep-samples-days", "0"]
+            codes.append(main(["db", "prune", *where, *days, "--yes"]))
+            left = connection.execute(
+                "SELECT count(*) FROM updates WHERE run_id = %s", [PLAIN.bytes]
+            )
+            assert (codes, left.fetchone()) == ([1, 0, 0, 0], (8,))
+            yield told, Planner(connection)
+    postgres.drop(url)
+
+
+def test_every_hot_statement_is_bound_to_one_run(
+    statements: tuple[list[Statement], Planner],
+) -> None:
+    """Whatever a server runs touches runs by the key of one of them, but for the statements that are listed above.
+
+    And each of those listed was run and does touch more than one: the list cannot outlive its reasons.
+    """
+    told, planner = statements
+    unbound = {each.by: each.text for each in told if planner.unbound(each)}
+
+    assert {by: unbound[by] for by in unbound if by not in OVER_RUNS} == {}
+    assert set(OVER_RUNS) == set(unbound)
+
+
+def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Planner]) -> None:
+    """The statements that were looked at read, write and delete in every table of runs."""
+    told, planner = statements
+    for verb in ("SELECT", "INSERT", "DELETE"):
+        ways = [each for each in told if each.text.startswith(verb)]
+        assert set().union(*map(planner.tables, ways)) - {"runs"} == OF_RUNS - {"runs"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("SELECT * FROM updates WHERE run_id = %s", []),
+        ("SELECT 1 FROM streams s JOIN updates u USING (run_id, stream) WHERE s.run_id = %s", []),
+        ("SELECT 1 FROM streams s JOIN updates u USING (stream) WHERE s.run_id = %s", ["updates"]),
+        ("SELECT * FROM updates WHERE run_id IN (%s, '')", ["updates"]),
+        ("SELECT * FROM updates WHERE run_id = %s OR step = 1", ["updates"]),
+        ("SELECT * FROM updates WHERE run_id >= %s", ["updates"]),
+        ("UPDATE updates SET step = 1 WHERE stream = 1 AND run_id <> %s", ["updates"]),
+        (
+            "DELETE FROM skips WHERE run_id = %s AND step = (SELECT max(step) FROM updates)",
+            ["updates"],
+        ),
+        ("INSERT INTO ledger SELECT %s, s.stream, 0, 0, 0 FROM streams s", ["streams"]),
+    ],
+)
+def test_a_statement_that_is_not_bound_is_seen(
+    statements: tuple[list[Statement], Planner], text: str, tables: list[str]
+) -> None:
+    """The planner tells what touches one run from what may touch others."""
+    _, planner = statements
+
+    assert planner.unbound(Statement("", text, [bytes(16)])) == tables

@@ -1,0 +1,110 @@
+"""Which statements the server runs, and whether each needs the rows of one run only, as PostgreSQL plans it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, event
+
+from ampmon_server.tables import metadata
+
+
+OF_RUNS = {table.name for table in metadata.tables.values() if "run_id" in table.c}
+_OURS = "ampmon_server."
+_HELPERS = {"store.engine", "store.inserting"}
+"""Modules that run what another has made."""
+_PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
+_RUN = r"'\\x[0-9a-f]{32}'::bytea"
+_ONE = re.compile(rf"\(+(?:\w+\.)?run_id = (?:({_RUN})|\w+\.run_id)\)")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement, the function that first ran it, and what it was bound to then."""
+
+    by: str
+    text: str
+    parameters: Any
+
+
+@contextmanager
+def logged() -> Iterator[list[Statement]]:
+    """Each statement of each function of the server, once, from every engine in this process."""
+    seen: dict[tuple[str, str], Statement] = {}
+    told: list[Statement] = []
+
+    def note(*happening: Any) -> None:
+        _, _, text, parameters, _, many = happening
+        by = _caller()
+        if by and (by, text) not in seen and text.lstrip().upper().startswith(_PLANNED):
+            seen[by, text] = Statement(by, text, parameters[0] if many else parameters)
+            told.append(seen[by, text])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield told
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def _caller() -> str:
+    """The function of the server that is at work, as module.function; empty where there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        place = module.removeprefix(_OURS)
+        if module.startswith(_OURS) and place not in _HELPERS and not function.startswith("<"):
+            return f"{place}.{function}"
+        frame = frame.f_back
+    return ""
+
+
+class Planner:
+    """Asks PostgreSQL for plans that take a key wherever there is one, however few rows there are."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        for way in ("seqscan", "bitmapscan"):
+            connection.execute(f"SET enable_{way} = off")
+
+    def tables(self, statement: Statement) -> set[str]:
+        """The tables of runs that a statement touches."""
+        named = {node.get("Relation Name") for node in self._nodes(statement)}
+        return {name for name in named if name in OF_RUNS}
+
+    def unbound(self, statement: Statement) -> list[str]:
+        """The tables of runs that a statement touches otherwise than by the key of one and the same run.
+
+        A table is bound by a constant, or by the row of another that is.
+        """
+        found, constants = [], set()
+        for node in self._nodes(statement):
+            table = node.get("Relation Name")
+            if table not in OF_RUNS:
+                continue
+            if node["Node Type"] == "ModifyTable":
+                if node["Operation"] != "Insert":
+                    continue  # the rows come from a scan below
+                bound = re.match(f"({_RUN})", node["Plans"][0]["Output"][0])
+            else:
+                bound = _ONE.match(node.get("Index Cond", ""))
+            if bound is None:
+                found.append(table)
+            elif bound[1]:
+                constants.add(bound[1])
+        return found if len(constants) < 2 else [*found, *sorted(constants)]
+
+    def _nodes(self, statement: Statement) -> Iterator[dict[str, Any]]:
+        asked = f"EXPLAIN (FORMAT JSON, VERBOSE) {statement.text}"
+        ((told,),) = self._connection.execute(asked, statement.parameters).fetchall()  # type: ignore[call-overload]
+        waiting = [told[0]["Plan"]]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.get("Plans", [])
+            yield node
