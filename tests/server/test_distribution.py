@@ -131,14 +131,7 @@ def test_what_breaks_the_rules_is_found(line: Any, what: str, statement: str) ->
 class Asking:
     """A client that asks for everything there is of a run, and follows every list to its end."""
 
-    QUERIES = (
-        "",
-        "?stream=1",
-        "?step=100",
-        "?start=3&limit=20",
-        "?limit=7",
-        "?name=loss&start=1&limit=20",
-    )
+    QUERIES = ("", "?stream=1&step=100", "?limit=2", "?name=loss&start=1&limit=20")
     VIEWS = (
         "?x=step&width=1000",
         "?x=step&width=20&stop=211",
@@ -172,13 +165,12 @@ def ingested(store: Store) -> list[UUID]:
     first, other = Trainer(world_size=2), Trainer(rank=1, world_size=2)
     other.run_id = first.run_id
     again = Trainer(first.run_id, resume_step=150, world_size=2)
-    start = [first.event("init"), *first.updates(300, skipped=[3, 250], sampled=range(0, 300, 9))]
-    late = [*again.updates(200, skipped=[0, 17], sampled=range(0, 200, 20)), again.event("finish")]
-    values = [again.scalars({"loss": 1.0, "rate": float(n)}) for n in range(5)]
+    start = [first.event("init"), *first.updates(300, skipped=[3, 250], sampled=range(0, 300, 30))]
+    late = [*again.updates(200, skipped=[0, 17], sampled=range(0, 200, 50)), again.event("finish")]
+    values = [again.scalars({"loss": float(n)}) for n in range(5)]
     sharded = [
         Trainer(UUID(int=7), rank=rank, scaler=scaler, layout="sharded", world_size=2)
-        for rank in range(2)
-        for scaler in ("one", "other")
+        for rank, scaler in ((0, "one"), (1, "one"), (0, "other"))
     ]
     batches = [
         first.batch(start[:200]),
@@ -234,7 +226,7 @@ def statements(
             connection.execute("UPDATE runs SET updates = 0")
             connection.execute("DELETE FROM rollups WHERE level = 1")
             connection.execute("DELETE FROM scalar_rollups")
-            codes = [main(["db", "verify", *where]), main(["db", "verify", *where, "--repair"])]
+            codes = [main(["db", "verify", *where, "--repair"])]
             connection.execute("UPDATE runs SET rolled_up = 0")
             codes.append(main(["db", "upgrade", *where]))
             days = ["--keep-rows-days", "0", "--keep-samples-days", "0"]
@@ -242,7 +234,7 @@ def statements(
             left = connection.execute(
                 "SELECT count(*) FROM updates WHERE run_id = %s", [PLAIN.bytes]
             )
-            assert (codes, left.fetchone()) == ([1, 0, 0, 0], (8,))
+            assert (codes, left.fetchone()) == ([0, 0, 0], (8,))
             yield told, Planner(connection)
     postgres.drop(url)
 
