@@ -1,0 +1,175 @@
+"""`ampmon db distribute`: which SQL it runs on a cluster, and what it says where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.cli import main
+from ampmon_server.tables import metadata
+from citus import READY, SCHEMA, Cluster
+from postgres import Postgres
+
+
+Distribute = Callable[..., tuple[int, list[str], str]]
+
+BY_RUN = sorted(name for name in metadata.tables if name not in {"logins", "runs"})
+SPREAD = [
+    "SELECT create_reference_table('logins');",
+    "SELECT create_reference_table('alembic_version');",
+    "SELECT create_distributed_table('runs', 'run_id', colocate_with => 'none');",
+    *(
+        f"SELECT create_distributed_table('{name}', 'run_id', colocate_with => 'runs');"
+        for name in BY_RUN
+    ),
+]
+
+
+@pytest.fixture
+def distribute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Distribute:
+    """Runs the command: its exit code, the lines it printed, and what it said on stderr."""
+
+    def run(url: str | None, *flags: str) -> tuple[int, list[str], str]:
+        where = ["--data-dir", str(tmp_path)]
+        where += [] if url is None else ["--database-url", url]
+        code = main(["db", "distribute", *where, *flags])
+        told = capsys.readouterr()
+        return code, told.out.splitlines(), told.err
+
+    return run
+
+
+@pytest.fixture
+def cluster(postgres: Postgres, migrated: str) -> Iterator[Cluster]:
+    """An empty store in a database that has what the command asks of Citus, and no extension or node yet."""
+    url = postgres.new_database(migrated)
+    yield Cluster(postgres, url)
+    postgres.drop(url)
+
+
+def test_the_sql_is_shown_before_it_is_run(cluster: Cluster, distribute: Distribute) -> None:
+    """--dry-run prints one transaction: every table is placed, and then emptied where it was; and runs nothing."""
+    cluster.run(READY)
+    code, lines, said = distribute(cluster.url, "--dry-run")
+
+    assert (code, lines[0], lines[-1]) == (0, "BEGIN;", "COMMIT;")
+    placing, emptying = lines[1 : len(SPREAD) + 1], lines[len(SPREAD) + 1 : -1]
+    assert placing == SPREAD
+    assert len(emptying) == len(SPREAD) == len(metadata.tables) + 1
+    assert all("truncate_local_data_after_distributing_table" in each for each in emptying)
+    assert f"{len(SPREAD)} tables are to be distributed" in said
+    assert cluster.asked() == []
+
+
+def test_every_table_is_distributed_once(cluster: Cluster, distribute: Distribute) -> None:
+    """All are placed and emptied in an order that the cluster takes; a second time there is nothing left to do."""
+    cluster.run(READY)
+    code, (line,), _ = distribute(cluster.url)
+    asked = cluster.asked()
+    assert (code, len(asked)) == (0, 2 * len(SPREAD))
+    assert asked[:3] == [
+        "copy logins",
+        "copy alembic_version",
+        "spread runs by run_id beside none",
+    ]
+    assert {f"spread {name} by run_id beside runs" for name in BY_RUN} < set(asked)
+    assert "18 tables are distributed by run over two:5432, three:5433; 0 were already" in line
+
+    code, (line,), _ = distribute(cluster.url)
+    assert code == 0
+    assert "all were already" in line
+    assert cluster.asked() == asked
+
+
+def test_only_what_is_left_is_done(cluster: Cluster, distribute: Distribute) -> None:
+    """A table that a later version brought is placed beside those that are distributed already."""
+    cluster.run(READY)
+    distribute(cluster.url)
+    cluster.run(
+        f"DELETE FROM pg_dist_partition WHERE logicalrelid = 'skips'::regclass; DELETE FROM {SCHEMA}.asked"
+    )
+    code, (line,), _ = distribute(cluster.url)
+
+    assert cluster.asked() == ["spread skips by run_id beside runs", "empty skips"]
+    assert (code, "17 were already" in line) == (0, True)
+
+
+def test_what_fails_leaves_nothing_done(cluster: Cluster, distribute: Distribute) -> None:
+    """Where the cluster refuses one table none is distributed, and the line has its words and what to look at."""
+    cluster.run(READY + "ALTER TABLE updates DROP CONSTRAINT pk_updates")
+    code, lines, said = distribute(cluster.url)
+
+    assert (code, lines, cluster.asked()) == (2, [], [])
+    assert "nothing is distributed" in said
+    assert "cannot create constraint on updates" in said
+    assert "citus_check_cluster_node_health" in said
+
+
+def test_a_table_in_use_is_not_waited_for(
+    postgres: Postgres, cluster: Cluster, distribute: Distribute
+) -> None:
+    """Where a server holds rows the line says to stop it, and nothing is distributed."""
+    cluster.run(READY)
+    with postgres.connect(cluster.database) as busy, busy.transaction():
+        busy.execute("LOCK TABLE updates IN ROW EXCLUSIVE MODE")
+        code, _, said = distribute(cluster.url)
+
+    assert (code, cluster.asked()) == (2, [])
+    assert "updates is in use): stop every ampmon serve that uses it" in said
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("", "has no Citus: install it on each node"),
+        (
+            "INSERT INTO pg_available_extensions VALUES ('citus')",
+            "which is installed: on each node set shared_preload_libraries = 'citus', start PostgreSQL anew, and run "
+            "CREATE EXTENSION citus",
+        ),
+        (READY + "DELETE FROM pg_dist_node", "SELECT citus_add_node('HOST', PORT) for each worker"),
+        (READY + "UPDATE coordinator SET here = false", "name the coordinator in --database-url"),
+        (
+            READY + "INSERT INTO pg_dist_partition VALUES ('updates', 'h', 'step', 7)",
+            "updates is distributed otherwise: run SELECT undistribute_table('updates'",
+        ),
+        (
+            READY + "UPDATE public.alembic_version SET version_num = '0003'",
+            "has another schema than this version's (0003): run ampmon db upgrade",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(
+    cluster: Cluster, distribute: Distribute, state: str, says: str
+) -> None:
+    """One line says why not and what to do, and the exit code is 2; the same for --dry-run."""
+    cluster.run(state or "SELECT 1")
+    for flags in ([], ["--dry-run"]):
+        code, lines, said = distribute(cluster.url, *flags)
+        assert (code, lines, said.count("\n")) == (2, [], 1)
+        assert says in said
+    assert cluster.asked() == []
+
+
+def test_postgresql_without_citus_is_left_as_it_is(
+    postgres: Postgres, migrated: str, distribute: Distribute
+) -> None:
+    """On a PostgreSQL that has no such extension the line says so, and that nothing needs it."""
+    url = postgres.new_database(migrated)
+    code, lines, said = distribute(url)
+    postgres.drop(url)
+
+    assert (code, lines) == (2, [])
+    assert "has no Citus: install it on each node" in said
+    assert "Without it everything works, on one PostgreSQL" in said
+
+
+def test_sqlite_is_on_one_machine(tmp_path: Path, distribute: Distribute) -> None:
+    """Of an SQLite file the line says what to use instead, and none is made."""
+    code, lines, said = distribute(None)
+
+    assert (code, lines) == (2, [])
+    assert "is an SQLite file, on one machine" in said
+    assert not list(tmp_path.glob("server/*"))
