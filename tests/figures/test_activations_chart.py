@@ -127,3 +127,10 @@ def test_the_pages_zoom_is_not_its_own() -> None:
     """Its axes hold no steps, so none of them can be zoomed."""
     layout = activations(made.source(through=THREE), View())["layout"]
     assert all(layout[axis]["fixedrange"] for axis in ("xaxis", "xaxis2", "yaxis"))
+
+
+def test_what_fp16_could_not_hold_is_drawn() -> None:
+    """A module that put out more than 65 504, in fp32, stands left of no headroom, within the chart."""
+    of = made.modules({"norm": {0: 9}, "head": {0: 9}}, forward={"norm": 65504 * 2.0**6, "head": 1})
+    layout = activations(made.source(through=of), View())["layout"]
+    assert layout["xaxis2"]["range"][0] <= -6

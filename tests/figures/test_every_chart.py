@@ -132,3 +132,10 @@ def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
         at = made.gradients(list(range(0, n, 200)), made.totals(hist, [1] * (n // 200)))
         size[n] = len(orjson.dumps(FIGURES[name](made.source(series, at), View())))
     assert size[1_000_000] < 3 * size[2_000] + 100_000
+
+
+def test_ticks_of_a_short_run_are_steps() -> None:
+    """Where there are fewer steps than ticks each step has one, and nothing between them has."""
+    few, many = (FIGURES["scale"](made.source(made.updates([1.0] * n)), View()) for n in (1, 50))
+    assert few["layout"]["xaxis"]["dtick"] == 1
+    assert "dtick" not in many["layout"]["xaxis"]

@@ -111,3 +111,28 @@ def test_one_inf_among_many_samples_is_seen() -> None:
     assert made.read(_map(figure, "inf or NaN")["customdata"]).tolist() == [[1]]
     assert made.read(_map(figure, "zero")["customdata"]).tolist() == [[1]]
     assert "Up to 1\u202f000 samples share a column" in figure["layout"]["meta"]["caption"]
+
+
+def test_a_column_stands_in_the_middle_of_its_samples() -> None:
+    """A column of several samples is centred between the first and the last, a sample alone at its step."""
+    steps = list(range(0, 800, 2))
+    at = made.gradients(steps, made.totals(made.histograms([{0: 9}] * 400), [0] * 400))
+    of = made.source(made.updates([1.0] * 800), at)
+    assert made.read(_map(exponents(of, View(width=400)), "2^")["x"])[:3].tolist() == [3, 11, 19]
+    assert made.read(_map(exponents(of, View(0, 9)), "2^")["x"]).tolist() == [0, 2, 4, 6, 8]
+
+
+def test_overflowed_gradients_do_not_hide_the_others() -> None:
+    """Where all that fp16 made is inf, what fp32 made is drawn; where that overflowed too, the caption says no more."""
+    hist, none = made.histograms([{0: 9}, {0: 7}]), made.histograms([{}, {}])
+    lost = made.totals(none, [0, 0], [10, 0])
+    captions = []
+    for off_grid in (made.totals(hist, [0, 0]), None):
+        at = made.gradients([0, 5], lost, off_grid)
+        figure = exponents(made.source(made.updates([1.0] * 6), at), View())
+        captions.append(figure["layout"]["meta"]["caption"])
+    assert captions[0].startswith("2 sampled updates. Of 7 elements")
+    assert captions[1] == (
+        "1 sampled update. Of 10 elements in 4 parameters, every one of them inf or NaN: "
+        "that says nothing about fp16's grid."
+    )

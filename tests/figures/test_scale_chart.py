@@ -179,3 +179,11 @@ def test_twenty_spikes_in_a_million_updates_are_all_drawn() -> None:
     line = _line(scale(made.source(made.rolled_up(scales)), View()))
     drawn = dict(zip(made.read(line["x"]).tolist(), made.read(line["y"]).tolist(), strict=True))
     assert [drawn[step] for step in spikes.tolist()] == list(range(17, 37))
+
+
+def test_a_legend_has_the_room_that_it_needs() -> None:
+    """Three kinds of marks stand in one row at a desk and in two on a phone, above the plot."""
+    events = {1: "grow", 2: "backoff", 3: "manual_set"}
+    of = made.source(made.updates([1.0] * 5, events=events))
+    tops = [scale(of, View(width=width))["layout"]["margin"]["t"] for width in (1200, 360)]
+    assert tops == [32, 51]

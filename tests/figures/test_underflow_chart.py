@@ -146,3 +146,10 @@ def test_shares_add_up_and_extremes_are_kept(source: Source, view: View) -> None
             drawn = made.read(line["y"])
             assert (drawn.min(), drawn.max()) == (heights.min(), heights.max())
             assert len(drawn) <= view.columns + 1
+
+
+def test_a_single_sample_is_wide_enough_to_be_seen() -> None:
+    """A run of one update fills the width of that step."""
+    at = made.gradients([0], made.totals(made.histograms([{0: 9}]), [1]))
+    stack = underflow(made.source(made.updates([1.0]), at), View())["data"][0]
+    assert made.read(stack["x"]).tolist() == [-0.5, 0.5]

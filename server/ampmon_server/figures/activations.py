@@ -249,12 +249,14 @@ def _percent_ticks(shares: Floats) -> dict[str, Any]:
 
 
 def _bits_ticks(sample: ModuleSample, rows: Ints) -> dict[str, Any]:
-    """From no headroom to the most there is, at most as far as fp16 reaches down."""
+    """From no headroom, or less where fp32 held more than fp16 could, to the most there is."""
     magnitudes = np.concatenate([sample.forward[rows], sample.statistics.amax[rows]])
     bits = headroom_bits(magnitudes[np.isfinite(magnitudes) & (magnitudes > 0)])
-    most = float(bits.max(initial=8.0))
-    stride = 8 if most > 16 else 4
-    return {"range": [-1.0, most + 1.5], "dtick": stride, "tick0": 0}
+    least, most = float(bits.min(initial=0.0)), float(bits.max(initial=8.0))
+    stride = next(
+        stride for stride in (4, 8, 16, 32, 64) if most - least <= 4 * stride or stride == 64
+    )
+    return {"range": [least - 1.0, most + 1.5], "dtick": stride, "tick0": 0}
 
 
 def _x_axis(title: str, **keys: Any) -> dict[str, Any]:

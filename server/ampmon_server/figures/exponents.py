@@ -19,13 +19,14 @@ from ampmon_server.figures.layout import (
     empty,
     figure,
     level,
+    middles,
     plot_x,
     powers_of_two,
     y_axis,
 )
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count
+from ampmon_server.figures.words import count, plural
 from ampmon_server.series import Floats, Ints
 
 
@@ -106,7 +107,7 @@ def _heatmap(band: Band, judged: Judged, window: Window, view: View) -> Trace:
     colour = np.where(band.counts > 0, np.log10(1.0 + band.counts), np.nan)
     return {
         "type": "heatmap",
-        "x": _column_x(judged.x, window, view),
+        "x": _column_x(middles(judged.x, judged.at("last")), window, view),
         "y": typed(band.heights),
         "z": typed(colour.astype(np.float32)),
         "customdata": typed(_few_bytes(band.counts)),
@@ -148,8 +149,8 @@ def _label(view: View) -> int:
 
 def _colours(elements: int, view: View) -> dict[str, Any]:
     """One colour for one count, whatever the window shows."""
-    # The bar has room for five short labels, or three long ones.
-    stride = 1 if elements < 10_000 else 2 if elements < 1_000_000 else 3
+    # The bar has room for three labels.
+    stride = 1 if elements < 1_000 else 2 if elements < 1_000_000 else 3
     powers = range(0, len(str(elements)), stride)
     return {
         "colorscale": "role:counts",
@@ -190,4 +191,4 @@ def _caption(judged: Judged) -> str:
         if merged > 1
         else ""
     )
-    return f"{count(len(judged))} sampled updates. {scope(judged)}{shared}"
+    return f"{plural(len(judged), 'sampled update')}. {scope(judged)}{shared}"

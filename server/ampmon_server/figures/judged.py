@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 
 from ampmon.histogram import Classes, classify
-from ampmon_server.cells.gradients import LAYOUT, Side
+from ampmon_server.cells.gradients import LAYOUT, SHARES, SIDES, Side
 from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.figures.source import Source, View, Window, XAxis
@@ -95,12 +95,20 @@ class Judged:
 def judge(window: Window, view: View) -> Judged | None:
     """What a window has to judge; None where no gradient was sampled in it."""
     cells = window.gradients
-    side: Side = "on" if cells["on_samples"].any() else "off"
+    side = _side(cells)
     cells = cells[cells[f"{side}_samples"] > 0]
     if not len(cells):
         return None
     columns, _ = window.columns(cells, max(view.columns // COLUMN_PIXELS, 2), LAYOUT)
     return Judged(columns, side, window.x)
+
+
+def _side(cells: Cells) -> Side:
+    """Gradients on the grid where there are any; where all of them overflowed they tell nothing, and others may."""
+    for side in SIDES:
+        if cells[f"{side}_histogram"].any() or cells[f"{side}_zeros"].any():
+            return side
+    return "on" if cells["on_samples"].any() else "off"
 
 
 def scope(judged: Judged) -> str:
@@ -111,6 +119,8 @@ def scope(judged: Judged) -> str:
     )
     seen = f", {count(looked)} of them looked at," if looked < elements else ""
     of = f"Of {count(elements)} elements{seen} in {plural(parameters, 'parameter')}"
+    if newest.of("last_share")[0][SHARES.index("not_finite")] == 1:
+        return f"{of}, every one of them inf or NaN: that says nothing about fp16's grid."
     if judged.side == "off":
         return (
             f"{of}, none of them on fp16's grid: these gradients were made or summed in fp32, "

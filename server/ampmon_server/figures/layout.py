@@ -23,10 +23,14 @@ Trace: TypeAlias = dict[str, Any]
 # The same on every chart, so that a step stands at the same place in all of them.
 MARGIN_LEFT = 64
 MARGIN_RIGHT = 128
+MARGIN_NARROW = 24
+"""Half of a step's number fits beside a narrow plot, whose own labels stand within it."""
+
 NO_USER_STEPS = (
     "No step of your own was logged. ampmon.log({...}, step=...) gives one, such as an epoch's."
 )
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
+TICKS = 9
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
@@ -40,7 +44,7 @@ def figure(
             "height": height,
             "margin": {
                 "l": MARGIN_LEFT,
-                "r": 12 if view.narrow else MARGIN_RIGHT,
+                "r": MARGIN_NARROW if view.narrow else MARGIN_RIGHT,
                 "t": top,
                 "b": 40,
                 # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
@@ -106,7 +110,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "spikecolor": "role:muted",
         "spikethickness": 1,
         "spikedash": "dot",
-        "nticks": 4 if view.narrow else 9,
+        "nticks": 4 if view.narrow else TICKS,
     }
     if view.x == "time":
         low, high = window.low / 1000, window.high / 1000
@@ -124,7 +128,25 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "tickformat": ",d",
         "unifiedhovertitle": {"text": f"{AXES[view.x]} %{{x:,d}}"},
         "minallowed": -1,
+        # Between steps there is nothing that a tick could stand for.
+        **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
     }
+
+
+def legend_top(words: Sequence[str], view: View) -> int:
+    """Pixels above a plot that the legend of its ``words`` takes: one row, or on a phone as many as they need."""
+    if not words:
+        return 8
+    if not view.narrow:
+        return 32
+    room = view.width - MARGIN_LEFT - MARGIN_NARROW
+    in_a_row = max(1, room // (44 + 7 * max(map(len, words))))
+    return 13 + 19 * -(-len(words) // in_a_row)
+
+
+def middles(first: npt.NDArray[Any], last: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where a heatmap's columns are centred, which reach from the x of their first sample to that of their last."""
+    return first if (first == last).all() else (first + last) / 2
 
 
 def y_axis(**keys: Any) -> dict[str, Any]:

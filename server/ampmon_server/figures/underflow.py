@@ -130,6 +130,8 @@ def _stack(
 ) -> list[Trace]:
     """Shares of all elements of each column's samples; the last column is held to the end of the window."""
     x = np.append(judged.x, window.high)
+    if x[0] == x[-1]:  # a single sample at the very end, which would have no width
+        x = x + np.array([-0.5, 0.5]) * (1000 if view.x == "time" else 1)
     traces = []
     for fate in drawn:
         share = _share(classes, fate)
