@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,3 +92,31 @@ def test_rows_and_columns_stay_few(source: Source, view: View) -> None:
         rows, columns = made.read(heatmap["z"]).shape
         assert rows == len(heatmap["y"]) <= ROWS_MAX
         assert columns <= view.columns // 8
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["0.weight", "0.bias", "2.weight"], ["0.weight", "0.bias", "2.weight"]),
+        (
+            ["wte.weight", *(f"transformer.h.{row // 12}.attn.{row}" for row in range(48))],
+            ["h.0", "h.1", "h.2", "h.3"],
+        ),
+        (["classifier.weight", "classifier.bias"], ["classifier"]),
+    ],
+)
+def test_rows_are_labelled_by_block_where_there_is_no_room(
+    names: list[str], labels: list[str]
+) -> None:
+    """A few rows have their names; of many each block has its own, whatever the model's parts are called."""
+    of = replace(_of(np.ones((1, len(names)), np.int64)), names=tuple(names))
+    axis = _drawn(of)["layout"]["yaxis"]
+    shown = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
+    assert [shown[name] for name in names if name in shown] == labels
+
+
+def test_every_statistic_is_offered() -> None:
+    """The reader can choose what is drawn, and sees what is."""
+    choice = _drawn(_of(np.array([[25]]), statistic="zero"))["layout"]["meta"]["choice"]
+    assert choice["chosen"] == "zero"
+    assert [value for value, _ in choice["options"]] == [*STATISTICS]

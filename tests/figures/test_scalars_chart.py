@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 import made_series as made
@@ -62,3 +64,14 @@ def test_where_nothing_is_logged_the_chart_says_how_to() -> None:
     figure = scalars(source({}), View())
     assert figure["data"] == []
     assert "ampmon.log" in figure["layout"]["meta"]["empty"]
+
+
+def test_of_many_names_the_reader_chooses() -> None:
+    """With more names than panels, all are offered, which is drawn is marked, and the caption counts the others."""
+    of = source({"lr": np.ones(9)})
+    names = ("loss", "lr", "accuracy", "norm", "<b>")
+    meta = scalars(replace(of, logged=names), View())["layout"]["meta"]
+    assert meta["choice"]["chosen"] == "lr"
+    assert [value for value, _ in meta["choice"]["options"]] == ["", *names]
+    assert meta["caption"].endswith("4 names not drawn.")
+    assert "choice" not in scalars(replace(of, logged=names[:4]), View())["layout"]["meta"]

@@ -36,6 +36,7 @@ export class Charts {
   /** @type {Panel[]} */
   #panels;
   #held = false;
+  #own = false;
   #generation = 0;
   #where = h("p", { class: "where" });
   #whole = h("button", { type: "button", onclick: () => this.#look(null) }, "Whole run");
@@ -52,7 +53,7 @@ export class Charts {
     this.run = run;
     this.view = view;
     this.listener = listener;
-    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null) };
+    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null), onChoice: () => this.#again() };
     this.#panels = NAMES.map((name) => new Panel(name, chart));
     this.#axes = AXES.map((x) =>
       h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => this.#turn(x) }, NAMED[x]),
@@ -86,8 +87,22 @@ export class Charts {
    */
   look(view) {
     this.view = view;
-    this.#generation += 1;
     this.#describe();
+    this.#again();
+  }
+
+  /**
+   * Says whether the run has steps of the user's own, to be had as an axis.
+   * @param {boolean} own
+   */
+  offerOwnSteps(own) {
+    this.#own = own;
+    this.#describe();
+  }
+
+  /** Lets what is under way lapse, and asks anew. */
+  #again() {
+    this.#generation += 1;
     this.listener.onWanted();
   }
 
@@ -104,7 +119,7 @@ export class Charts {
    */
   async #refresh(panel, wanted) {
     const query = viewQuery(this.view, true);
-    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
+    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}${panel.query}`;
     try {
       await panel.refresh(address, wanted);
     } catch (error) {
@@ -163,7 +178,10 @@ export class Charts {
   #describe() {
     const { start, stop, x } = this.view;
     const whole = start === null && stop === null;
-    for (const button of this.#axes) mark(button, "aria-pressed", String(button.dataset.x === x));
+    for (const button of this.#axes) {
+      mark(button, "aria-pressed", String(button.dataset.x === x));
+      button.hidden = button.dataset.x === "user" && x !== "user" && !this.#own;
+    }
     mark(this.#whole, "aria-pressed", String(whole));
     say(this.#where, whole ? HINT : x === "time" ? "Showing a stretch of time" : stepsWords(start, stop, x));
   }

@@ -1,28 +1,31 @@
-// One chart with its words: title, terms, caption, and why it is empty where it is. Knows no other chart.
+// One chart with its words: title, terms, caption, what there is to choose, and why it is empty. Knows no other chart.
 
 import { get } from "./api.js";
-import { h, say, term } from "./dom.js";
+import { h, keyed, mark, say, term } from "./dom.js";
 import * as plot from "./plot.js";
 import { resolve } from "./roles.js";
 import * as theme from "./theme.js";
 
-/** @import { Figure, Meta } from "../types/page.js" */
+/** @import { Choice, Figure, Meta } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
 export class Panel {
   visible = true;
   #title = h("h2");
+  #choice = h("select", { hidden: true, onchange: () => this.#choose() });
   #terms = h("p", { class: "terms" });
   #caption = h("p", { class: "caption" });
   #empty = h("p", { class: "empty" }, "Loading…");
   #plot = h("div", { class: "plot", role: "img", hidden: true });
+  /** Added to the chart's address: what the reader has chosen of it. */
+  query = "";
   /** @type {Figure | null} */
   #figure = null;
   #listening = false;
 
   /**
    * @param {string} name
-   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void}} listener
+   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onChoice: () => void}} listener
    */
   constructor(name, listener) {
     this.name = name;
@@ -30,7 +33,7 @@ export class Panel {
     this.element = h(
       "section",
       { class: "panel", "data-figure": name },
-      h("header", {}, this.#title, this.#terms),
+      h("header", {}, this.#title, this.#choice, this.#terms),
       this.#caption,
       this.#empty,
       this.#plot,
@@ -109,9 +112,34 @@ export class Panel {
     this.#empty.hidden = !meta.empty;
     this.#caption.hidden = !meta.caption;
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
+    this.#offer(meta.choice);
     const terms = Object.entries(meta.definitions ?? {});
     if (this.#terms.childElementCount !== terms.length) {
       this.#terms.replaceChildren(...terms.map(([word, definition]) => term(word, definition)));
     }
+  }
+
+  /** @param {Choice | undefined} choice */
+  #offer(choice) {
+    // Where a stretch has nothing to draw, what was chosen still stands.
+    if (choice === undefined) {
+      this.#choice.hidden ||= this.query === "";
+      return;
+    }
+    this.#choice.hidden = false;
+    this.#choice.name = choice.name;
+    mark(this.#choice, "aria-label", choice.label);
+    keyed(this.#choice, choice.options, {
+      key: ([value]) => value,
+      make: ([value]) => h("option", { value }),
+      update: (option, [, words]) => say(option, words),
+    });
+    if (this.#choice.value !== choice.chosen) this.#choice.value = choice.chosen;
+  }
+
+  #choose() {
+    const { name, value } = this.#choice;
+    this.query = value && `&${name}=${encodeURIComponent(value)}`;
+    this.listener.onChoice();
   }
 }

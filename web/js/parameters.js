@@ -81,10 +81,12 @@ export class Parameters {
  * @param {ParameterRow[]} rows
  */
 function captionOf(step, rows) {
-  const made = rows.filter((row) => row.on_grid).length;
-  const rest = rows.length - made ? " The others' gradients were made in fp32; they are listed last." : "";
+  const made = rows.filter((row) => row.on_grid && !isLost(row)).length;
+  const known = rows.filter((row) => !isLost(row)).length;
+  const rest = known > made ? " The others' gradients were made in fp32; they are listed last." : "";
+  const lost = rows.length - known ? ` Of ${plural(rows.length - known, "parameter")} every element is inf or NaN.` : "";
   const sampled = rows.some((row) => row.sampled) ? " A sample of each large one: ± is the standard error." : "";
-  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}${sampled}`;
+  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}${lost}${sampled}`;
 }
 
 /** @param {ParameterRow} row */
@@ -93,8 +95,17 @@ function headroomWords(row) {
   return row.sampled ? `at most ${room}` : room;
 }
 
+/**
+ * Whether nothing is known of its grid: NaN is on none, inf on all.
+ * @param {ParameterRow} row
+ */
+function isLost(row) {
+  return row.looked > 0 && row.inf + row.nan === row.looked;
+}
+
 /** @param {ParameterRow} row */
 function gridWords(row) {
+  if (isLost(row)) return "–";
   return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
 }
 

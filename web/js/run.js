@@ -10,7 +10,7 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 
-/** @import { Detail, Summary, View } from "../types/page.js" */
+/** @import { Detail, LoggedName, Summary, View } from "../types/page.js" */
 
 const CHARTS_MS = 200;
 const TABLES_MS = 2000;
@@ -27,6 +27,7 @@ export class Run {
   #run = null;
   #skipped = -1;
   #sampled = -1;
+  #ownSteps = false;
 
   /**
    * @param {string} id
@@ -114,9 +115,18 @@ export class Run {
       const sampled = this.#run?.sampled_updates ?? 0;
       if (sampled !== this.#sampled) await this.parameters.refresh(this.charts.view.stream, sampled > 0);
       this.#sampled = sampled;
+      if (!this.#ownSteps) await this.#findOwnSteps();
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
     }
+  }
+
+  /** Those of one name are enough, and they do not go away. */
+  async #findOwnSteps() {
+    const answer = await get(`/runs/${encodeURIComponent(this.id)}/scalars`);
+    const { names } = /** @type {{names: LoggedName[]}} */ (answer);
+    this.#ownSteps = names.some((name) => name.user_steps > 0);
+    this.charts.offerOwnSteps(this.#ownSteps);
   }
 
   /**

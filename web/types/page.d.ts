@@ -140,11 +140,26 @@ export interface ParameterRow {
   norm_kind: Kind;
 }
 
+/** A name that was logged, on one stream. */
+export interface LoggedName {
+  name: string;
+  user_steps: number;
+}
+
+/** What a chart leaves to the reader: a parameter of its address, and the values that it can have, each in words. */
+export interface Choice {
+  name: string;
+  label: string;
+  chosen: string;
+  options: [string, string][];
+}
+
 export interface Meta {
   title: string;
   caption?: string;
   empty?: string;
   definitions?: Record<string, string>;
+  choice?: Choice;
 }
 
 export interface Figure {

@@ -18,11 +18,11 @@ from ampmon_server.downsample import aligned_span
 from ampmon_server.figures.judged import why_no_samples
 from ampmon_server.figures.layout import (
     AXES,
-    MARGIN_LEFT,
     Figure,
     Trace,
     empty,
     figure,
+    middles,
     plot_x,
     y_axis,
 )
@@ -41,6 +41,7 @@ ROWS_MAX = 300
 ROW_PIXELS = 4
 HEIGHT_MIN, HEIGHT_MAX = 160, 720
 LABEL_PIXELS = 14
+LABEL_LETTERS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ STATISTICS: Mapping[str, Statistic] = {
 }
 
 META = {
-    "title": "Parameters",
+    "title": "Gradients by parameter",
     "definitions": {
         "subnormal or below grid": "Elements of the scaled gradient below 2^-14 that are not zero: held with fewer "
         "bits the smaller they are, or lost.",
@@ -102,14 +103,23 @@ def parameters(source: Source, view: View) -> Figure:
         view,
         height=height + 76,
         top=36,
-        meta={**META, "caption": _caption(of, columns, rows, statistic)},
+        meta={
+            **META,
+            "caption": _caption(of, columns, rows, statistic),
+            "choice": {
+                "name": "statistic",
+                "label": "What is drawn of each parameter",
+                "chosen": of.statistic,
+                "options": [[each, STATISTICS[each].word] for each in STATISTICS],
+            },
+        },
         yaxis=y_axis(
             type="category",
             autorange="reversed",
             showgrid=False,
             categoryorder="array",
             categoryarray=names,
-            **_ticks(names, height, view),
+            **_ticks(names, height),
         ),
         coloraxis=_colours(z, statistic),
     )
@@ -118,14 +128,15 @@ def parameters(source: Source, view: View) -> Figure:
 def _columns(
     of: ParameterSource, axis: XAxis, window: Window, view: View
 ) -> tuple[Cells, Ints | Floats]:
-    """The cells of pixel columns, and where each begins."""
+    """The cells of pixel columns, and where each is centred."""
     at = axis.of(of.cells["first"], of.cells["time_min"])
     order = np.argsort(at, kind="stable")
     order = order[(at[order] >= window.low) & (at[order] <= window.high)]
     cells, at = of.cells[order], at[order]
     span = aligned_span(window.low, window.high, max(view.columns // COLUMN_PIXELS, 2))
     starts = starts_of(np.floor_divide(at, span).astype(np.int64))
-    return layout(len(of.names)).merge(cells, starts), at[starts]
+    ends = np.append(starts, len(at))[1:] - 1
+    return layout(len(of.names)).merge(cells, starts), middles(at[starts], at[ends])
 
 
 def _rows(columns: Cells) -> Ints:
@@ -179,26 +190,43 @@ def _heatmap(
     }
 
 
-def _ticks(names: Sequence[str], height: int, view: View) -> dict[str, Any]:
-    """The names of some rows: where a block of the model begins, as many as there is room for."""
-    blocks = [".".join(name.split(".")[:2]) for name in names]
-    first = [row for row, block in enumerate(blocks) if row == 0 or blocks[row - 1] != block]
+def _ticks(names: Sequence[str], height: int) -> dict[str, Any]:
+    """The names of some rows: of all where there is room, else of where a block begins, the larger blocks first."""
     apart = max(1, -(-len(names) * LABEL_PIXELS // height))
-    kept: list[int] = []
-    for row in first:
-        if not kept or row - kept[-1] >= apart:
-            kept.append(row)
-    letters = (MARGIN_LEFT - 8) // 6
-    texts = [
-        blocks[row] if len(blocks[row]) <= letters else f"…{blocks[row][1 - letters :]}"
-        for row in kept
-    ]
+    texts = [_short(name) for name in names]
+    kept = list(range(len(names)))
+    # A last word alone, such as "weight", would tell nothing.
+    cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
+    if apart > 1 or cut:
+        blocks = [_block(name) for name in names]
+        first = [row for row in kept if row == 0 or blocks[row - 1] != blocks[row]]
+        rows = dict(zip(first, np.diff([*first, len(names)]).tolist(), strict=True))
+        kept, texts = [], [_short(block) for block in blocks]
+        for row in sorted(rows, key=lambda row: -rows[row]):
+            if all(abs(row - other) >= apart for other in kept):
+                kept.append(row)
     return {
         "tickvals": [names[row] for row in kept],
-        "ticktext": texts,
+        "ticktext": [texts[row] for row in kept],
         "tickfont": {"size": 10},
         "ticks": "",
     }
+
+
+def _block(name: str) -> str:
+    """The part of the model that a parameter is in: up to the first number in its name, else up to its last word."""
+    parts = name.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 2)
+    return ".".join(parts[: max(numbered + 1, 1)])
+
+
+def _short(name: str) -> str:
+    """As much of the end of a name as there is room for beside the plot, in whole words if they fit."""
+    parts = name.split(".")
+    while len(parts) > 1 and len(".".join(parts)) > LABEL_LETTERS:
+        parts.pop(0)
+    short = ".".join(parts)
+    return short if len(short) <= LABEL_LETTERS else f"…{short[1 - LABEL_LETTERS :]}"
 
 
 def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,9 @@ PANELS_MAX = 4
 """So many names are drawn unless one is asked for."""
 
 PANEL_PIXELS = 112
+LONE_PIXELS = 208
+"""The height of a panel, and of one that is alone."""
+
 _GAP = 0.12
 """Of a panel's height, to the one below it."""
 
@@ -71,8 +74,8 @@ def scalars(source: Source, view: View) -> Figure:
         traces,
         window,
         view,
-        height=48 + PANEL_PIXELS * len(drawn),
-        meta={**META, "caption": _caption(drawn)},
+        height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
+        meta={**META, "caption": _caption(drawn, source.logged), **_choice(source)},
         annotations=[_label(name, place, len(drawn)) for place, name in enumerate(drawn)],
         **axes,
     )
@@ -197,7 +200,24 @@ def _lost(cell: Cells) -> str:
     return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
 
 
-def _caption(drawn: Mapping[str, Cells]) -> str:
+def _choice(source: Source) -> dict[str, Any]:
+    """The names to choose from, where there are more than are drawn at once."""
+    if len(source.logged) <= PANELS_MAX:
+        return {}
+    return {
+        "choice": {
+            "name": "name",
+            "label": "Which of the logged values is drawn",
+            "chosen": next(iter(source.scalars)) if len(source.scalars) == 1 else "",
+            "options": [
+                ["", f"{PANELS_MAX} of {count(len(source.logged))} names"],
+                *([name, name] for name in source.logged),
+            ],
+        }
+    }
+
+
+def _caption(drawn: Mapping[str, Cells], logged: Sequence[str]) -> str:
     """What each panel shows, in a sentence a name."""
     said = []
     for name, cells in drawn.items():
@@ -213,4 +233,7 @@ def _caption(drawn: Mapping[str, Cells]) -> str:
         low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
         odd = f"; {_lost(cell[0])}" if lost else ""
         said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
+    left = len(logged) - len(drawn)
+    if left > 0:
+        said.append(f"{plural(left, 'name')} not drawn.")
     return " ".join(said)

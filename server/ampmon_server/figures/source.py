@@ -87,7 +87,8 @@ class Source:
     ``updates`` and ``gradients`` are cells of both, as `ampmon_server.cells` has them, in order of step: enough to fill
     the view, and none of them in it in part. ``user`` are the user's own steps, where there are any. ``modules`` is the
     newest sample of activations in the view, which only the chart of it is given. ``scalars`` are cells of what was
-    logged, by name, and ``parameters`` those of each parameter, which only their charts are given.
+    logged, by name, ``logged`` every name, the first to be drawn first, and ``parameters`` cells of each parameter:
+    only their charts are given them.
     """
 
     updates: Cells
@@ -96,6 +97,7 @@ class Source:
     modules: ModuleSample | None = None
     user: UserSteps | None = None
     scalars: Mapping[str, Cells] = field(default_factory=dict)
+    logged: Sequence[str] = ()
     parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""

@@ -107,10 +107,9 @@ def _parameters(
 def _scalars(
     store: Store, run_id: UUID, stream: int | None, view: View, name: str | None
 ) -> Source:
-    names = [] if name is None else [name]
-    if name is None:
-        held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
-        names = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))[:PANELS_MAX]
+    held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
+    logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
+    names = logged[:PANELS_MAX] if name is None else [name]
     source = _series(store, run_id, stream, view)
     start, stop = view.start, view.stop
     if view.x == "user" and source.user is not None:
@@ -120,7 +119,7 @@ def _scalars(
         start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
     )
     cells = store.scalar_series(run_id, names, stretch, stream=stream, columns=view.columns)
-    return replace(source, scalars=cells)
+    return replace(source, scalars=cells, logged=logged)
 
 
 def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:

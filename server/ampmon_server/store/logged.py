@@ -30,6 +30,7 @@ class Name:
     """What a list shows of a name on one stream: its newest value, and of all its values how many, and the extremes.
 
     Times are microseconds since the epoch. ``least`` and ``greatest`` are of finite values, null where there are none.
+    ``user_steps`` is how many values came with a step of the user's own.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Name:
     time: int
     value: float | None
     value_kind: str | None
+    user_steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def _name(source: _Source, name: str, cells: Cells) -> Name:
         time=int(cell["time_last"]),
         value=value,
         value_kind=KINDS[kind],
+        user_steps=int(cell["user"]),
     )
 
 
