@@ -16,6 +16,8 @@ import urllib3
 
 
 START_S = 30.0
+CLOSE = {"Connection": "close"}
+"""A connection kept may be closed by the server, or die with a worker, just as it is used again."""
 
 
 def free_port() -> int:
@@ -75,7 +77,7 @@ class Server:
 
     def answers(self) -> bool:
         try:
-            return self._http.request("GET", f"{self.url}/healthz").status < 500
+            return self._http.request("GET", f"{self.url}/healthz", headers=CLOSE).status < 500
         except urllib3.exceptions.HTTPError:
             return False
 
@@ -89,8 +91,7 @@ class Server:
 
     def request(self, method: str, path: str, **arguments: Any) -> urllib3.BaseHTTPResponse:
         """The answer to a request with the token; ``path`` begins with a slash."""
-        # A connection kept may be closed by the server just as it is used again.
-        headers = {"Authorization": f"Bearer {self.token}", "Connection": "close"}
+        headers = {"Authorization": f"Bearer {self.token}", **CLOSE}
         headers |= arguments.pop("headers", {})
         return self._http.request(method, self.url + path, headers=headers, **arguments)
 

@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
+
+from anyio import move_on_after
 
 
 INTERVAL_S = 0.1
@@ -157,8 +158,10 @@ class Listener:
     async def advances(self) -> AsyncIterator[list[Advance]]:
         """What is new, at most ten times a second, until the bus closes; nothing, where that is so for long."""
         while True:
-            with suppress(TimeoutError, asyncio.TimeoutError):  # one since Python 3.11
-                await asyncio.wait_for(self._news.wait(), QUIET_S)
+            with move_on_after(
+                QUIET_S
+            ):  # asyncio.wait_for loses a cancellation that comes with the news
+                await self._news.wait()
             if self._ended:
                 return
             self._news.clear()
