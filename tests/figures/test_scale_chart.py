@@ -187,3 +187,15 @@ def test_a_legend_has_the_room_that_it_needs() -> None:
     of = made.source(made.updates([1.0] * 5, events=events))
     tops = [scale(of, View(width=width))["layout"]["margin"]["t"] for width in (1200, 360)]
     assert tops == [32, 51]
+
+
+def test_the_caption_says_what_a_column_holds() -> None:
+    """Where more updates share a column of pixels than it has points, the caption says how many and which are drawn."""
+    few, many = (
+        scale(made.source(made.updates([1.0] * n)), View(width=400))["layout"]["meta"]["caption"]
+        for n in (400, 4000)
+    )
+    assert "in a column" not in few
+    assert many.endswith(
+        " Of up to 16 updates in a column the first, last, least and greatest are drawn."
+    )

@@ -245,6 +245,9 @@ def _caption(cell: Cells, window: Window) -> str:
     )
     lost = last - first + 1 - int(cell["n"])
     gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
+    most = int(window.updates["n"].max())
+    if most > len(_POINTS):
+        gap += f" Of up to {count(most)} updates in a column the first, last, least and greatest are drawn."
     after = power_of_two(float(cell["after_last"]))
     return (
         f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"

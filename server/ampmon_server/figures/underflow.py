@@ -298,4 +298,7 @@ def _caption(drawn: list[Fate], judged: Judged) -> str:
     errors = dict(zip(SMALL_CLASSES, newest.of("error")[0].tolist(), strict=True))
     said = [f"{within(shares[fate.place], errors.get(fate.field))} {fate.word}" for fate in drawn]
     words = f"{', '.join(said)} at step {count(int(newest.of('last')[0]))}. {scope(judged)}"
+    most = int(judged.of("samples").max())
+    if most > 1:
+        words += f" Up to {count(most)} samples share a column: their sum above, the extremes of their shares below."
     return f"{words} A sample: ± is the standard error." if any(errors.values()) else words
