@@ -1,7 +1,7 @@
 """What `ampmon db distribute` asks of Citus, as tables and functions of a real PostgreSQL that has no such extension.
 
-They keep the rules by which Citus refuses a table, and note what was asked of them, in order. A connection finds them by
-the names of a system catalogue where its search_path has this schema before pg_catalog.
+They keep the rules by which Citus refuses a table, and note what was asked of them, in order. A connection finds them
+by the names of a system catalogue where its search_path has this schema before pg_catalog.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _HELPERS = {"store.engine", "store.inserting"}
 """Modules that run what another has made."""
 _PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 _RUN = r"'\\x[0-9a-f]{32}'::bytea"
-_ONE = re.compile(rf"\(+(?:\w+\.)?run_id = (?:({_RUN})|\w+\.run_id)\)")
+_ONE = re.compile(rf"\(+(?:\w+\.)?run_id = ({_RUN})\)")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class Planner:
     def unbound(self, statement: Statement) -> list[str]:
         """The tables of runs that a statement touches otherwise than by the key of one and the same run.
 
-        A table is bound by a constant, or by the row of another that is.
+        Each table by the same constant, which the planner carries from one to another that is joined to it; not so into
+        a correlated subquery, and there Citus asks every node.
         """
         found, constants = [], set()
         for node in self._nodes(statement):
@@ -96,7 +97,7 @@ class Planner:
                 bound = _ONE.match(node.get("Index Cond", ""))
             if bound is None:
                 found.append(table)
-            elif bound[1]:
+            else:
                 constants.add(bound[1])
         return found if len(constants) < 2 else [*found, *sorted(constants)]
 

@@ -270,6 +270,10 @@ def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Pla
         ("SELECT * FROM updates WHERE run_id IN (%s, '')", ["updates"]),
         ("SELECT * FROM updates WHERE run_id = %s OR step = 1", ["updates"]),
         ("SELECT * FROM updates WHERE run_id >= %s", ["updates"]),
+        (
+            "SELECT (SELECT max(step) FROM updates u WHERE u.run_id = s.run_id) FROM streams s WHERE run_id = %s",
+            ["updates"],
+        ),
         ("UPDATE updates SET step = 1 WHERE stream = 1 AND run_id <> %s", ["updates"]),
         (
             "DELETE FROM skips WHERE run_id = %s AND step = (SELECT max(step) FROM updates)",

@@ -59,7 +59,7 @@ def _finding() -> Select[Any]:
     table, later = attempts.c, attempts.alias()
     newest = (
         select(func.max(later.c.attempt))
-        .where(later.c.run_id == table.run_id, later.c.rank == table.rank)
+        .where(later.c.run_id == bindparam("of"), later.c.rank == table.rank)
         .scalar_subquery()
     )
     return select(table.rank, table.attempt, table.origin, newest).where(
@@ -133,7 +133,7 @@ def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
     of_stream = (
         select(updates.c.step)
         .where(
-            updates.c.run_id == streams.c.run_id,
+            updates.c.run_id == run_id.bytes,
             updates.c.stream == streams.c.stream,
             updates.c.attempt < before,
         )

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     case,
     func,
+    literal,
     select,
     update,
 )
@@ -178,7 +179,8 @@ def _removals(connection: Connection, one: Due) -> list[Removal]:
         for table in (skips, scalars, updates):
             of = _of(table, one, cut) & (table.c.step < cut.rows)
             if table is skips:
-                of &= ~not_superseded(table.c.run_id, table.c.stream, table.c.step, table.c.attempt)
+                run_id = literal(one.run_id.bytes)
+                of &= ~not_superseded(run_id, table.c.stream, table.c.step, table.c.attempt)
             found.append(Removal(table, of))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
