@@ -7,6 +7,7 @@ import { ago } from "./format.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
+import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
@@ -17,6 +18,8 @@ import * as tips from "./tips.js";
 const REFRESH_MS = 200;
 // News may be lost on its way, and some changes make none: a run that falls silent.
 const POLL_MS = 10_000;
+// Once the list is there, what the first chart would wait for is fetched.
+const WARM_MS = 1000;
 
 const content = byId("content");
 const connection = byId("connection");
@@ -58,6 +61,7 @@ function route() {
  * @param {View} view
  */
 function openRun(run, view) {
+  warm();
   return new Run(run, view, {
     onView: (next) => {
       location.hash = format({ page: "run", run, view: next });
@@ -65,6 +69,11 @@ function openRun(run, view) {
     onTrouble: () => live.suspect(),
     onGone: (why) => content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why)),
   });
+}
+
+/** Loads what draws charts, ahead of them. Each chart says so itself where that fails. */
+function warm() {
+  plot.load().catch(() => {});
 }
 
 /** @param {Error} error */
@@ -125,6 +134,7 @@ async function start() {
   window.addEventListener("pageshow", look);
   setInterval(everySecond, 1000);
   setInterval(refresh, POLL_MS);
+  setTimeout(warm, WARM_MS);
   route();
 }
 
