@@ -26,7 +26,7 @@ from ampmon_server.tables import (
     streams,
     updates,
 )
-from batches import Trainer
+from batches import Trainer, statistics
 
 
 DAYS = 30
@@ -109,6 +109,22 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
     assert store.parameters(trainer.run_id).step == 4950
     with pytest.raises(NotFound, match="Samples before step 4096 are pruned"):
         store.parameters(trainer.run_id, step=1000)
+
+
+def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own(
+    store: Store,
+) -> None:
+    """Of a burst and of rare samples after it the burst has a page of its own; zoomed in, neither is left out."""
+    trainer = Trainer()
+    steps = [*range(16), *range(256, 3 * 4096, 256)]
+    given = {"gradients": statistics().to_wire()}
+    store.ingest(trainer.batch([trainer.update(ordinal=step, **given) for step in steps]))
+    age(store, trainer)
+    assert prune(store) > 0
+    for columns in (4, 40, 400, 4000):
+        assert store.series(trainer.run_id, columns=columns).gradients["n"].sum() == len(steps)
+        cells = store.parameter_series(trainer.run_id, columns=columns).cells
+        assert cells["n"].sum() == len(steps)
 
 
 def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(store: Store) -> None:

@@ -64,8 +64,10 @@ class Series(windows.Series):
         found = windows.Series._under(self, cells, level, below)
         if not len(cells) or cells["first"][0] >= self.rows_from:
             return found
-        alone = ~np.isin(cells["first"] >> BITS * level, found["first"] >> BITS * level)
-        if not alone.any():
+        of = np.searchsorted(cells["first"] >> BITS * level, found["first"] >> BITS * level)
+        # A page of the lowest level may be kept where the one above it is not: it is not all there was.
+        whole = np.bincount(of, found["n"], len(cells)) == cells["n"]
+        if whole.all():
             return found
-        both = joined([found, cells[alone]])
+        both = joined([found[whole[of]], cells[~whole]])
         return both[np.argsort(both["first"], kind="stable")]
