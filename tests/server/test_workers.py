@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,10 +54,8 @@ def test_workers_are_one_server(crew: Server) -> None:
     running, process = workers(crew), crew.process
     assert process is not None
     assert len(running) == 2
-    began = time.monotonic()
     process.terminate()
-    assert process.wait(10) == 0
-    assert time.monotonic() - began < 5
+    assert process.wait(15) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in running)
     assert not (crew.directory / "server" / "address").exists()
 
