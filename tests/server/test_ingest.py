@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import tracemalloc
 from uuid import uuid4
 
 import msgspec
@@ -165,6 +166,24 @@ def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
 
     assert store.series(run_id).updates["first"].tolist() == list(range(10))
     assert store.run(run_id)[0].updates == 10
+
+
+def test_what_others_have_between_two_records_is_not_read(store: Store) -> None:
+    """A batch with a hole in it, of which another rank has every step, takes no more memory than one without."""
+    run_id = uuid4()
+    full, torn = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
+    store.ingest(full.batch(full.updates(20_000)))
+    store.ingest(torn.batch(torn.updates(1)))
+    ends = [torn.update(ordinal=ordinal, skipped=True) for ordinal in (5, 19_995)]
+    tracemalloc.start()
+    try:
+        store.ingest(torn.batch(ends))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4e6
+    summary = store.run(run_id)[0]
+    assert (summary.updates, summary.skipped) == (20_000, 2)
 
 
 def test_shards_add_up_and_replicas_do_not(store: Store) -> None:

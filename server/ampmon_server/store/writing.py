@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,11 @@ from ampmon_server.store.tally import Tally
 from ampmon_server.tables import events, module_blocks, scalars
 
 
+GAP_MAX = 2**12
+"""Steps from one update of a batch to the next. Where there are more, cells are made anew on both sides apart: what
+others have in between is not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Writes the records of one attempt within a transaction."""
@@ -40,15 +45,15 @@ class Writer:
         }
         for place, record in zip(share.places, share.records, strict=True):
             placed[type(record)].append((place, record))
-        if placed[wire.Update]:
-            self._updates(rows, placed[wire.Update], share)
+        for near in _near(placed[wire.Update]):
+            self._updates(rows, near, share)
         self._events(rows, placed[wire.Event])
         self._scalars(rows, placed[wire.Scalars], placed[wire.Update])
         self.state.records += len(share.records)
         newest = max(record.time for record in share.records)
         self.state.last_time = max(self.state.last_time or 0, newest)
 
-    def _updates(self, rows: Rows, placed: list[tuple[int, wire.Update]], share: Share) -> None:
+    def _updates(self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share) -> None:
         last_place, last = placed[-1]
         rows.step(last.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
         new = [rows.update(update) for _, update in placed]
@@ -105,8 +110,8 @@ class Writer:
             steps = [self.attempt.origin + each.ordinal for _, each in placed]
             names = sorted({name for _, each in placed for name in each.values})
             refresh(self.connection, of, names, min(steps), max(steps))
-        if updates and self.attempt.number:
-            first, last = (updates[end][1].ordinal + self.attempt.origin for end in (0, -1))
+        for near in _near(updates) if self.attempt.number else ():
+            first, last = (near[end][1].ordinal + self.attempt.origin for end in (0, -1))
             supersede(self.connection, of, self.attempt.number, (first, last))
 
     def _events(self, rows: Rows, placed: Sequence[tuple[int, wire.Event]]) -> None:
@@ -118,6 +123,19 @@ class Writer:
                 self.state.dropped += _at_least_one(event.detail.get("count"))
             elif event.kind == "disabled" and self.roster.first_scaler is None:
                 self.state.disabled = 1
+
+
+def _near(
+    placed: Sequence[tuple[int, wire.Update]],
+) -> Iterator[Sequence[tuple[int, wire.Update]]]:
+    """Updates, in order of ordinal, parted where the next is more than `GAP_MAX` steps on."""
+    first = 0
+    for place, (_, update) in enumerate(placed[1:], 1):
+        if update.ordinal - placed[place - 1][1].ordinal > GAP_MAX:
+            yield placed[first:place]
+            first = place
+    if placed:
+        yield placed[first:]
 
 
 def _at_least_one(given: object) -> int:
