@@ -8,7 +8,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 from starlette.testclient import TestClient
 
 from ampmon import wire
@@ -91,6 +91,23 @@ def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
     for level in LEVELS:
         cells = cells_at(store, first.run_id, level)
         assert (cells["n"].sum(), cells["sum"].sum()) == (70, 3040.0)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None:
+    """Steps are done again beside more names than a statement takes values."""
+    first = Trainer()
+    store.ingest(first.batch(steps(first, [100.0] * 3)))
+    more = text(
+        "INSERT INTO scalar_rollups SELECT run_id, stream, 'name ' || place, level, bucket, data "
+        "FROM scalar_rollups, generate_series(1, 66000) AS place WHERE level = 5 AND name = 'loss'"
+    )
+    with engine.writing(store._engine) as connection:
+        connection.execute(more)
+    second = Trainer(run_id=first.run_id, resume_step=1)
+    store.ingest(second.batch([second.update()]))
+    values = store.scalars(first.run_id, "loss", stream=None, start=0, stop=9, limit=9)
+    assert values.step == [0, 2]
 
 
 def test_a_window_counts_exactly_what_is_in_it(store: Store) -> None:

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import CTE, Connection, Select, bindparam, func, select
 
 from ampmon_server.cells import scalars as cells_of
 from ampmon_server.cells.merging import Cells
@@ -30,6 +30,9 @@ SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
 
 REBUILT_AT_ONCE = 1 << BITS * 4
 """Steps whose cells are made anew together."""
+
+NAMES_AT_ONCE = 1000
+"""PostgreSQL takes at most 65 535 values with a statement."""
 
 _KIND_VALUES = np.array([0.0, np.nan, np.inf, -np.inf])
 
@@ -56,26 +59,25 @@ def refresh(
         return
     within = pyramid.cells_of(max(first, of.rows_from), last)
     wanted = list(names)
-    held = _cells(connection, of, wanted, pyramid.steps_of(within))
-    for name in wanted:
-        new = SCALARS.roll(held.get(name, cells_of.empty()), 1)
-        pyramid.put(connection, SCALARS, (of.run_id, of.stream, name), within, new)
+    for at in range(0, len(wanted), NAMES_AT_ONCE):
+        some = wanted[at : at + NAMES_AT_ONCE]
+        held = _cells(connection, of, some, pyramid.steps_of(within))
+        for name in some:
+            new = SCALARS.roll(held.get(name, cells_of.empty()), 1)
+            pyramid.put(connection, SCALARS, (of.run_id, of.stream, name), within, new)
 
 
 def supersede(connection: Connection, of: Logged, attempt: int, within: Range) -> None:
     """Leave out what attempts before ``attempt`` logged at steps that it has done again, both ends included."""
-    names = names_of(connection, of)
-    if not names:
-        return
-    table = scalars.c
-    earlier = select(table.name).where(
+    found, table = _names(of), scalars.c
+    earlier = select(table.step).where(
         table.run_id == of.run_id,
         table.stream == of.stream,
-        table.name.in_(names),
+        table.name == found.c.name,
         table.step.between(*within),
         table.attempt < attempt,
     )
-    again = [name for (name,) in fetch(connection, earlier.distinct())]
+    again = [name for (name,) in fetch(connection, select(found.c.name).where(earlier.exists()))]
     if again:
         refresh(connection, of, again, *within)
 
@@ -192,13 +194,17 @@ def summary(connection: Connection, of: Logged, name: str) -> Cells:
 
 
 def names_of(connection: Connection, of: Logged) -> list[str]:
-    """Every name that was logged, in order. Steps from name to name in the index: there are few, and many values."""
+    """Every name that was logged, in order."""
+    found = _names(of).c.name
+    return [name for (name,) in fetch(connection, select(found).where(found.is_not(None)))]
+
+
+def _names(of: Logged) -> CTE:
+    """The same, and a null. Steps from name to name in the index: there are few, and many values."""
     table = scalar_rollups.c
-    mine = (table.run_id == bindparam("run"), table.stream == bindparam("of"))
+    mine = (table.run_id == of.run_id, table.stream == of.stream)
     found = select(func.min(table.name).label("name")).where(*mine).cte("found", recursive=True)
     following = (
         select(func.min(table.name)).where(*mine, table.name > found.c.name).scalar_subquery()
     )
-    found = found.union_all(select(following).where(found.c.name.is_not(None)))
-    statement = select(found.c.name).where(found.c.name.is_not(None))
-    return [name for (name,) in fetch(connection, statement, {"run": of.run_id, "of": of.stream})]
+    return found.union_all(select(following).where(found.c.name.is_not(None)))
