@@ -18,8 +18,11 @@ from ampmon_server.store import Change, Store, StoreError
 
 
 POLL_S = 1.0
-OVERLAP_S = 15.0
-"""How far back it asks: a row's time is its writer's clock at the start of the transaction, not when it is seen."""
+OVERLAP_S = 120.0
+"""How far back it asks: a row's time is its writer's clock at the start of the transaction, not when it is seen.
+
+A transaction may take many statements of up to 30 s each; runs that are told of already cost nothing but the asking.
+"""
 _IDLE_S = 5.0
 
 _log = logging.getLogger(__name__)
