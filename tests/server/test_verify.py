@@ -96,6 +96,16 @@ def test_what_ingest_left_is_clean(run_id: UUID, verify: Say) -> None:
 
 
 @pytest.mark.engines
+def test_ranks_may_come_in_any_order(store: Store, verify: Say) -> None:
+    """Of ranks that all sample nothing is left over, though the lowest, which stands for them, comes last."""
+    first = Trainer()
+    for rank in (2, 1, 0):
+        trainer = Trainer(first.run_id, rank, world_size=3)
+        store.ingest(trainer.batch(trainer.updates(20, sampled=[3, 7])))
+    assert verify() == (0, [])
+
+
+@pytest.mark.engines
 def test_rollups_are_held_to_rows_and_repaired(
     run_id: UUID, change: Callable[[str], None], store: Store, verify: Say
 ) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from ampmon_server.cells import parameters as of_parameters
 from ampmon_server.cells.merging import Cells, joined
@@ -199,9 +199,21 @@ def note(
     scaler = roster.scaler(stream.scaler)
     for source in scaler.sampled:
         if source.number == stream.number and source.sampled:
+            if change.begins:
+                _drop_others(connection, scaler)
             held = _told_more(connection, scaler.run_id, source, attempt)
             new = None if change.redone else held.cells(stacks, attempt)
             refresh(held, change.first, change.last, new)
+
+
+def _drop_others(connection: Connection, scaler: Scaler) -> None:
+    """Delete the pages of ranks that the heatmap is not of any more, now that a lower one samples."""
+    others = {each.number for each in scaler.sources if each.sampled}
+    others -= {each.number for each in scaler.sampled}
+    if others:
+        table = parameter_rollups.c
+        gone = (table.run_id == scaler.run_id) & table.stream.in_(others)
+        connection.execute(delete(parameter_rollups).where(gone))
 
 
 def refresh(of: Told, first: int, last: int, new: Cells | None = None) -> None:
