@@ -74,15 +74,13 @@ def read_newest(
     *,
     start: int = 0,
     stop: int = INTEGER_MAX + 1,
-    by_time: bool = False,
 ) -> ModuleSample | None:
-    """The newest sample with ``start`` <= step < ``stop``, or ``by_time``, us since the epoch; None if there is none.
+    """The newest sample with ``start`` <= step < ``stop``; None if there is none.
 
     Where gradients are sharded, the shards of all ranks that have that step.
     """
     for place, source in enumerate(scaler.sources):
-        bounds = _steps(connection, scaler, source, start, stop) if by_time else (start, stop)
-        newest = _newest(connection, scaler, source, *bounds)
+        newest = _newest(connection, scaler, source, start, stop)
         if newest is None:
             continue
         step = newest.sample.step
@@ -93,22 +91,6 @@ def read_newest(
         ]
         return _together([newest, *filter(None, others)])
     return None
-
-
-def _steps(
-    connection: Connection, scaler: Scaler, source: Source, start: int, stop: int
-) -> tuple[int, int]:
-    """The steps of a stretch of time, as ``read_newest`` has them."""
-    table = updates.c
-    first, last = connection.execute(
-        select(func.min(table.step), func.max(table.step)).where(
-            table.run_id == scaler.run_id,
-            table.stream == source.number,
-            table.time >= start,
-            table.time < stop,
-        )
-    ).one()
-    return (0, 0) if first is None else (first, last + 1)
 
 
 def _newest(

@@ -107,3 +107,11 @@ def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: in
         scaler.rows_from,
     )
     return series.window(stretch, columns)
+
+
+def steps(connection: Connection, scaler: Scaler, stretch: Stretch) -> tuple[int, int]:
+    """From which step to before which a stretch has updates; (0, 0) where it has none. Of time it asks the cells."""
+    if stretch.by == "step":
+        return stretch.start, stretch.stop
+    cells = window(connection, scaler, stretch, columns=1)
+    return (int(cells["first"].min()), int(cells["last"].max()) + 1) if len(cells) else (0, 0)

@@ -341,14 +341,8 @@ class Store:
             found = axes.find(connection, scaler, start=start, stop=stop, by=by)
             if found is None:
                 return None, scaler.disabled
-            stretch, _ = found
-            sample = modules.read_newest(
-                connection,
-                scaler,
-                start=stretch.start,
-                stop=stretch.stop,
-                by_time=stretch.by == "time",
-            )
+            first, after = rollups.steps(connection, scaler, found[0])
+            sample = modules.read_newest(connection, scaler, start=first, stop=after)
             return sample, scaler.disabled
 
 
