@@ -101,7 +101,7 @@ runs = Table(
     Column("state", String(16), nullable=False),
     _count("silent_after"),
     _count("version"),
-    # Totals: of distinct steps of each scaler, however many ranks; see store.counts.
+    # Totals: of distinct steps of each scaler, however many ranks; see store.rollups.
     _count("updates"),
     _count("skipped"),
     _count("sampled"),

@@ -72,10 +72,14 @@ def _value(told: Any) -> Any:
 
 def upgraded(settings: Settings) -> int:
     """The exit code of `ampmon db upgrade`."""
-    where = ["--data-dir", str(settings.data_directory)]
+    return main(["db", "upgrade", *where(settings)])
+
+
+def where(settings: Settings) -> list[str]:
+    """What tells a command of the database."""
     if settings.database_url is not None:
-        where = ["--database-url", settings.database_url]
-    return main(["db", "upgrade", *where])
+        return ["--database-url", settings.database_url]
+    return ["--data-dir", str(settings.data_directory)]
 
 
 @pytest.fixture
@@ -122,6 +126,12 @@ def test_what_was_stored_is_told_as_before(ask: Callable[[str], Any], stored) ->
         same(ask(f"/runs/{run_id}/parameters")["parameters"], said["parameters"])
         for name in FIGURES:
             assert ask(f"/runs/{run_id}/figures/{name}")["data"] is not None
+
+
+def test_what_was_upgraded_is_sound(older: Settings) -> None:
+    """`ampmon db verify` finds nothing in what an older version stored and an upgrade brought here."""
+    assert upgraded(older) == 0
+    assert main(["db", "verify", *where(older)]) == 0
 
 
 @pytest.mark.parametrize("stored", STORED[:1], indirect=True, ids=lambda path: path.stem)

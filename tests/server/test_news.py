@@ -201,6 +201,23 @@ def test_a_lost_connection_costs_time_only(pair: Pair, postgres: Postgres) -> No
     wait_for(lambda: near.follower.way == "notices")
 
 
+@on_postgresql
+def test_trouble_ends_with_the_last_listener(
+    pair: Pair, postgres: Postgres, settings: Settings
+) -> None:
+    """A server that could not read the news of others while somebody listened is ready again when nobody does."""
+    follower, name = pair[0].follower, make_url(settings.url).database
+    assert follower is not None
+    with pair[0].ear():
+        postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        postgres.execute(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        wait_for(lambda: follower.trouble)
+    wait_for(lambda: follower.trouble is None)
+    postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+
 @contextmanager
 def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """A connection that hears every notice on the database."""

@@ -11,6 +11,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
+from starlette.testclient import TestClient
 
 from ampmon import mounts
 from ampmon_server import migrations, tables
@@ -166,3 +167,17 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert "network file system (nfs4)" in line
     assert "ampmon serve --database-url sqlite:////" in line
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.engines
+def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings: Settings) -> None:
+    """A server whose database was upgraded beneath it says that it is not ready, and what to do."""
+    assert client.get("/readyz").json()["status"] == "ready"
+    database = create_engine(settings.url)
+    with database.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.dispose()
+    answer = client.get("/readyz")
+
+    assert answer.status_code == 503
+    assert "start this server anew" in answer.json()["detail"]

@@ -111,6 +111,7 @@ class Follower:
             if self._deliver(partial(self._store.changes_since, since)):
                 asked = began
             self._attend(time.monotonic() + POLL_S)
+        self._trouble = None  # of what nobody waits for
 
     def _attend(self, until: float) -> None:
         """Look at once, but not too often, for the runs that notices name."""

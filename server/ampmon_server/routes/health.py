@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer
+from ampmon_server.store import Unusable
 
 
 router = APIRouter()
@@ -20,8 +21,11 @@ async def healthz() -> Response:
 
 @router.get("/readyz")
 def readyz(service: ServiceDependency) -> Response:
-    """The database answers, its schema is the newest, and news are passed on, by the way that is told."""
-    service.store.check()
+    """The database answers, its schema is this version's, and news are passed on, by the way that is told."""
+    try:
+        service.store.check()
+    except Unusable as error:
+        return problem(503, str(error))
     if service.bus.closed:
         return problem(503, "The server is stopping.")
     follower = service.follower

@@ -25,7 +25,7 @@ _SESSION = {
     "idle_in_transaction_session_timeout": _IDLE_TIMEOUT_MS,
 }
 POOL_SIZE, POOL_OVERFLOW = 8, 8
-"""PostgreSQL lets in 100 by default: six server processes."""
+"""PostgreSQL lets in 100 by default: five server processes, each with two for notices."""
 POOL_TIMEOUT_S = 5.0
 
 READS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}

@@ -52,10 +52,6 @@ class Keep:
     rows_days: float | None = None
     samples_days: float | None = None
 
-    @property
-    def forever(self) -> bool:
-        return self.rows_days is None and self.samples_days is None
-
     def before(self, now: int) -> tuple[int, int]:
         """Runs that were heard of last before these times lose their rows, and their samples."""
         return tuple(  # type: ignore[return-value]

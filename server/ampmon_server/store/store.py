@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import IO, Literal
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
 from ampmon import wire
+from ampmon_server import migrations
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
@@ -42,7 +43,7 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
-from ampmon_server.store.errors import NotFound
+from ampmon_server.store.errors import NotFound, Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -98,9 +99,13 @@ class Store:
         return Notices(self._engine) if self.shared else None
 
     def check(self) -> None:
-        """Raise Busy unless the database answers."""
+        """Raise Busy unless the database answers, and Unusable where its schema is not this version's any more."""
         with engine.reading(self._engine) as connection:
-            connection.execute(select(1))
+            found = migrations.schema(connection)
+        if found.age != "current":
+            raise Unusable(
+                f"The schema of the database is {found.revision} now: start this server anew."
+            )
 
     # -- writes -----------------------------------------------------------------------------------------------------
 

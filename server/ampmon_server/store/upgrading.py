@@ -14,6 +14,7 @@ from zstandard import ZstdError
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, opening, postgresql, rollups, scalars
+from ampmon_server.store.checks import blocks, records
 from ampmon_server.store.errors import Busy, Unusable
 from ampmon_server.store.opening import Opened
 from ampmon_server.tables import runs
@@ -21,8 +22,8 @@ from ampmon_server.tables import runs
 
 Rebuild = Callable[[Connection, bytes], None]
 
-REBUILDS: tuple[Rebuild, ...] = (rollups.rebuild, scalars.rebuild)
-"""Each makes one kind of what is rolled up of a run anew from the rows that are held."""
+REBUILDS: tuple[Rebuild, ...] = (rollups.rebuild, scalars.rebuild, blocks.mend)
+"""Each makes one kind of what follows from the rows of a run anew."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,4 +99,5 @@ def _roll_up(connection: Connection, run_id: bytes) -> None:
         return
     for rebuild in REBUILDS:
         rebuild(connection, run_id)
+    records.mend(connection, connection.execute(select(runs).where(of_run)).one())
     connection.execute(update(runs).where(of_run).values(rolled_up=1))
