@@ -10,7 +10,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 from starlette.testclient import TestClient
 
 from ampmon import mounts
@@ -169,7 +169,6 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.engines
 def test_a_server_is_not_ready_with_another_schema(client: TestClient, settings: Settings) -> None:
     """A server whose database was upgraded beneath it says that it is not ready, and what to do."""
     assert client.get("/readyz").json()["status"] == "ready"
