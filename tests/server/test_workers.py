@@ -20,7 +20,7 @@ def workers(server: Server) -> set[int]:
     """The process ids of a server's workers."""
     assert server.process is not None
     listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(server.process.pid)],
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(server.process.pid)],
         capture_output=True,
         text=True,
         check=False,
