@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from ampmon_server.bus.local import INTERVAL_S, PENDING_MAX, Advance, Bus
-from ampmon_server.store import Change, Store, StoreError
+from ampmon_server.store import Change, Store
 
 
 POLL_S = 1.0
@@ -129,7 +129,7 @@ class Follower:
         try:
             for told in ask():
                 self._bus.deliver(Advance(*told))
-        except StoreError as error:
+        except Exception as error:  # of any kind, for nobody would see that this thread has ended
             if self._trouble is None:
                 _log.warning("Pages learn late of other server processes' updates: %s", error)
             self._trouble = str(error)
