@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from uuid import UUID
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from ampmon_server.cli.db import CANNOT
+from ampmon_server.cli.progress import progress
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Unusable, Upgrade
 
@@ -39,11 +37,7 @@ def _schema(upgrade: Upgrade) -> str:
 def _roll_up(upgrade: Upgrade) -> list[bytes]:
     """Roll up the runs that are not; those that cannot be."""
     waiting = upgrade.waiting()
-    console = Console(stderr=True)
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *shown, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as bar:
+    with progress() as bar:
         tracked = bar.track(waiting, description="rolling up runs")
         failed = [run_id for run_id in tracked if not upgrade.roll_up(run_id)]
     if waiting:

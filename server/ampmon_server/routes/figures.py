@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
@@ -70,12 +70,20 @@ def show_figure(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     return tagged_json(draw(read(service.store, run_id, stream, view), view), request)
 
 
+class _Ends(TypedDict):
+    start: int
+    stop: int
+
+
+def _ends(view: View) -> _Ends:
+    return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
+
+
 def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Source:
     series = store.series(
         run_id,
         stream=stream,
-        start=view.start or 0,
-        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        **_ends(view),
         by=view.x,
         columns=view.columns,
     )
@@ -95,8 +103,7 @@ def _parameters(
     of = store.parameter_series(
         run_id,
         stream=stream,
-        start=view.start or 0,
-        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        **_ends(view),
         by=view.x,
         columns=view.columns // COLUMN_PIXELS,
     )
@@ -126,8 +133,7 @@ def _modules(store: Store, run_id: UUID, stream: int | None, view: View) -> Sour
     sample, disabled = store.activations(
         run_id,
         stream=stream,
-        start=view.start or 0,
-        stop=view.stop if view.stop is not None else COUNT_MAX + 1,
+        **_ends(view),
         by="step" if view.whole else view.x,
     )
     return Source(empty(), gradients.empty(), disabled, sample)

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, postgresql
+from ampmon_server.store import engine, opening, postgresql
 from ampmon_server.store.errors import Busy, Unusable
 from ampmon_server.store.opening import Opened
 
@@ -34,6 +34,11 @@ def open_to_read(settings: Settings) -> Opened:
             "run ampmon db upgrade, which says what to do"
         )
     return opened
+
+
+def open_beside(settings: Settings, *, alone: bool) -> Opened:
+    """The database, beside whoever uses it; to be ``alone`` with an SQLite file, as a server is. Raises Unusable."""
+    return opening.open_database(settings) if alone else open_to_read(settings)
 
 
 def _named(url: URL) -> str:

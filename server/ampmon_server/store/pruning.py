@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, opening, prune, space, verify
+from ampmon_server.store import engine, looking, prune, space, verify
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.opening import Opened
 from ampmon_server.store.prune import Due, Keep, Size
@@ -24,11 +24,8 @@ class Pruning:
     @contextmanager
     def begin(cls, settings: Settings, *, alone: bool = False) -> Iterator[Pruning]:
         """Open the database. Raises Unusable; with ``alone`` also where a server uses an SQLite file."""
-        opened = opening.open_database(settings) if alone else looking.open_to_read(settings)
-        try:
+        with closing(looking.open_beside(settings, alone=alone)) as opened:
             yield cls(opened)
-        finally:
-            opened.close()
 
     @property
     def database(self) -> str:

@@ -15,10 +15,10 @@ from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store import gradient_rollups, parameter_rollups, pyramid
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid
-from ampmon_server.store.scalers import Scaler, sources
+from ampmon_server.store.scalers import Scaler, scalers_of
 from ampmon_server.store.updates import read_cells
 from ampmon_server.store.windows import Series, Stretch
-from ampmon_server.tables import rollups, runs, streams, updates
+from ampmon_server.tables import rollups, runs, updates
 
 
 UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
@@ -50,11 +50,8 @@ def refresh(
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
     """Make all cells of a run's updates anew from the rows that are held, and its totals from those."""
-    table = streams.c
-    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
     total = Counts()
-    for name in connection.scalars(named).all():
-        scaler = Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
+    for scaler in scalers_of(connection, run_id):
         start = _next_step(connection, scaler, scaler.rows_from)
         while start is not None:
             within = pyramid.cells_of(start, start + REBUILT_AT_ONCE - 1)

@@ -147,3 +147,13 @@ def not_superseded(
         )
         .exists()
     )
+
+
+def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
+    """The scalers of a run, over all of its ranks."""
+    table = streams.c
+    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
+    return [
+        Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
+        for name in connection.scalars(named.order_by(table.scaler)).all()
+    ]

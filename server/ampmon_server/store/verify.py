@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import engine, looking, opening, removing
+from ampmon_server.store import engine, looking, removing
 from ampmon_server.store.checks import Finding, blocks, records, strays
 from ampmon_server.store.checks.cells import Comparison
 from ampmon_server.store.checks.finding import RESTORE, UPGRADE
@@ -36,11 +36,8 @@ class Verification:
 
         To ``repair`` an SQLite file no server may use it until the end.
         """
-        opened = opening.open_database(settings) if repair else looking.open_to_read(settings)
-        try:
+        with closing(looking.open_beside(settings, alone=repair)) as opened:
             yield cls(opened)
-        finally:
-            opened.close()
 
     @property
     def database(self) -> str:

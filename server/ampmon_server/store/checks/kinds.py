@@ -12,7 +12,7 @@ from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, sc
 from ampmon_server.store.checks.cells import Series
 from ampmon_server.store.packing import Damaged
 from ampmon_server.store.scalars import Logged
-from ampmon_server.store.scalers import Scaler, sources
+from ampmon_server.store.scalers import scalers_of
 from ampmon_server.store.updates import read_cells
 from ampmon_server.tables import gradient_blocks, streams, updates
 from ampmon_server.tables import parameter_rollups as parameter_pages
@@ -25,16 +25,6 @@ class Kind(NamedTuple):
     table: Table
     """Its pages."""
     series: Callable[[Connection, bytes], Iterator[Series]]
-
-
-def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
-    """The scalers of a run, over all of its ranks."""
-    table = streams.c
-    named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
-    return [
-        Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
-        for name in connection.scalars(named.order_by(table.scaler)).all()
-    ]
 
 
 def _updates(connection: Connection, run_id: bytes) -> Iterator[Series]:

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Row, Table, func, select
 from ampmon_server.cells.updates import Counts
 from ampmon_server.store import ranges, rollups
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
-from ampmon_server.store.checks.kinds import scalers_of
 from ampmon_server.store.pyramid import BadPage
 from ampmon_server.store.ranges import Range
+from ampmon_server.store.scalers import scalers_of
 from ampmon_server.tables import events, ledger, runs, scalars, streams, updates
 
 
