@@ -10,7 +10,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
 from starlette.testclient import TestClient
 
 from ampmon import mounts
@@ -57,6 +57,9 @@ def test_the_migrated_schema_is_the_present_one(settings: Settings) -> None:
         assert compare_metadata(context, tables.metadata) == []
         assert migrations.differences(connection) == []
         assert migrations.schema(connection).age == "current"
+        for table in tables.metadata.sorted_tables:
+            made = inspect(connection).get_pk_constraint(table.name)["constrained_columns"]
+            assert made == [column.name for column in table.primary_key]
     opened.dispose()
 
 

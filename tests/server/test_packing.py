@@ -1,22 +1,13 @@
-"""Sampled gradients through their packed form, and the schema through its migration."""
+"""Sampled gradients through their packed form."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Connection, create_engine, inspect, text
 
-from ampmon_server import migrations
-from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, packing, totals
+from ampmon_server.store import packing, totals
 from ampmon_server.store.packing import Sample, Stack
-from ampmon_server.tables import metadata
 from batches import statistics
 
 
@@ -77,73 +68,3 @@ def test_a_sample_is_small() -> None:
         sample.statistics.amax[:] = sample.statistics.amax.astype(np.float32)
 
     assert len(packing.block_to_bytes(Stack.of(samples))) / len(samples) < 6_000
-
-
-def _migrated(path: Path) -> Connection:
-    connection = create_engine(f"sqlite:///{path}").connect()
-    with connection.begin():
-        migrations.upgrade(connection)
-    return connection
-
-
-def test_the_migrations_make_the_tables(tmp_path: Path) -> None:
-    """An upgraded empty database has exactly the tables of `tables.py`, columns, keys and indexes included."""
-    with _migrated(tmp_path / "new.db") as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-
-        assert compare_metadata(context, metadata) == []
-        for table in metadata.sorted_tables:
-            made = inspect(connection).get_pk_constraint(table.name)["constrained_columns"]
-            assert made == [column.name for column in table.primary_key]
-        connection.engine.dispose()
-
-
-def test_an_upgraded_database_is_left_alone(tmp_path: Path) -> None:
-    """A second upgrade changes nothing."""
-    _migrated(tmp_path / "same.db").close()
-    before = (tmp_path / "same.db").read_bytes()
-    _migrated(tmp_path / "same.db").close()
-
-    assert (tmp_path / "same.db").read_bytes() == before
-
-
-@pytest.fixture
-def used(settings: Settings) -> Settings:
-    """Settings of a store that was opened and closed."""
-    Store.open(settings).close()
-    return settings
-
-
-def test_a_newer_database_is_refused(used: Settings) -> None:
-    """A schema that this version does not know is not touched, and the words say what to do."""
-    engine = create_engine(used.url)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    engine.dispose()
-    with pytest.raises(Unusable, match="newer ampmon"):
-        Store.open(used)
-
-
-def test_what_is_no_database_is_refused(used: Settings) -> None:
-    """A file that is not SQLite's is left as it is, and the words say what to do."""
-    file = used.server_directory / "ampmon.db"
-    file.write_bytes(b"not a database, and long enough to see that" * 100)
-    with pytest.raises(Unusable, match="cannot be used as a database"):
-        Store.open(used)
-
-
-def test_two_servers_do_not_share_a_file(used: Settings) -> None:
-    """While one has the database open another is refused; afterwards it is let in."""
-    first = Store.open(used)
-    with pytest.raises(Unusable, match="Another ampmon serve"):
-        Store.open(used)
-    first.close()
-
-    Store.open(used).close()
-
-
-@pytest.mark.parametrize("url", ["postgresql://db/ampmon", "nonsense", "sqlite://"])
-def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
-    """A database that this version cannot use is refused in words."""
-    with pytest.raises(Unusable, match="--database-url"):
-        Store.open(Settings(data_directory=tmp_path, database_url=url))

@@ -1,0 +1,59 @@
+"""The file that an SQLite database is: one server's alone, and left as it is where it cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from ampmon_server import migrations
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Unusable
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> Settings:
+    """Settings of a store that was opened and closed."""
+    settings = Settings(data_directory=tmp_path)
+    Store.open(settings).close()
+    return settings
+
+
+def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
+    """A second upgrade changes no byte."""
+    before = (used.server_directory / "ampmon.db").read_bytes()
+    engine = create_engine(used.url)
+    with engine.begin() as connection:
+        migrations.upgrade(connection)
+    engine.dispose()
+
+    assert (used.server_directory / "ampmon.db").read_bytes() == before
+
+
+def test_what_is_no_database_is_refused(used: Settings) -> None:
+    """A file that is not SQLite's is left as it is, and the words say what to do."""
+    file = used.server_directory / "ampmon.db"
+    noise = b"not a database, and long enough to see that" * 100
+    file.write_bytes(noise)
+    with pytest.raises(Unusable, match="cannot be used as a database"):
+        Store.open(used)
+
+    assert file.read_bytes() == noise
+
+
+def test_two_servers_do_not_share_a_file(used: Settings) -> None:
+    """While one has the database open another is refused; afterwards it is let in."""
+    first = Store.open(used)
+    with pytest.raises(Unusable, match="Another ampmon serve"):
+        Store.open(used)
+    first.close()
+
+    Store.open(used).close()
+
+
+@pytest.mark.parametrize("url", ["postgresql://db/ampmon", "nonsense", "sqlite://"])
+def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
+    """A database that this version cannot use is refused in words."""
+    with pytest.raises(Unusable, match="--database-url"):
+        Store.open(Settings(data_directory=tmp_path, database_url=url))
