@@ -21,6 +21,8 @@ CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
 INGEST_PATH = "/api/v1/ingest"
 TOO_LARGE = 413
+BLAMES_THE_BATCH = frozenset({400, 409, TOO_LARGE, 422})
+"""Statuses of a server that has read the batch. Others come from a gateway, or where no ampmon server is."""
 _COMPRESSED_FROM_BYTES = 512
 # Of 5000 updates, or 45 samples of 148 parameters, gzip's level 1 leaves 6 and 9 % at 100-150 MB/s, and is unpacked at
 # 350-480; zstd's leaves 4 and 5 % at 320-1450 MB/s, and is unpacked at 1000-3700.

@@ -16,7 +16,7 @@ from ampmon.errors import HeaderMissing, Refused, SpoolError
 from ampmon.identity import Fate
 from ampmon.sender.settled import Settled
 from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, last_written
-from ampmon.transport import TOO_LARGE, Transport
+from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
 BATCH_BYTES_MAX = 2**22
@@ -148,11 +148,8 @@ class Delivery:
             try:
                 self._send(part, headers=self._new_headers())
             except Refused as refused:
-                if not proven:
-                    self._prove_headers()
-                    proven = True
-                    if refused.status == TOO_LARGE:
-                        self._bytes_max = max(self._bytes_max // 2, _BATCH_BYTES_MIN)
+                self._blame_a_record(refused, proven=proven)
+                proven = True
                 if len(part) > 1:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
@@ -162,9 +159,15 @@ class Delivery:
                 self.sent += len(part)
                 self._settled.acknowledge(part)
 
-    def _prove_headers(self) -> None:
-        """Raise Refused unless the server takes an empty batch of this attempt: then the fault is not in a record."""
+    def _blame_a_record(self, refused: Refused, *, proven: bool) -> None:
+        """Raise Refused where no record is at fault: by its status, or as an empty batch of this attempt is too."""
+        if refused.status not in BLAMES_THE_BATCH:
+            raise refused
+        if proven:
+            return
         self._send([], headers=dict(self._reader.headers))
+        if refused.status == TOO_LARGE:
+            self._bytes_max = max(self._bytes_max // 2, _BATCH_BYTES_MIN)
 
     def _send(
         self,

@@ -14,9 +14,11 @@ from ampmon.sender import DrainReport, drain
 from ampmon.sender.backoff import Backoff
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
+from ampmon.sender.loop import http_transports
 from ampmon.spool import Destination, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, seqs
+from recording_server import RecordingServer
 
 
 @pytest.fixture
@@ -215,6 +217,20 @@ def test_sender_that_is_refused_throws_nothing_away(
     send(tmp_path, server)
     assert seqs(server.records(attempt.id)) == list(range(10))
     attempt.spool.close()
+
+
+@pytest.mark.parametrize("status", [301, 307, 403, 404, 405, 410, 415])
+def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: int) -> None:
+    """A record that met a redirect, a gateway's 404 or 403, or the like, even once, is kept and sent again."""
+    with RecordingServer() as server:
+        attempt = Attempt(tmp_path, url=server.url)
+        attempt.event()
+        server.planned.append((status, {"Location": "http://127.0.0.1:9/"}))
+        report = drain(tmp_path, http_transports(tmp_path))
+        assert (report.sent, report.rejected, len(report.problems)) == (0, 0, 1)
+        assert drain(tmp_path, http_transports(tmp_path)) == DrainReport(sent=1)
+        assert seqs(server.store.records(attempt.id)) == [0]
+        attempt.spool.close()
 
 
 def test_header_that_cannot_be_read_holds_up_no_other_spool(
