@@ -117,6 +117,7 @@ class PendingUpdate:
     cost: float
     interval: int | None
     over_budget: bool
+    fresh: bool
     memory_peak: int | None
     done: Callable[[int, list[int], float, float], None]
 
@@ -157,6 +158,7 @@ class PendingUpdate:
             cost=self.cost,
             interval=self.interval,
             over_budget=self.over_budget,
+            fresh=self.fresh,
             memory_peak=self.memory_peak,
             gradients=_joined(samples) if samples else None,
             activations=activations.result() if activations is not None else None,

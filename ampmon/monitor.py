@@ -90,11 +90,12 @@ class Monitor:
         self._budget = Budget(config.every, config.budget)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
-        self._fused = {True: UNSCALED, False: UNSCALED - {torch.float16}}
-        if not outcome.unscales_as_torch(type(scaler)):
-            self._fused = {True: frozenset(), False: frozenset()}
+        unscaled = UNSCALED if outcome.unscales_as_torch(type(scaler)) else frozenset()
+        self._fused = {True: unscaled, False: unscaled - {torch.float16}}
         self._scale = 0.0
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
+        self.fresh = False
+        """Whether the scaler is known to have been made here, and has been given no state since."""
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._begun: int | None = None
@@ -291,6 +292,7 @@ class Monitor:
             cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
             interval=self.interval if sampled else None,
             over_budget=sampled and self.over_budget,
+            fresh=self.fresh and not (stream.ordinal or self.updates),
             memory_peak=memory_peak() if sampled else None,
             done=self._written,
         )
@@ -310,11 +312,8 @@ class Monitor:
         if self._stream is None or self._raised == id(error):
             return
         self._raised = id(error)
-        detail: dict[str, Any] = {
-            "where": where,
-            "type": type(error).__name__,
-            "message": str(error)[:500],
-        }
+        detail: dict[str, Any] = {"where": where, "type": type(error).__name__}
+        detail["message"] = str(error)[:500]
         if optimizer is not None:
             if self._begun == id(optimizer):  # and not a step that was taken before
                 del self._iteration.steps[id(optimizer)]
@@ -329,6 +328,7 @@ class Monitor:
     def state_loaded(self, state: dict[str, Any]) -> None:
         """`load_state_dict()` was called: a run goes on with its scaler's state."""
         self._scale = 0.0
+        self.fresh = False
         if self._stream is not None:
             detail = {str(key): plain(float(value)) for key, value in state.items()}
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)

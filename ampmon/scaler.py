@@ -188,6 +188,8 @@ class GradScaler(Monitored, torch.amp.GradScaler):
             enabled=enabled,
         )
         _attach(self, model=model, name=name, monitor=monitor)
+        if self._ampmon_monitor is not None:
+            self._ampmon_monitor.fresh = True
 
 
 def watch(

@@ -180,7 +180,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     step. ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the
     time since the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training
     thread, and on devices of this and earlier updates, as far as that is known. A sampled update tells ``interval``,
-    the updates between samples from then on, and whether even that is ``over_budget``.
+    the updates between samples from then on, and whether even that is ``over_budget``. ``fresh`` is said of a stream's
+    first update, where the scaler was made in this process and has been given no state since.
     """
 
     stream: StreamName
@@ -196,6 +197,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     interval: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
     over_budget: bool = False
+    fresh: bool = False
     memory_peak: Count | None = None  # bytes on the device
     gradients: Gradients | None = None
     activations: Activations | None = None
@@ -234,7 +236,8 @@ Record: TypeAlias = Update | Event | Scalars
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one request carries: records of one attempt, and the headers that the server may not have yet.
 
-    ``ended`` is the sender's word on a process that is gone without having said so itself.
+    ``ended`` is the sender's word on a process that is gone without having said so itself; ``alive`` on one that it
+    has just seen running, with its spool open.
     """
 
     schema_version: int
@@ -243,6 +246,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=65_536)] = ()
     records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=100_000)] = ()
     ended: Literal["crashed"] | None = None
+    alive: bool = False
 
 
 class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -254,6 +258,7 @@ class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: tuple[msgspec.Raw, ...] = ()
     records: tuple[msgspec.Raw, ...] = ()
     ended: Literal["crashed"] | None = None
+    alive: bool = False
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,6 +195,7 @@ class Delivery:
             headers=tuple(msgspec.Raw(payload) for payload in headers.values()),
             records=tuple(msgspec.Raw(entry.payload) for entry in entries),
             ended=ended,
+            alive=self._fate == "alive" and not self._over,
         )
         self._transport.send(wire.encode(batch), len(entries))
         self._known.update(headers)

@@ -405,3 +405,18 @@ def test_a_step_refused_the_second_time_was_still_taken(data_directory: Path) ->
     recorded = recording(data_directory)
     assert [step.optimizer for step in recorded.updates[0].optimizers] == ["SGD"]
     assert len(recorded.events("step_raised")) == 1
+
+
+def test_the_first_update_says_whether_the_scaler_began_anew(data_directory: Path) -> None:
+    """Fresh is the first update of a scaler made here and given no state: none that was loaded, pickled or watched."""
+    scalers = [ampmon.GradScaler("cpu", init_scale=4.0) for _ in range(3)]
+    scalers[1].load_state_dict(scalers[0].state_dict() | {"scale": 8.0})
+    scalers[2] = pickle.loads(pickle.dumps(scalers[2]))
+    scalers.append(ampmon.watch(torch.amp.GradScaler("cpu", init_scale=4.0)))
+    first, _, one, _ = gan()
+    for scaler in scalers:
+        iterate(scaler, first, one)
+        iterate(scaler, first, one)
+    fresh = [(update.ordinal, update.fresh) for update in recording(data_directory).updates]
+
+    assert fresh == [(0, True), (1, False), *[(0, False), (1, False)] * 3]
