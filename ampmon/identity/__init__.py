@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from ampmon.identity.attempt import new_attempt
 from ampmon.identity.ids import rank_of_process, shared_run_id, uuid7
-from ampmon.identity.process import Fate, Process, process_alive, this_process
+from ampmon.identity.process import Fate, Process, file_name, place, process_alive, this_process
 from ampmon.identity.source import git_commit, versions
 
 
 __all__ = [
     "Fate",
     "Process",
+    "file_name",
     "git_commit",
     "new_attempt",
+    "place",
     "process_alive",
     "rank_of_process",
     "shared_run_id",

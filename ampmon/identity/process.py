@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import msgspec
 Fate: TypeAlias = Literal["alive", "gone", "unknown"]
 
 _PROC = Path("/proc")
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""The inode of the pid namespace that a Linux machine boots with (PROC_PID_INIT_INO)."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +87,17 @@ def boot_id() -> str:
         return _PROC.joinpath("sys/kernel/random/boot_id").read_text("ascii").strip()[:64]
     except (OSError, ValueError):
         return ""
+
+
+def place() -> str:
+    """Names this machine, and the container on it: where processes know each other's fate. Fit for a file's name."""
+    namespace = _namespace()
+    return file_name(host()) + (f"-{namespace}" if namespace not in (0, _FIRST_NAMESPACE) else "")
+
+
+def file_name(name: str) -> str:
+    """A host's name as a part of a file's, at most 64 characters."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:64]
 
 
 def host() -> str:

@@ -1,4 +1,4 @@
-"""The sender: a process per data directory that takes what lies in the spools to the servers. Never loads torch.
+"""The sender: a process per machine and data directory that takes what lies in spools to servers. Never loads torch.
 
 A training process calls `ensure_running`, and reads of the sender no more than what it wrote down.
 """

@@ -46,7 +46,7 @@ def _serve(directory: Path) -> int:
     stop = threading.Event()
     for name in ("SIGTERM", "SIGINT"):
         signal.signal(getattr(signal, name), lambda *_: stop.set())
-    _log_to(directory / "sender.log")
+    _log_to(election.home(directory) / "log")
     try:
         _send(directory, stop, office)
     finally:

@@ -18,6 +18,7 @@ from ampmon.transport import Transport
 
 
 POLL_S = 0.02
+BROKEN_PAUSE_S = 1.0
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _log = logging.getLogger(__name__)
 
@@ -46,10 +47,20 @@ class Courier:
         """Work until ``stop`` is set."""
         try:
             while not stop.is_set():
-                if not self.work():
+                if not self._try_to_work():
                     stop.wait(POLL_S)
         finally:
             self.transport.close()
+
+    def _try_to_work(self) -> bool:
+        try:
+            return self.work()
+        except Exception:
+            _log.exception("%s", self.url)
+            time.sleep(
+                BROKEN_PAUSE_S
+            )  # and go on: without this thread nothing would be sent any more
+            return False
 
     def work(self) -> bool:
         """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -13,17 +12,15 @@ import msgspec
 
 from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError
-from ampmon.identity import Fate
+from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, last_written
+from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, remove, segments
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
 BATCH_BYTES_MAX = 2**22
 BATCH_RECORDS_MAX = 5000
 _BATCH_BYTES_MIN = 2**16
-FATE_EVERY_S = 0.5
-STRANGER_S = 600.0
 
 Progress: TypeAlias = Literal["sent", "quiet", "done"]
 
@@ -35,22 +32,24 @@ class Delivery:
     """
 
     def __init__(
-        self, path: Path, destination: Destination, transport: Transport, clock: Callable[[], float]
+        self,
+        path: Path,
+        destination: Destination,
+        transport: Transport,
+        clock: Callable[[], float],
+        *,
+        linger_s: float = LINGER_S,
     ) -> None:
         self.path = path
         self.sent = 0
-        self._destination = destination
+        self._author = Author(path, destination.process, clock, linger_s=linger_s)
         self._transport = transport
-        self._clock = clock
         self._settled = Settled(path, clock)
         self._reader = SpoolReader(path, self._settled.position)
         self._scout = SpoolReader(path, self._settled.position)
         self._known: dict[str, bytes] = {}
         self._attempt: wire.AttemptHeader | None = None
         self._bytes_max = BATCH_BYTES_MAX
-        self._fate_asked_s = -FATE_EVERY_S
-        self._fate: Fate = "alive"
-        self._over = False
 
     @property
     def rejected(self) -> int:
@@ -61,10 +60,8 @@ class Delivery:
         return self._settled.cursor.corrupt
 
     def live(self) -> bool:
-        """Whether the writer may still append. One on another machine counts as long as it did so lately."""
-        if self._is_over():
-            return False
-        return self._fate == "alive" or last_written(self.path) > time.time() - STRANGER_S
+        """Whether the writer may still append."""
+        return not self._author.is_over()
 
     def series(self) -> tuple[UUID, int] | None:
         """The run and rank that this is an attempt of, once that is known. Does not raise."""
@@ -89,9 +86,9 @@ class Delivery:
         time of a few requests. Raises Unreachable, Refused where the headers or the sender itself are refused, and
         OSError; what was not acknowledged is then sent again by a later call.
         """
-        over = self._is_over()
+        over = self._author.is_over()
         if self._attempt is None and not self._find_attempt():
-            return "done" if over else "quiet"
+            return self._leave() if over else "quiet"
         before = self._settled.position
         self._reader.seek(before)
         chunk = self._reader.read(
@@ -103,15 +100,6 @@ class Delivery:
             return self._conclude() if over else "quiet"
         self._settled.pass_by(chunk)
         return "sent"
-
-    # -- the writer -----------------------------------------------------------------------------------------------
-
-    def _is_over(self) -> bool:
-        if not self._over and self._clock() - self._fate_asked_s >= FATE_EVERY_S:
-            self._fate_asked_s = self._clock()
-            self._fate = self._destination.process.fate()
-            self._over = self._fate == "gone" or self._reader.closed()
-        return self._over
 
     def _find_attempt(self) -> bool:
         """The attempt's header may stand far behind the first records: the ranks had to agree on their run."""
@@ -127,11 +115,23 @@ class Delivery:
         self._reader.headers.setdefault("attempt", header)
         return True
 
+    def _leave(self) -> Progress:
+        """Nobody can tell any more which run it is of. What is left of a spool that was delivered goes."""
+        if not segments(self.path) and self.rejected == 0:
+            remove(self.path)
+        return "done"
+
     def _conclude(self) -> Progress:
-        if not self._settled.cursor.finished:
+        if not self._settled.cursor.finished and not self._goes_on():
             self._send([], headers=self._new_headers(), ended="crashed")
         self._settled.remove()
         return "done"
+
+    def _goes_on(self) -> bool:
+        """Whether a writer that was only silent has begun a spool anew."""
+        assert self._attempt is not None, "nothing is concluded before the run is known"
+        own = self.path.with_name(self._attempt.attempt_id.hex)
+        return self._author.may_return() and own != self.path and own.exists()
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Delivery:
             headers=tuple(msgspec.Raw(payload) for payload in headers.values()),
             records=tuple(msgspec.Raw(entry.payload) for entry in entries),
             ended=ended,
-            alive=self._fate == "alive" and not self._over,
+            alive=self._author.is_alive(),
         )
         self._transport.send(wire.encode(batch), len(entries))
         self._known.update(headers)

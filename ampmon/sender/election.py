@@ -1,26 +1,35 @@
-"""Which process is the sender of a data directory: the one that holds a lock on `sender.lock` in it."""
+"""Which process is the sender of a data directory here: the one that holds a lock, on a file of this machine's there.
+
+Each machine that shares a directory has its own sender, and each container: only there is known which writers are gone.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+from ampmon.identity import place
 from ampmon.spool import make_private
 
 
-_NAME = "sender.lock"
 _TRIES = 5
 _PAUSE_S = 0.02
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
+_LOCAL_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Office:
     """The right to be the sender, until `resign` or the end of the process."""
 
-    def __init__(self, fd: int, path: Path) -> None:
-        self._fd = fd
+    def __init__(self, path: Path, fd: int, lock_fd: int) -> None:
         self._path = path
+        self._fd = fd
+        self._lock_fd = lock_fd
 
     def is_held(self) -> bool:
         """Whether it still is the right: not once the directory was deleted, where another may be made in its place."""
@@ -30,20 +39,27 @@ class Office:
             return False
 
     def resign(self) -> None:
-        os.close(self._fd)
+        for fd in {self._fd, self._lock_fd}:
+            os.close(fd)
+
+
+def home(directory: Path) -> Path:
+    """Where the sender of this machine keeps its files in a data directory."""
+    return directory / "senders" / place()
 
 
 def elect(directory: Path) -> Office | None:
-    """Become the sender of ``directory``, or None where another process is it. Raises OSError.
+    """Become the sender of ``directory`` here, or None where another process is it. Raises OSError.
 
     Tries for 0.1 s, since `is_held` takes the lock for a moment too.
     """
-    make_private(directory)
-    path = directory / _NAME
+    path = home(directory) / "lock"
+    make_private(path.parent)
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     for attempt in range(_TRIES):
-        if _lock(fd, shared=False):
-            return Office(fd, path)
+        lock_fd = _locked(fd, path, shared=False)
+        if lock_fd is not None:
+            return Office(path, fd, lock_fd)
         if attempt + 1 < _TRIES:
             time.sleep(_PAUSE_S)
     os.close(fd)
@@ -51,15 +67,40 @@ def elect(directory: Path) -> Office | None:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether some process is the sender of ``directory``. Raises OSError."""
+    """Whether some process here is the sender of ``directory``. Raises OSError."""
+    path = home(directory) / "lock"
     try:
-        fd = os.open(directory / _NAME, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        return not _lock(fd, shared=True)
+        lock_fd = _locked(fd, path, shared=True)
+        if lock_fd not in (None, fd):
+            os.close(lock_fd)
+        return lock_fd is None
     finally:
         os.close(fd)
+
+
+def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
+    """The descriptor that holds the lock, ``fd`` where its file system has locks; None where another process has it."""
+    try:
+        return fd if _lock(fd, shared=shared) else None
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+    lock_fd = os.open(_on_local_disk(path), _LOCAL_FLAGS, 0o600)
+    if _lock(lock_fd, shared=shared):
+        return lock_fd
+    os.close(lock_fd)
+    return None
+
+
+def _on_local_disk(path: Path) -> Path:
+    """A file that stands for ``path`` among this user's processes on this machine, which are all that it is to tell."""
+    folder = Path(tempfile.gettempdir()) / f"ampmon-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    make_private(folder)
+    return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.lock"
 
 
 if sys.platform == "win32":

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ampmon.errors import AmpmonError
+from ampmon.sender.adoption import adopt
+from ampmon.sender.author import is_silent
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
+from ampmon.sender.election import home
 from ampmon.sender.statusfile import SenderStatus, clear_status
-from ampmon.spool import Destination, spools
+from ampmon.spool import Destination, make_private, remove, segments, spools
 from ampmon.transport import HttpTransport, Transport
 
 
@@ -23,6 +26,7 @@ IDLE_EXIT_S = 5.0
 UNREACHABLE_EXIT_S = 300.0
 _SPOOLS_POLL_S = 0.05
 _LOOK_EVERY_S = 1.0
+_STRANGERS_EVERY_S = 15.0
 _REPORT_EVERY_S = 1.0
 _JOIN_S = 2.0
 _log = logging.getLogger(__name__)
@@ -52,6 +56,7 @@ class Loop:
         self._clock = clock
         self._couriers: dict[tuple[str, str | None], Courier] = {}
         self._seen: set[str] = set()
+        self._not_ours_until_s: dict[str, float] = {}
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._spool_changed_ns = -1
@@ -65,6 +70,7 @@ class Loop:
 
         Ends too when it is no longer ``elected``, and then leaves everything as it is.
         """
+        make_private(home(self._directory))
         try:
             while not stop.wait(_SPOOLS_POLL_S) and elected():
                 try:
@@ -91,21 +97,32 @@ class Loop:
             return
         self._spool_changed_ns, self._looked_s = changed_ns, now_s
         for path in spools(self._directory):
-            if path.name not in self._seen:
-                self._adopt(path)
+            if path.name not in self._seen and self._not_ours_until_s.get(path.name, 0.0) <= now_s:
+                self._meet(path)
 
-    def _adopt(self, path: Path) -> None:
+    def _meet(self, path: Path) -> None:
         destination = Destination.read(path)
         if destination is None:
+            if not segments(path) and is_silent(path):
+                remove(path)  # what a sender has left that was killed while it did so
+            self._not_ours_until_s[path.name] = self._clock() + _LOOK_EVERY_S
             return
-        self._seen.add(path.name)
         if destination.mode != "online":
+            self._seen.add(path.name)
             return
-        courier = self._courier(destination)
         try:
-            courier.add(Delivery(path, destination, courier.transport, self._clock))
+            ours = adopt(path, destination)
+            if ours is None:
+                self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
+                return
+            self._seen.add(ours.name)
+            if ours != path:
+                _log.info("took over the spool %s as %s", path.name, ours.name)
+            courier = self._courier(destination)
+            courier.add(Delivery(ours, destination, courier.transport, self._clock))
         except (OSError, AmpmonError):
             _log.exception("cannot read the spool %s", path)
+            self._not_ours_until_s[path.name] = self._clock() + _STRANGERS_EVERY_S
         self._quiet_since_s = self._clock()
 
     def _courier(self, destination: Destination) -> Courier:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ampmon import wire
-from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, segments
+from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, remove, segments
 
 
 _DURABLE_EVERY_S = 1.0
@@ -62,7 +61,7 @@ class Settled:
     def remove(self) -> None:
         """The spool is delivered: free its disk, but for what was set aside. Raises OSError."""
         if self.cursor.rejected == 0:
-            shutil.rmtree(self._path, ignore_errors=True)
+            remove(self._path)
             return
         last = segments(self._path)[-1:]
         if last:

@@ -1,4 +1,4 @@
-"""What the sender says about itself: the file `sender.status` in the data directory, a few hundred bytes."""
+"""What the sender says about itself: the file `status` among its own in the data directory, a few hundred bytes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from ampmon.sender.election import home
 from ampmon.spool import replace_file
 
 
-_NAME = "sender.status"
+_NAME = "status"
 STALE_AFTER_S = 10.0
 """The sender rewrites its status every second: one this old is of a sender that is gone."""
 
@@ -50,16 +51,16 @@ class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, directory: Path) -> None:
         """Put it in the place of the one before. Raises OSError."""
-        replace_file(directory / _NAME, msgspec.json.encode(self), durable=False)
+        replace_file(home(directory) / _NAME, msgspec.json.encode(self), durable=False)
 
 
 def status(directory: Path) -> SenderStatus | None:
-    """What the sender of ``directory`` last wrote, or None where there is none or it is older than 10 s.
+    """What this machine's sender of ``directory`` last wrote; None where there is none or it is older than 10 s.
 
     Reads one small file; never raises.
     """
     try:
-        found = msgspec.json.decode((directory / _NAME).read_bytes(), type=SenderStatus)
+        found = msgspec.json.decode((home(directory) / _NAME).read_bytes(), type=SenderStatus)
     except (OSError, msgspec.DecodeError):
         return None
     age_s = time.time() - found.updated / 1e6
@@ -68,4 +69,4 @@ def status(directory: Path) -> SenderStatus | None:
 
 def clear_status(directory: Path) -> None:
     """Leave none behind: nobody is at work any more."""
-    (directory / _NAME).unlink(missing_ok=True)
+    (home(directory) / _NAME).unlink(missing_ok=True)

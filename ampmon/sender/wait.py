@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ampmon.sender.launch import ensure_running
 from ampmon.sender.statusfile import status
-from ampmon.spool import Cursor, Destination, attempt_directory, bytes_behind
+from ampmon.spool import Cursor, Destination, attempt_directory, bytes_behind, spools_of
 
 
 _POLL_S = 0.01
@@ -21,12 +21,11 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
     Blocks until it is, and no longer than that; not at all where the sender says that the server does not take it. What
     is left by then stays on disk, and the sender goes on.
     """
-    path = attempt_directory(directory, attempt_id)
-    destination = Destination.read(path)
+    destination = Destination.read(attempt_directory(directory, attempt_id))
     now_s = time.monotonic()
     deadline_s += now_s
     look_after_s = now_s + _LOOK_AFTER_S
-    while not _is_sent(path):
+    while not _is_sent(directory, attempt_id):
         now_s = time.monotonic()
         said = status(directory)
         if now_s >= deadline_s or (said and destination and said.problem(destination.url)):
@@ -38,5 +37,8 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
     return True
 
 
-def _is_sent(path: Path) -> bool:
-    return bytes_behind(path, Cursor.read(path).position) == 0
+def _is_sent(directory: Path, attempt_id: UUID) -> bool:
+    paths = spools_of(directory, attempt_id)
+    sent = all(bytes_behind(path, Cursor.read(path).position) == 0 for path in paths)
+    # One that was taken over meanwhile is not gone: it has another name.
+    return sent and set(spools_of(directory, attempt_id)) <= set(paths)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from ampmon.spool.claim import claim, claimant_of, is_mine
 from ampmon.spool.destination import Destination
 from ampmon.spool.layout import (
     Position,
     attempt_directory,
     bytes_behind,
     discard_segments,
+    last_changed,
     last_written,
     make_private,
+    remove,
     replace_file,
     segments,
     spools,
+    spools_in,
+    spools_of,
+    time_at,
 )
 from ampmon.spool.reader import Chunk, Entry, SpoolReader
 from ampmon.spool.state import Cursor
@@ -29,10 +35,18 @@ __all__ = [
     "SpoolWriter",
     "attempt_directory",
     "bytes_behind",
+    "claim",
+    "claimant_of",
     "discard_segments",
+    "is_mine",
+    "last_changed",
     "last_written",
     "make_private",
+    "remove",
     "replace_file",
     "segments",
     "spools",
+    "spools_in",
+    "spools_of",
+    "time_at",
 ]

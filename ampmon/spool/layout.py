@@ -1,8 +1,13 @@
-"""Where things lie: ``spool/<attempt id>/NNNNNN.seg`` beside the files about them. Owns names and permissions only."""
+"""Where things lie: ``spool/<attempt id>/NNNNNN.seg`` beside the files about them. Owns names and permissions only.
+
+A spool that was taken over is ``spool/<attempt id>~<who took it>``.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -13,6 +18,7 @@ SEGMENT_BYTES = 8 * 2**20
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 SUFFIX = ".seg"
+TAKEN = "~"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,21 +35,31 @@ def attempt_directory(directory: Path, attempt_id: UUID) -> Path:
 
 
 def attempt_id_of(path: Path) -> UUID | None:
-    """The attempt whose spool ``path`` is, or None where it is something else."""
+    """The attempt whose spool ``path`` is, taken over or not, or None where it is something else."""
+    name = path.name.partition(TAKEN)[0]
     try:
-        return UUID(hex=path.name) if len(path.name) == 32 else None
+        return UUID(hex=name) if len(name) == 32 else None
     except ValueError:
         return None
 
 
 def spools(directory: Path) -> list[Path]:
     """The spools in the data directory, oldest first: attempt ids sort by time."""
+    return spools_in(directory / "spool")
+
+
+def spools_in(folder: Path) -> list[Path]:
+    """The spools that lie in a folder, oldest first; none where there is no folder. Raises OSError."""
     try:
-        names = sorted(os.listdir(directory / "spool"))
+        names = sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
-    paths = [directory / "spool" / name for name in names]
-    return [path for path in paths if attempt_id_of(path) is not None]
+    return [path for name in names if attempt_id_of(path := folder / name) is not None]
+
+
+def spools_of(directory: Path, attempt_id: UUID) -> list[Path]:
+    """The spools of one attempt: its own and, where that was taken over, the one with what it held until then."""
+    return [path for path in spools(directory) if attempt_id_of(path) == attempt_id]
 
 
 def segment_name(number: int) -> str:
@@ -81,11 +97,36 @@ def last_written(path: Path) -> float:
         return 0.0
 
 
+def last_changed(path: Path) -> float:
+    """When somebody last wrote, sent or took over anything of a spool, as `last_written`."""
+    try:
+        return max(path.stat().st_mtime, last_written(path))
+    except FileNotFoundError:
+        return 0.0
+
+
+def time_at(directory: Path) -> float:
+    """Now, by the clock that stamps files in ``directory``, which may be that of a file server. Raises OSError.
+
+    It is read from the directory's own time of change, which is set for that.
+    """
+    os.utime(directory)
+    return directory.stat().st_mtime
+
+
 def discard_segments(path: Path, before: int) -> None:
     """Free the disk of the segments before number ``before``. Raises OSError."""
     for number in segments(path):
         if number < before:
             segment_path(path, number).unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Free the disk of a spool. Does not raise: what remains holds no records, and goes with the next call."""
+    with contextlib.suppress(OSError):
+        for number in segments(path):
+            segment_path(path, number).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def make_private(path: Path) -> None:

@@ -200,7 +200,7 @@ def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer)
         eventually(lambda: sender.status(tmp_path))
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=5) == 0
-    assert "ends" in (tmp_path / "sender.log").read_text()
+    assert "ends" in (election.home(tmp_path) / "log").read_text()
     attempt.spool.close()
 
 

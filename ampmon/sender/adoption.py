@@ -1,0 +1,41 @@
+"""Which spools of a data directory a sender may take: its machine's own, and those that were given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ampmon.sender.author import is_silent
+from ampmon.spool import Destination, claim, claimant_of, is_mine, segments, spools
+
+
+def adopt(path: Path, destination: Destination) -> Path | None:
+    """Where the spool at ``path`` lies now that it is this process's to send; None where it is somebody else's.
+
+    For the sender of this machine, of which there is one: what a process of the machine writes or wrote is its own, and
+    keeps its name. Raises OSError.
+    """
+    claimant = claimant_of(path)
+    if is_mine(path):
+        return path
+    fate = (claimant or destination.process).fate()
+    if claimant is None and fate != "unknown":
+        return path
+    if fate == "gone" or (fate == "unknown" and is_silent(path)):
+        return claim(path)
+    return None
+
+
+def orphans(directory: Path) -> set[str]:
+    """Names of the spools in a data directory that no living process sees to. Reads little; does not raise."""
+    try:
+        return {path.name for path in spools(directory) if _is_orphan(path)}
+    except OSError:
+        return set()
+
+
+def _is_orphan(path: Path) -> bool:
+    destination = Destination.read(path)
+    if destination is None or destination.mode != "online" or not segments(path):
+        return False
+    fate = (claimant_of(path) or destination.process).fate()
+    return fate == "gone" or (fate == "unknown" and is_silent(path))

@@ -1,0 +1,59 @@
+"""Taking over a spool: it is renamed to name who sends it from now on. One rename, so of several only one gets it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ampmon.identity import Process, file_name, this_process
+from ampmon.spool import layout
+
+
+_FIELDS = 5
+_NOBODY_KNOWN = Process(pid=0, started=0, boot_id="?", host="?", namespace=0)
+
+
+def claimant_of(path: Path) -> Process | None:
+    """Who took over the spool at ``path``; None where nobody did. One that a name does not tell is of unknown fate."""
+    _, taken, name = path.name.partition(layout.TAKEN)
+    if not taken:
+        return None
+    fields = name.split("_", _FIELDS - 1)
+    try:
+        pid, started, namespace, boot_id, host = fields
+        return Process(
+            pid=int(pid), started=int(started), boot_id=boot_id, host=host, namespace=int(namespace)
+        )
+    except ValueError:
+        return _NOBODY_KNOWN
+
+
+def is_mine(path: Path) -> bool:
+    """Whether this process took over the spool at ``path``."""
+    return path.name.partition(layout.TAKEN)[2] == _name(this_process())
+
+
+def claim(path: Path) -> Path | None:
+    """Take over the spool at ``path``: where it lies now, or None where somebody else was quicker.
+
+    What its writer has open it keeps appending to. Raises OSError where nobody can take it over.
+    """
+    attempt_id = layout.attempt_id_of(path)
+    assert attempt_id is not None, f"{path} is a spool"
+    taken = path.with_name(f"{attempt_id.hex}{layout.TAKEN}{_name(this_process())}")
+    try:
+        os.utime(
+            path
+        )  # that it is taken is a change, for whoever waits until nothing changes any more
+        path.rename(taken)
+    except FileNotFoundError:
+        # A file server that answers a repeated request says so too, of a rename that was done.
+        return taken if taken.exists() else None
+    return taken
+
+
+def _name(process: Process) -> str:
+    return (
+        f"{process.pid}_{process.started}_{process.namespace}_{process.boot_id}"
+        f"_{file_name(process.host)}"
+    )

@@ -1,0 +1,285 @@
+"""Who sends a spool whose writer is gone, and what becomes of one given up too early: nothing is lost, and one wins."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ampmon import sender
+from ampmon.identity import Process, this_process
+from ampmon.sender import drain, election
+from ampmon.sender.adoption import adopt, orphans
+from ampmon.sender.author import LINGER_S, SILENT_S
+from ampmon.sender.delivery import Delivery
+from ampmon.sender.loop import Loop
+from ampmon.spool import Destination, claim, claimant_of, spools
+from ampmon.testing import ManualClock, MemoryTransport
+from attempts import DEAD, Attempt, seqs
+
+
+STRANGER = msgspec.structs.replace(DEAD, host="another-machine")
+
+
+def silent(path: Path, for_s: float = SILENT_S + 1) -> None:
+    """Make a spool look as if nobody had touched it for so long."""
+    then_s = time.time() - for_s
+    for each in (*path.iterdir(), path):
+        os.utime(each, (then_s, then_s))
+
+
+def taken(path: Path) -> Path:
+    """Take over a spool as a sender would, and say where it lies now."""
+    destination = Destination.read(path)
+    assert destination is not None
+    now = adopt(path, destination)
+    assert now is not None
+    return now
+
+
+def delivery(path: Path, server: MemoryTransport, clock: ManualClock) -> Delivery:
+    destination = Destination.read(path)
+    assert destination is not None
+    return Delivery(path, destination, server, clock)
+
+
+def _race(path: Path, ready: Barrier, won: multiprocessing.Queue[str]) -> None:
+    ready.wait()
+    mine = claim(path)
+    won.put("" if mine is None else mine.name)
+
+
+def test_of_several_that_take_a_spool_over_one_gets_it(tmp_path: Path) -> None:
+    """Processes that claim the same spool at once: one has it, named in its new name, and the others go on quietly."""
+    context = multiprocessing.get_context("fork")
+    for _ in range(5):
+        attempt = Attempt(tmp_path, process=DEAD)
+        ready, won = context.Barrier(6), context.Queue()
+        racers = [
+            context.Process(target=_race, args=(attempt.spool.path, ready, won)) for _ in range(6)
+        ]
+        for racer in racers:
+            racer.start()
+        names = [won.get(timeout=10) for _ in racers]
+        for racer in racers:
+            racer.join()
+        (winner,) = filter(None, names)
+        (lies,) = [path for path in spools(tmp_path) if path.name.startswith(attempt.id.hex)]
+        assert lies.name == winner
+        claimant = claimant_of(lies)
+        assert claimant is not None
+        assert claimant.pid in {racer.pid for racer in racers}
+        assert claimant.fate() == "gone"
+        attempt.spool.close()
+
+
+def test_a_machine_s_own_dead_keep_their_name(tmp_path: Path) -> None:
+    """What a dead or a living process of this machine wrote is its sender's without being taken over."""
+    for attempt in (Attempt(tmp_path), Attempt(tmp_path, process=DEAD)):
+        assert taken(attempt.spool.path) == attempt.spool.path
+        attempt.spool.close()
+
+
+def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path) -> None:
+    """On a shared directory a spool of another machine is left alone until nobody touched it for ten minutes."""
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.events(2)
+    destination = Destination.read(attempt.spool.path)
+    assert destination is not None
+    assert adopt(attempt.spool.path, destination) is None
+    assert orphans(tmp_path) == set()
+    silent(attempt.spool.path, SILENT_S - 60)
+    assert adopt(attempt.spool.path, destination) is None
+    silent(attempt.spool.path)
+    assert orphans(tmp_path) == {attempt.spool.path.name}
+    assert claimant_of(taken(attempt.spool.path)) == this_process()
+    attempt.spool.close()
+
+
+def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: Path) -> None:
+    """What a living process of this machine took over is left to it; a dead one's or a silent stranger's is not."""
+    living = msgspec.structs.replace(this_process(), pid=1, started=0)
+    for who, left in ((living, True), (DEAD, False), (STRANGER, True)):
+        attempt = Attempt(tmp_path, process=DEAD)
+        claimed = _claimed_by(attempt.spool.path, who)
+        destination = Destination.read(claimed)
+        assert destination is not None
+        assert (adopt(claimed, destination) is None) == left
+        assert (claimed.name in orphans(tmp_path)) is False
+        if who == STRANGER:
+            silent(claimed)
+            assert claimant_of(taken(claimed)) == this_process()
+        attempt.spool.close()
+
+
+def _claimed_by(path: Path, who: Process) -> Path:
+    name = f"{path.name}~{who.pid}_{who.started}_{who.namespace}_{who.boot_id}_{who.host}"
+    return path.rename(path.with_name(name))
+
+
+def test_a_stranger_given_up_is_delivered_and_said_to_have_crashed(tmp_path: Path) -> None:
+    """Of a machine that died all arrives, then the word that the attempt crashed, a minute after it was taken over."""
+    server, clock = MemoryTransport(), ManualClock()
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.events(3)
+    silent(attempt.spool.path)
+    path = taken(attempt.spool.path)
+    delivered = delivery(path, server, clock)
+    assert delivered.advance() == "sent"
+    assert seqs(server.records(attempt.id)) == [0, 1, 2]
+    clock.advance(LINGER_S - 1)
+    assert delivered.advance() == "quiet"
+    assert delivered.live()
+    clock.advance(1)
+    assert delivered.advance() == "done"
+    assert server.ended(attempt.id) == "crashed"
+    assert spools(tmp_path) == []
+    attempt.spool.close()
+
+
+def test_a_writer_that_lives_after_all_loses_nothing(tmp_path: Path) -> None:
+    """What goes into a spool that was given up too early is sent, and it stays until that is silent for long too."""
+    server, clock = MemoryTransport(), ManualClock()
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.events(3)
+    silent(attempt.spool.path)
+    path = taken(attempt.spool.path)
+    delivered = delivery(path, server, clock)
+    assert delivered.advance() == "sent"
+    attempt.events(2)
+    clock.advance(10 * LINGER_S)
+    assert delivered.advance() == "sent"
+    clock.advance(10 * LINGER_S)
+    assert delivered.advance() == "quiet"
+    assert seqs(server.records(attempt.id)) == [0, 1, 2, 3, 4]
+    attempt.events(1)
+    clock.advance(10 * LINGER_S)
+    assert delivered.advance() == "sent"
+    assert server.ended(attempt.id) is None
+    assert spools(tmp_path) == [path]
+    attempt.spool.close()
+
+
+def test_an_attempt_that_goes_on_in_a_spool_of_its_own_has_not_crashed(tmp_path: Path) -> None:
+    """Once its writer has begun a spool anew, the one that was taken over goes without a word of a crash."""
+    server, clock = MemoryTransport(), ManualClock()
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.events(3)
+    silent(attempt.spool.path)
+    delivered = delivery(taken(attempt.spool.path), server, clock)
+    anew = Attempt(tmp_path, process=STRANGER, id=attempt.id, run=attempt.run, seq=3)
+    anew.events(2)
+    assert delivered.advance() == "sent"
+    clock.advance(LINGER_S)
+    assert delivered.advance() == "done"
+    assert server.ended(attempt.id) is None
+    assert spools(tmp_path) == [anew.spool.path]
+    for each in (attempt, anew):
+        each.spool.close()
+
+
+def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
+    """A sender whose spool another process takes over lets go of it without noise, and records are stored once."""
+    server, stop = MemoryTransport(), threading.Event()
+    server.down = True
+    attempt = Attempt(tmp_path, process=DEAD)
+    attempt.events(3)
+    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
+    thread.start()
+    while server.attempts == 0:
+        time.sleep(0.01)
+    living = msgspec.structs.replace(this_process(), pid=1, started=0)
+    _claimed_by(attempt.spool.path, living)
+    deadline = time.monotonic() + 10
+    while (said := sender.status(tmp_path)) is None or said.destinations[0].waiting_bytes:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    stop.set()
+    thread.join()
+    assert server.records(attempt.id) == []
+    attempt.spool.close()
+
+
+def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) -> None:
+    """A spool that another process took over is not taken for one that was delivered and removed."""
+    attempt = Attempt(tmp_path)
+    attempt.events(3)
+    path = attempt.spool.path
+    living = msgspec.structs.replace(this_process(), pid=1, started=0)
+    claimed = _claimed_by(path, living)
+    assert not sender.wait_until_sent(tmp_path, attempt.id, 0.05)
+    claimed.rename(path)
+    drain(tmp_path, lambda destination: MemoryTransport())
+    assert sender.wait_until_sent(tmp_path, attempt.id, 0.05)
+    attempt.spool.close()
+
+
+def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
+    """A sender killed while it removed a delivered spool leaves no records, and nothing once another has looked."""
+    attempts = [Attempt(tmp_path, process=DEAD) for _ in range(2)]
+    for attempt in attempts:
+        attempt.spool.close()
+        (attempt.spool.path / "000000.seg").unlink()
+    (attempts[1].spool.path / "destination").unlink()
+    silent(attempts[1].spool.path)
+    stop = threading.Event()
+    loop = Loop(tmp_path, lambda destination: MemoryTransport())
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while spools(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    stop.set()
+    thread.join()
+
+
+def test_each_machine_has_a_sender_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of machines that share a directory none keeps another from having a sender, nor reads another's status."""
+    office = election.elect(tmp_path)
+    assert office is not None
+    assert election.elect(tmp_path) is None
+    monkeypatch.setattr(socket, "gethostname", lambda: "another machine/..")
+    assert not election.is_held(tmp_path)
+    other = election.elect(tmp_path)
+    assert other is not None
+    assert election.home(tmp_path).parent == tmp_path / "senders"
+    for each in (office, other):
+        each.resign()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_one_sender_where_files_cannot_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """On a file system without locks the lock is on a local disk: still one sender, until it or the directory goes."""
+    flock = fcntl.flock
+
+    def refusing(fd: int, how: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(tmp_path / "data"):
+            raise OSError(number, os.strerror(number))
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    directory = tmp_path / "data"
+    assert not election.is_held(directory)
+    office = election.elect(directory)
+    assert office is not None
+    assert office.is_held()
+    assert election.is_held(directory)
+    assert election.elect(directory) is None
+    office.resign()
+    assert not election.is_held(directory)
