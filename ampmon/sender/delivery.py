@@ -117,7 +117,7 @@ class Delivery:
 
     def _leave(self) -> Progress:
         """Nobody can tell any more which run it is of. What is left of a spool that was delivered goes."""
-        if not segments(self.path) and self.rejected == 0:
+        if not segments(self.path) and not self._settled.keeps_records():
             remove(self.path)
         return "done"
 

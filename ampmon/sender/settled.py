@@ -15,6 +15,7 @@ from ampmon import wire
 from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, remove, segments
 
 
+_REJECTED = "rejected"
 _DURABLE_EVERY_S = 1.0
 _FINISH_BYTES_MAX = 4096
 _log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Settled:
         line = msgspec.json.encode(
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
         )
-        fd = os.open(self._path / "rejected", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = os.open(self._path / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(fd, line + b"\n")
         finally:
@@ -58,9 +59,13 @@ class Settled:
         cursor = self.cursor
         self._move(entry.end, rejected=cursor.rejected + 1, corrupt=cursor.corrupt + entry.corrupt)
 
+    def keeps_records(self) -> bool:
+        """Whether refused records lie in the spool. Asked of the disk: their count may be lost with the cursor."""
+        return (self._path / _REJECTED).exists()
+
     def remove(self) -> None:
         """The spool is delivered: free its disk, but for what was set aside. Raises OSError."""
-        if self.cursor.rejected == 0:
+        if not self.keeps_records():
             remove(self._path)
             return
         last = segments(self._path)[-1:]

@@ -219,6 +219,20 @@ def test_sender_that_is_refused_throws_nothing_away(
     attempt.spool.close()
 
 
+def test_refused_records_outlive_a_lost_cursor(tmp_path: Path, server: MemoryTransport) -> None:
+    """What was set aside stays on disk though the cursor that counted it is lost, and the rest is delivered."""
+    attempt = Attempt(tmp_path, segment_bytes=200)
+    attempt.events(20)
+    server.refuse = lambda record: record.seq == 0
+    send(tmp_path, server)
+    (attempt.spool.path / "cursor").unlink()
+    attempt.finish()
+    send(tmp_path, server)
+    assert len((attempt.spool.path / "rejected").read_bytes().splitlines()) == 1
+    assert seqs(server.records(attempt.id)) == list(range(1, 21))
+    assert list(attempt.spool.path.glob("*.seg")) == []
+
+
 @pytest.mark.parametrize("status", [301, 307, 403, 404, 405, 410, 415])
 def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: int) -> None:
     """A record that met a redirect, a gateway's 404 or 403, or the like, even once, is kept and sent again."""
