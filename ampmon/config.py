@@ -19,6 +19,8 @@ EVERY_MAX = 200
 """However dear a sample is, one is taken at least this often (updates)."""
 
 TAGS_MAX = 64
+SPOOL_BYTES = 2**30
+SPOOL_BYTES_MIN = 2**20
 
 Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
@@ -89,6 +91,8 @@ class RunOptions:
     token: str | None
     tags: tuple[str, ...]
     config: dict[str, object]
+    spool_bytes: int = SPOOL_BYTES
+    """What the records of one process that wait to be sent may take of the disk."""
 
 
 def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -135,6 +139,7 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
         token=environment.get("AMPMON_TOKEN") or None,
         tags=_tags(tags),
         config=dict(config or {}),
+        spool_bytes=_spool_bytes(environment.get("AMPMON_SPOOL_BYTES") or str(SPOOL_BYTES)),
     )
 
 
@@ -165,6 +170,14 @@ def _resume_step(value: int | None) -> int | None:
     if value is not None and not _is_count(value, 0):
         raise ConfigurationError(f"resume_step={value!r}: the step of the first update, at least 0")
     return value
+
+
+def _spool_bytes(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < SPOOL_BYTES_MIN:
+        raise ConfigurationError(
+            f"AMPMON_SPOOL_BYTES={value!r}: a number of bytes of at least {SPOOL_BYTES_MIN}"
+        )
+    return int(value)
 
 
 def _tags(tags: Sequence[str]) -> tuple[str, ...]:

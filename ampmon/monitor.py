@@ -68,10 +68,10 @@ class Monitor:
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
     of the training time that the monitor took on the training thread and on devices; ``interval``, the updates between
     samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed; ``captured``,
-    updates that went into a CUDA graph, whose replays it cannot see; ``errors`` of its own; ``dropped`` records;
-    ``last_skip``, the names of the parameters that were not finite when a step was last skipped, the first to overflow
-    first; ``run_id`` and ``url``. On CUDA the newest updates may still be on their way. Reading any of them neither
-    syncs nor blocks.
+    updates that went into a CUDA graph, whose replays it cannot see; ``errors`` of its own; ``dropped`` records, and
+    ``thinned`` ones, kept without their samples for want of room; ``last_skip``, the names of the parameters that were
+    not finite when a step was last skipped, the first to overflow first; ``run_id`` and ``url``. On CUDA the newest
+    updates may still be on their way. Reading any of them neither syncs nor blocks.
     """
 
     def __init__(
@@ -129,9 +129,12 @@ class Monitor:
         return self._recorder.dropped if self._recorder else 0
 
     @property
+    def thinned(self) -> int:
+        return self._recorder.thinned if self._recorder else 0
+
+    @property
     def run_id(self) -> str | None:
-        run_id = self._recorder.run_id if self._recorder else None
-        return str(run_id) if run_id else None
+        return str(run.run_id) if (run := self._recorder) and run.run_id else None
 
     @property
     def url(self) -> str | None:
@@ -141,7 +144,7 @@ class Monitor:
         return (
             f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
             f"{self.samples} samples, one in {self.interval} updates, overhead {self._cost()}, "
-            f"{self.dropped} dropped, {self.errors} errors>"
+            f"{self.dropped} dropped, {self.thinned} thinned, {self.errors} errors>"
         )
 
     def _cost(self) -> str:
@@ -349,8 +352,6 @@ class Monitor:
             names[index].name for index, gradient in gradients if gradient.dtype == torch.float16
         ]
         return fp16[:CULPRITS_MAX]
-
-    # -- bookkeeping --------------------------------------------------------------------------------
 
     def _written(self, skips: int, culprits: list[int], scale: float, scale_after: float) -> None:
         self.updates += 1

@@ -1,7 +1,7 @@
-"""One process's run: joins identity, spool and sender, numbers the records, counts what it drops, and never raises.
+"""One process's run: joins identity and spool, numbers the records, counts what it drops, and never raises.
 
-Whoever measures hands records in through a `Stream`. A record is on disk when `Stream.put` returns; a thread that wakes
-once a second does what may wait: syncing the file, looking after the sender, warning about a server that is not there.
+Whoever measures hands records in through a `Stream`. A record is on disk when `Stream.put` returns, or in memory where
+the disk is slow or refuses it; what may wait is the housekeeper's.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ampmon import agreement, identity, sender, wire
+from ampmon import agreement, identity, wire
 from ampmon.config import RunOptions, clean_name
+from ampmon.housekeeper import Housekeeper
+from ampmon.rationing import SCARCE, Rationing, is_rare
 from ampmon.reader import Reader
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.stream import Stream
 
 
-HOUSEKEEPING_S = 1.0
 _ATTEMPT = "attempt"
 ERRORS_IN_FULL = 100
 """Errors of the monitor beyond these are reported in hundreds."""
@@ -54,7 +55,8 @@ class Recorder:
     """Writes the records of one process to its spool.
 
     Raises SpoolError when the data directory cannot be used, ConfigurationError for bad options, at construction only.
-    ``errors`` counts what went wrong inside the monitor, ``dropped`` the records that could not be written.
+    ``errors`` counts what went wrong inside the monitor, ``dropped`` the records that could not be written, ``thinned``
+    those that were written without their samples, for want of room.
     """
 
     def __init__(self, options: RunOptions, generation: int = 0) -> None:
@@ -64,6 +66,8 @@ class Recorder:
         """None while the ranks have not agreed on one."""
         self.errors = 0
         self.dropped = 0
+        self._rationing = Rationing()
+        self._told = {"dropped": 0, "thinned": 0}
         self._lock = threading.RLock()
         self._queue: deque[Callable[[], object]] = deque()
         self._busy = False
@@ -79,6 +83,10 @@ class Recorder:
         """False also in the child of a fork, until it records."""
         self._open()
 
+    @property
+    def thinned(self) -> int:
+        return self._rationing.thinned
+
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -87,20 +95,22 @@ class Recorder:
         self.rank, self.world_size = agreement.rank_and_world_size()
         if self.run_id is None and self.world_size == 1:
             self.run_id = identity.uuid7()
-        destination = Destination.of(self.options)
-        self._spool = SpoolWriter(self.options.dir, self.attempt_id, destination)
+        self._spool = SpoolWriter(
+            self.options.dir,
+            self.attempt_id,
+            Destination.of(self.options),
+            quota_bytes=self.options.spool_bytes,
+        )
         if self.run_id is not None:
             self._announce(self.run_id)
         for key, payload in self._headers.items():
             self._spool.header(key, payload)
-        self._process.event("init", mode=self.options.mode)
-        self._housekeeper = self._spawn(self._keep_house)
-        self._agreement = self._spawn(self._agree) if self.run_id is None else None
-
-    def _spawn(self, work: Callable[[threading.Event], None]) -> threading.Thread:
-        thread = threading.Thread(target=work, args=(self._finishing,), name="ampmon", daemon=True)
-        thread.start()
-        return thread
+        self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
+        self.event("init", mode=self.options.mode)
+        self._agreement: threading.Thread | None = None
+        if self.run_id is None:
+            self._agreement = threading.Thread(target=self._agree, name="ampmon-run", daemon=True)
+            self._agreement.start()
 
     def _announce(self, run_id: UUID) -> None:
         header = identity.new_attempt(
@@ -124,6 +134,9 @@ class Recorder:
         self._spool.abandon()
         for stream in (self._process, *self._streams.values()):
             stream.restart()
+        self.dropped = 0
+        self._rationing = Rationing()
+        self._told = {"dropped": 0, "thinned": 0}
         self._opened = False
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -185,13 +198,23 @@ class Recorder:
         kept = False
         try:
             message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
-            kept = self._spool.append(wire.encode(message))
+            spool = self._spool
+            if spool.fullness < SCARCE:
+                kept = spool.append(wire.encode(message))
+            elif (share := self._rationing.share(message, spool.fullness)) is not None:
+                kept = spool.append(wire.encode(share))
+            if is_rare(message):
+                self._housekeeper.wake()
         finally:
             self.dropped += not kept
 
+    def event(self, kind: str, **detail: Any) -> None:
+        """Write an event of the process itself; ``detail`` must be plain data."""
+        self._process.event(kind, **detail)
+
     def disabled(self, scaler: str) -> None:
         """A scaler was made that does nothing: say so on the page, and once here."""
-        self._process.event("disabled", scaler=scaler)
+        self.event("disabled", scaler=scaler)
         self.warn(
             "disabled",
             f"ampmon: this {scaler} is disabled (no CUDA here, or enabled=False, as for bf16), so there is nothing to "
@@ -213,12 +236,27 @@ class Recorder:
         if not full and self.errors % ERRORS_IN_FULL:
             return
         with contextlib.suppress(Exception):
-            self._process.event(
+            self.event(
                 "error",
                 where=where,
                 type=type(error).__name__,
                 message=str(error)[:500],
                 repeat=1 if full else ERRORS_IN_FULL,
+            )
+
+    def tell_losses(self) -> None:
+        """Write events of what was dropped and thinned since the last ones, and warn of the first."""
+        with self._lock:
+            for kind, count in (("dropped", self.dropped), ("thinned", self.thinned)):
+                if count > self._told[kind]:
+                    before = self.dropped
+                    self.event(kind, count=count - self._told[kind])
+                    if self.dropped == before:
+                        self._told[kind] = count
+        if self.dropped:
+            self.warn(
+                "dropped",
+                f"ampmon: records could not be kept in {self.options.dir} and are lost; see the page.",
             )
 
     def warn(self, key: str, message: str) -> None:
@@ -227,45 +265,17 @@ class Recorder:
             self._warned.add(key)
             warn(message)
 
-    # -- the thread -------------------------------------------------------------------------------------------------
-
-    def _keep_house(self, finishing: threading.Event) -> None:
-        while True:
-            with contextlib.suppress(Exception):
-                self._look_after_delivery()
-            if finishing.wait(HOUSEKEEPING_S):
-                return
-
-    def _agree(self, finishing: threading.Event) -> None:
+    def _agree(self) -> None:
         """Records wait in the spool, on disk but unsent, until the ranks know their run."""
         try:
-            run_id = agreement.agree_on_run_id(self.rank, self._generation, finishing)
+            run_id = agreement.agree_on_run_id(self.rank, self._generation, self._finishing)
         except Exception as error:
             self.failed("agreeing on a run id", error)
             run_id = None
         if run_id is None:
             run_id = identity.uuid7()
-            self._process.event("run_id_assumed", rank=self.rank)
+            self.event("run_id_assumed", rank=self.rank)
         self._announce(run_id)
-
-    def _look_after_delivery(self) -> None:
-        self._spool.sync()
-        if self.dropped:
-            self.warn(
-                "spool",
-                f"ampmon: records could not be written to {self.options.dir} and are lost; see the page.",
-            )
-        if self.options.mode != "online":
-            return
-        sender.ensure_running(self.options.dir)
-        status = sender.status(self.options.dir)
-        problem = status.problem(self.options.url) if status else None
-        if problem:
-            self.warn(
-                "unreachable",
-                f"ampmon: {self.options.url} cannot be reached ({problem}). Training goes on; records wait in "
-                f"{self.options.dir} and are sent when it is back. Start the server with `ampmon serve`.",
-            )
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -278,14 +288,16 @@ class Recorder:
             self._agreement.join(deadline_s)
         self._conclude(outcome, deadline)
         self._finishing.set()
-        for thread in filter(None, (self._agreement, self._housekeeper)):
-            thread.join(max(deadline - time.monotonic(), 0.1))
-        with contextlib.suppress(Exception):
-            self._spool.close()
-            if self.options.mode == "online":
-                sender.ensure_running(self.options.dir)
-                left_s = max(deadline - time.monotonic(), 0.0)
-                sender.wait_until_sent(self.options.dir, self.attempt_id, left_s)
+        if self._agreement is not None:
+            self._agreement.join(max(deadline - time.monotonic(), 0.1))
+        self._housekeeper.finish(deadline)
+        if left := self._spool.waiting:
+            self.dropped += left
+            self.warn(
+                "left",
+                f"ampmon: the newest {left} records could not be written to {self.options.dir} by the end and are "
+                f"lost: {self._spool.why}.",
+            )
 
     def _conclude(self, outcome: str, deadline: float) -> None:
         """Write what still waits for a device that answers by then, and then how it ended."""
@@ -294,9 +306,8 @@ class Recorder:
         for stream in (self._process, *self._streams.values()):
             self.dropped += stream.close(deadline)
         with contextlib.suppress(Exception):
-            if self.dropped:
-                self._process.event("dropped", count=self.dropped)
+            self.tell_losses()
             if outcome == "finished":
-                self._process.event("finish")
+                self.event("finish")
             else:
-                self._process.event("exception", type=outcome)
+                self.event("exception", type=outcome)

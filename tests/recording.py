@@ -87,9 +87,10 @@ def recordings(directory: Path) -> list[Recording]:
 def _read(path: Path) -> Recording:
     reader = SpoolReader(path, Position(0, 0))
     records: list[bytes] = []
-    while chunk := reader.read(bytes_max=2**24, records_max=10_000, over=True):
-        if not chunk.entries:
-            break
+    before = None
+    while reader.position != before:
+        before = reader.position
+        chunk = reader.read(bytes_max=2**24, records_max=10_000, over=True)
         records += [entry.payload for entry in chunk.entries]
     return Recording([wire.decode(payload) for payload in (*reader.headers.values(), *records)])
 

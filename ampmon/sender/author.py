@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ampmon.identity import Fate, Process
 from ampmon.spool import claimant_of, last_changed, last_written, time_at
-from ampmon.spool.writer import CLOSED
+from ampmon.spool.tail import CLOSED
 
 
 ASK_EVERY_S = 0.5

@@ -10,7 +10,7 @@ from pathlib import Path
 from ampmon.errors import SpoolError
 from ampmon.spool import frame, layout
 from ampmon.spool.layout import Position
-from ampmon.spool.writer import CLOSED
+from ampmon.spool.tail import CLOSED
 
 
 _READ_BYTES = 2**22

@@ -1,39 +1,43 @@
-"""The writing end of a spool, in the training process: one `os.write` for a record, no waiting for a disk."""
+"""The writing end of a spool, in the training process: one `os.write` for a record, no waiting for a disk.
+
+Where the disk is slow, refuses, or is shared by machines, records go through memory and a thread of its own instead.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import threading
-from collections import deque
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal, TypeVar
 from uuid import UUID
 
+from ampmon.config import SPOOL_BYTES
 from ampmon.errors import SpoolError
-from ampmon.spool import frame, layout
+from ampmon.mounts import network_file_system
+from ampmon.spool import layout
 from ampmon.spool.destination import Destination
+from ampmon.spool.relay import POLL_S, RING_BYTES, SLOW_S, Relay, words
+from ampmon.spool.tail import Tail
 
 
-CLOSED = "closed"
-_RETIRED_MAX = 16
-_CLOSED_FD = -1
-_OPEN_FLAGS = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | os.O_APPEND
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-_sync_data = getattr(os, "fdatasync", os.fsync)
+_T = TypeVar("_T")
+
+_WINDOW_MS = round(2000 * POLL_S)
+_WAITED_MAX_S = 0.05
+_FORGIVEN_S = 0.0005
+_QUICK_FIRST = 100
+_QUICK_MAX = 100_000
+_QUOTA_SEGMENTS = 8
 
 
 class SpoolWriter:
     """Appends the records of one attempt to ``directory/spool/<attempt id>/``.
 
-    One thread at a time may append; `sync` may run beside it in another. Raises SpoolError at construction where the
-    directory cannot be written, and never afterwards: ``failed`` counts what could not be kept, ``problem`` says why.
+    One thread at a time may append; `sync` and `look` may run beside it in another. Raises SpoolError at construction
+    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept. ``fullness``
+    is how much of the room is used, on the disk, as of the last `look`, or in memory: 1 is all of it.
     """
 
     def __init__(
@@ -43,137 +47,166 @@ class SpoolWriter:
         destination: Destination,
         *,
         segment_bytes: int = layout.SEGMENT_BYTES,
+        quota_bytes: int = SPOOL_BYTES,
     ) -> None:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
-        self.problem: str | None = None
-        self._attempt_id = attempt_id
-        self._segment_bytes = segment_bytes
-        self._headers: dict[str, bytes] = {}
-        self._retired: deque[int] = deque()
-        self._end: int | None = None
-        """Where the newest segment ends, if that is certain."""
-        self._sync_lock = threading.Lock()
+        self.fullness = 0.0
+        self._quota_bytes = quota_bytes
+        self._stored = 0.0
+        self._closed = False
+        self._relay = Relay()
+        self._relayed: str | None = None
+        """Why records go through memory; None where they do not."""
+        self._for_good = False
+        self._waited_s = 0.0
+        """What slow appends have taken lately of the thread that appends."""
+        self._quick_enough = _QUICK_FIRST
         try:
-            self._make_directory(destination)
-            self._tail = self._new_segment(0)
+            segment_bytes = min(segment_bytes, quota_bytes // _QUOTA_SEGMENTS)
+            self._tail = Tail(self.path, attempt_id, destination, segment_bytes)
         except OSError as error:
             raise SpoolError(
                 f"{directory} cannot be written ({error.strerror or error}): set AMPMON_DIR, or dir= of ampmon.init, "
                 "to a directory of yours on a local disk with space left"
             ) from error
+        if (kind := network_file_system(self.path)) is not None:
+            self._relayed = f"the data directory is on {kind}, a file system that machines share"
+            self._for_good = True
 
-    def _make_directory(self, destination: Destination) -> None:
-        # It takes its name with the destination in it, so that a sender never meets it half made.
-        unborn = self.path.with_name(f".{self.path.name}")
-        layout.make_private(unborn)
-        destination.write(unborn)
-        unborn.rename(self.path)
+    # -- what it shows ----------------------------------------------------------------------------------------------
+
+    @property
+    def kept(self) -> Literal["disk", "memory"]:
+        """Where a record is when `append` returns."""
+        return "disk" if self._relayed is None else "memory"
+
+    @property
+    def why(self) -> str:
+        """Why records go through memory, or did last."""
+        return self._relay.problem or self._relayed or "the disk is quick again"
+
+    @property
+    def window_ms(self) -> int:
+        """What of the newest records a killed process may lose, while the disk takes what it is given."""
+        return 0 if self._relayed is None else _WINDOW_MS
+
+    @property
+    def waiting(self) -> int:
+        """How many records are in memory only."""
+        return self._relay.waiting
+
+    @property
+    def shared(self) -> bool:
+        """Whether the spool lies on a file system that machines share."""
+        return self._for_good
+
+    @property
+    def refused(self) -> str | None:
+        """What the disk refuses for what waits in memory; None where it does not."""
+        return self._relay.problem
+
+    @property
+    def remade(self) -> int:
+        """How often somebody removed the spool, and it was made anew."""
+        return self._tail.remade
+
+    # -- appending --------------------------------------------------------------------------------------------------
 
     def append(self, payload: bytes) -> bool:
-        """Write one record; it is on disk, though not yet synced, on return. False, and counted, where it is not.
+        """Write one record; it is on disk, though not yet synced, or `kept` in memory on return. False, and counted,
+        where it is neither.
 
         Never raises, and waits for nothing but the system call.
         """
-        return self._write(frame.RECORD, payload, b"")
+        if self._relayed is None or self._quick_again():
+            return self._write(self._tail.write, payload, len(payload))
+        return self._pass_on(partial(self._tail.write, payload), len(payload))
 
     def header(self, key: str, payload: bytes) -> bool:
         """Write what records build on: ``key`` is "attempt" or a stream's name, and the newest of a key holds.
 
         It begins every later segment too. Returns as `append` does.
         """
-        self._headers[key] = payload
-        return self._write(frame.HEADER, payload, key.encode())
+        self._tail.headers[key] = payload
+        if self._relayed is None or self._quick_again():
+            return self._write(self._tail.write_header, key, 0)
+        return self._pass_on(partial(self._tail.write_header, key), 0)
 
-    def sync(self) -> None:
-        """Have the disk keep what was appended so far, power cut or not. Blocks: not for the training thread."""
-        with self._sync_lock:
-            retired = [self._retired.popleft() for _ in range(len(self._retired))]
-            tail = self._tail[0]
-            for fd in (*retired, tail) if tail != _CLOSED_FD else retired:
-                with contextlib.suppress(OSError):
-                    _sync_data(fd)
-            for fd in retired:
-                os.close(fd)
-
-    def close(self) -> None:
-        """No record follows: sync, and tell the sender that the spool may go once it is delivered."""
-        fd = self._let_go()
-        if fd == _CLOSED_FD:
-            return
-        self._retired.append(fd)
-        self.sync()
-        with contextlib.suppress(OSError):
-            layout.replace_file(self.path / CLOSED, b"", durable=False)
-
-    def abandon(self) -> None:
-        """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
-        self._sync_lock = threading.Lock()
-        for fd in (self._let_go(), *self._retired):
-            if fd != _CLOSED_FD:
-                os.close(fd)  # the child's own copy
-        self._retired.clear()
-
-    def _let_go(self) -> int:
-        fd, number, salt = self._tail
-        self._end = None
-        self._tail = (_CLOSED_FD, number, salt)
-        return fd
-
-    def _write(self, kind: frame.Kind, payload: bytes, key: bytes) -> bool:
+    def _write(self, write: Callable[[_T], None], what: _T, size: int) -> bool:
+        started = time.perf_counter()
         try:
-            fd, number, salt = self._tail
-            offset = os.lseek(fd, 0, os.SEEK_CUR) if self._end is None else self._end
-            if offset >= self._segment_bytes and self._rotate(fd, number + 1):
-                if kind == frame.HEADER:
-                    return True  # the new segment begins with it
-                fd, number, salt = self._tail
-                offset = os.lseek(fd, 0, os.SEEK_CUR)
-            data = frame.encode(kind, payload, key, salt=salt, offset=offset)
-            # An exception of a signal handler may fall between a write and its bookkeeping: the system is asked then.
-            self._end = None
-            written = os.write(fd, data)
-            self._end = offset + written
-            if written == len(data):
-                return True
-            self.problem = "the disk is full"
-        except (OSError, ValueError) as error:
-            self.problem = str(error)
+            write(what)
+        except OSError as error:
+            if self._closed:
+                return self._fail()
+            self._relayed = words(error)
+            return self._pass_on(partial(write, what), size)
+        except ValueError:
+            return self._fail()
+        took_s = time.perf_counter() - started
+        if took_s >= SLOW_S:
+            self._waited_s += took_s
+            if self._waited_s >= _WAITED_MAX_S:
+                self._relayed = f"the disk is slow: {took_s * 1000:.0f} ms for a record"
+        elif self._waited_s > 0:
+            self._waited_s -= _FORGIVEN_S
+        return True
+
+    def _pass_on(self, write: Callable[[], None], size: int) -> bool:
+        if self._closed or not self._relay.put(write, size):
+            return self._fail()
+        self._fill()
+        return True
+
+    def _fail(self) -> bool:
         self.failed += 1
         return False
 
-    def _rotate(self, fd: int, number: int) -> bool:
-        """Go on in a new segment. Where none can be made, the old one just grows."""
-        self._end = None
-        try:
-            self._tail = self._new_segment(number)
-        except OSError as error:
-            self.problem = str(error)
+    def _fill(self) -> None:
+        self.fullness = max(self._stored, self._relay.used / RING_BYTES)
+
+    def _quick_again(self) -> bool:
+        """Go straight to the disk again once it took enough in a row, each time more than the last."""
+        relay = self._relay
+        if self._for_good or relay.quick < self._quick_enough or relay.waiting:
             return False
-        # Closed by the next sync, which knows that nobody else still syncs it.
-        self._retired.append(fd)
-        if len(self._retired) > _RETIRED_MAX:
-            with contextlib.suppress(IndexError):
-                os.close(self._retired.popleft())
+        relay.rest()
+        self._relayed = None
+        self._waited_s = 0.0
+        self._quick_enough = min(2 * self._quick_enough, _QUICK_MAX)
         return True
 
-    def _new_segment(self, number: int) -> tuple[int, int, int]:
-        path = layout.segment_path(self.path, number)
-        # Under its own name only once it has its headers: from then on the reader takes the last one for complete.
-        unborn = path.with_suffix(".new")
-        unborn.unlink(missing_ok=True)
-        fd = os.open(unborn, _OPEN_FLAGS, layout.FILE_MODE)
-        try:
-            salt = frame.salt_of(self._attempt_id, number)
-            headers = b""
-            for key, payload in self._headers.items():
-                headers += frame.encode(
-                    frame.HEADER, payload, key.encode(), salt=salt, offset=len(headers)
-                )
-            if os.write(fd, headers) != len(headers):
-                raise OSError(errno.ENOSPC, "no space for the headers of a new segment")
-            os.rename(unborn, path)
-        except OSError:
-            os.close(fd)
-            raise
-        return fd, number, salt
+    # -- beside it --------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """See how much lies in the spool, and whether somebody removed it: then it is made anew.
+
+        Blocks: not for the training thread. Never raises.
+        """
+        with contextlib.suppress(OSError):
+            self._stored = self._tail.look() / self._quota_bytes
+            self._fill()
+
+    def sync(self) -> None:
+        """Have the disk keep what was appended so far, power cut or not. Blocks: not for the training thread."""
+        self._tail.sync()
+
+    def close(self, deadline_s: float = 5.0) -> None:
+        """No record follows: sync, and tell the sender that the spool may go once it is delivered.
+
+        Blocks while the disk does, but on what waits in memory ``deadline_s`` seconds at most; what is left is counted.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        left = self._relay.finish(time.monotonic() + deadline_s)
+        self.failed += left
+        if not left:
+            self._tail.close()
+
+    def abandon(self) -> None:
+        """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
+        self._closed = True
+        self._relay = Relay()
+        self._tail.abandon()

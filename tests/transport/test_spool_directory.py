@@ -173,21 +173,22 @@ def _append_beyond_limit(directory: Path) -> None:
     attempt = Attempt(directory)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     size = (attempt.spool.path / "000000.seg").stat().st_size
-    record = wire.encode(wire.Event(stream="", seq=0, time=0, kind="init"))
-    kept = [attempt.spool.append(record)]
+    records = [
+        wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(11)
+    ]
+    kept = [attempt.spool.append(record) for record in records[:1]]
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
-    kept += [attempt.spool.append(record) for _ in range(5)]
+    kept += [attempt.spool.append(record) for record in records[1:6]]
+    assert attempt.spool.kept == "memory"
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    kept += [attempt.spool.append(record) for _ in range(5)]
-    assert kept == [True] * kept.index(False) + [False] * attempt.spool.failed + [True] * 5
-    assert 0 < attempt.spool.failed < 6
-    assert attempt.spool.problem
-    payloads, corrupt = read_all(attempt.spool.path, over=False)
-    assert (payloads, corrupt) == ([record] * sum(kept), 1)
+    kept += [attempt.spool.append(record) for record in records[6:]]
+    attempt.spool.close()
+    assert kept == [True] * 11
+    assert read_all(attempt.spool.path) == (records, 0)
 
 
-def test_short_writes_are_counted_and_skipped(tmp_path: Path) -> None:
-    """A file that reaches its limit in the middle of a record: append says False, and every True is read back."""
+def test_a_write_in_part_is_taken_back_and_done_again(tmp_path: Path) -> None:
+    """A file that takes a part of a record and then no more: all is kept, in order, and leaves no damage behind."""
     child = multiprocessing.get_context("fork").Process(
         target=_append_beyond_limit, args=(tmp_path,)
     )

@@ -1,0 +1,112 @@
+"""The way to a disk that is slow, far away or refuses: through memory, and a thread that writes what waits there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+
+POLL_S = 0.05
+RING_BYTES = 2 * 2**20
+"""What may wait in memory at ease. At most twice that does."""
+SLOW_S = 0.005
+"""A write that takes longer is slow."""
+_ENTRY_BYTES = 300
+"""What an entry takes beside its payload."""
+_RETRY_MAX_S = 1.0
+
+
+class Relay:
+    """Does writes in the order in which they are put in, on a daemon thread, each again and again until it succeeds.
+
+    One thread at a time may `put`, which makes no system call while the thread runs. ``quick`` is how many writes in a
+    row were neither slow nor refused, ``problem`` what the last one was refused for, None where it was not.
+    """
+
+    def __init__(self) -> None:
+        self.quick = 0
+        self.problem: str | None = None
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        # Each of the two is moved by one thread only.
+        self._came_bytes = self._went_bytes = 0
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def used(self) -> int:
+        """The bytes that wait in memory."""
+        return self._came_bytes - self._went_bytes
+
+    @property
+    def waiting(self) -> int:
+        """How many writes are not done."""
+        return len(self._waiting)
+
+    def put(self, write: Callable[[], None], size: int) -> bool:
+        """Have ``write``, which holds a payload of ``size`` bytes, done soon; False where memory is full."""
+        size += _ENTRY_BYTES
+        if self.used + size > 2 * RING_BYTES:
+            return False
+        self._came_bytes += size
+        self._waiting.append((size, write))
+        if self._thread is None:
+            self._start()
+        return True
+
+    def rest(self) -> None:
+        """End the thread: all is written, and what follows goes another way until the next `put`."""
+        self.quick = 0
+        self._thread = None
+        self._wake.set()
+
+    def finish(self, deadline: float) -> int:
+        """Write what waits, until ``deadline``, a time of time.monotonic(); how many are left then. Blocks."""
+        while self._waiting and time.monotonic() < deadline:
+            if self._thread is None and self._write_next():
+                continue
+            self._wake.set()
+            time.sleep(POLL_S / 10)
+        left = len(self._waiting)
+        self.rest()
+        return left
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="ampmon-spool", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError:  # at the interpreter's exit, or there are too many: `finish` writes
+            self._thread = None
+
+    def _run(self) -> None:
+        me = threading.current_thread()
+        retry_s = POLL_S
+        while self._thread is me:
+            refused = False
+            while self._waiting and self._thread is me and not refused:
+                refused = not self._write_next()
+            retry_s = min(2 * retry_s, _RETRY_MAX_S) if refused else POLL_S
+            self._wake.wait(retry_s)
+            self._wake.clear()
+
+    def _write_next(self) -> bool:
+        size, write = self._waiting[0]
+        started = time.perf_counter()
+        try:
+            write()
+        except Exception as error:
+            self.quick = 0
+            self.problem = words(error)
+            return False
+        self.problem = None
+        self.quick = self.quick + 1 if time.perf_counter() - started < SLOW_S else 0
+        self._went_bytes += size
+        self._waiting.popleft()
+        return True
+
+
+def words(error: Exception) -> str:
+    """What the system says of a failure, without its number."""
+    return getattr(error, "strerror", None) or str(error)

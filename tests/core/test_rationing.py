@@ -1,0 +1,159 @@
+"""What is kept of records where there is little room: skips and events to the last, samples the first to go."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ampmon import wire
+from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
+from ampmon.errors import ConfigurationError
+from ampmon.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
+from ampmon.recorder import AmpmonWarning, Recorder
+from recording import Recording, recordings
+
+
+STEPS = (wire.OptimizerStep(optimizer="SGD", path="plain"),)
+COLUMN = bytes(8 * 200)
+GRADIENTS = wire.Gradients(
+    parameters=bytes(4 * 200),
+    looked=COLUMN,
+    zeros=COLUMN,
+    on_grid=COLUMN,
+    inf=COLUMN,
+    nan=COLUMN,
+    amax=COLUMN,
+    sum_squares=COLUMN,
+    histogram=COLUMN,
+)
+
+
+def update(
+    event: wire.UpdateEvent = "steady", gradients: wire.Gradients | None = None
+) -> wire.Update:
+    return wire.Update(
+        stream="scaler",
+        seq=0,
+        ordinal=0,
+        time=0,
+        scale=1.0,
+        scale_after=1.0,
+        growth_tracker=0,
+        event=event,
+        optimizers=STEPS,
+        gradients=gradients,
+    )
+
+
+SKIP = update("backoff", GRADIENTS)
+EVENT = wire.Event(stream="", seq=0, time=0, kind="init")
+SCALARS = wire.Scalars(stream="scaler", seq=0, ordinal=0, time=0, values={})
+
+
+@pytest.mark.parametrize("fullness", [0.0, 0.5, SCARCE - 0.01])
+def test_with_room_everything_is_kept_whole(fullness: float) -> None:
+    """Below three quarters no record is touched."""
+    rationing = Rationing()
+    for record in (update(gradients=GRADIENTS), SKIP, EVENT, SCALARS):
+        assert rationing.share(record, fullness) is record
+    assert rationing.thinned == 0
+
+
+def test_where_room_is_scarce_one_sample_in_sixteen_is_kept() -> None:
+    """From three quarters on every update stays, and most samples go; what has none is whole."""
+    rationing = Rationing()
+    kept = [rationing.share(update(gradients=GRADIENTS), SCARCE) for _ in range(10 * ONE_IN)]
+    assert sum(share is not None and share.gradients is not None for share in kept) == 10
+    assert [share and share.event for share in kept] == ["steady"] * 10 * ONE_IN
+    assert rationing.thinned == 10 * (ONE_IN - 1)
+    for record in (update(), EVENT, SCALARS):
+        assert rationing.share(record, SCARCE) is record
+
+
+def test_where_it_is_full_the_rare_is_kept() -> None:
+    """Skips, dead scales, hands on the scale and events are kept, without samples; other records are not."""
+    rationing = Rationing()
+    assert rationing.share(SKIP, FULL) == update("backoff")
+    for event in ("dead", "manual_set"):
+        assert rationing.share(update(event), FULL) is not None
+    assert rationing.share(EVENT, FULL) is EVENT
+    for record in (update(), update("grow"), update(gradients=GRADIENTS), SCALARS):
+        assert rationing.share(record, FULL) is None
+
+
+def test_even_the_rare_has_an_end() -> None:
+    """At twice the quota nothing is kept: no disk is filled without end."""
+    assert [Rationing().share(record, LIMIT) for record in (SKIP, EVENT, SCALARS)] == [None] * 3
+
+
+def test_the_quota_is_an_option() -> None:
+    """AMPMON_SPOOL_BYTES sets it, 1 GiB is its default, and what is no number of bytes is refused by name."""
+    assert resolve(environment={}).spool_bytes == SPOOL_BYTES == 2**30
+    assert resolve(environment={"AMPMON_SPOOL_BYTES": "5000000"}).spool_bytes == 5_000_000
+    for value in ("1GB", "-1", str(SPOOL_BYTES_MIN - 1)):
+        with pytest.raises(ConfigurationError, match="AMPMON_SPOOL_BYTES"):
+            resolve(environment={"AMPMON_SPOOL_BYTES": value})
+
+
+def _count(recording: Recording, kind: str) -> int:
+    return sum(event.detail["count"] for event in recording.events(kind))
+
+
+def _train(recorder: Recorder, seconds: float) -> tuple[int, int]:
+    """Write sampled updates, each fiftieth a skip, and end the run; how many there were of both."""
+    stream = recorder.stream("scaler")
+    written = skips = 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        skip = written % 50 == 0
+        stream.put(
+            wire.Update,
+            ordinal=written,
+            scale=1.0,
+            scale_after=1.0,
+            growth_tracker=0,
+            event="backoff" if skip else "steady",
+            optimizers=STEPS,
+            gradients=GRADIENTS,
+        )
+        written, skips = written + 1, skips + skip
+        time.sleep(0.01)
+    recorder.finish(5.0)
+    assert stream.seq == written
+    return written, skips
+
+
+def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(data_directory: Path) -> None:
+    """A run that nothing is sent of thins, then drops and says how much of both, in gaps of seq; its skips all stay."""
+    environment = {"AMPMON_SPOOL_BYTES": str(2**20), "AMPMON_DIR": str(data_directory)}
+    recorder = Recorder(resolve(mode="offline", environment=environment))
+    with pytest.warns(AmpmonWarning) as warned:
+        written, skips = _train(recorder, 3.3)
+    (recorded,) = recordings(data_directory)
+    size = sum(path.stat().st_size for path in data_directory.rglob("*.seg"))
+    assert size < 2 * 2**20
+    assert sum(one.event == "backoff" for one in recorded.updates) == skips
+    assert _count(recorded, "dropped") == recorder.dropped == written - len(recorded.updates) > 0
+    whole = sum(one.gradients is not None for one in recorded.updates)
+    assert _count(recorded, "thinned") == recorder.thinned == len(recorded.updates) - whole > 0
+    assert recorded.events("finish")
+    said = " ".join(str(warning.message) for warning in warned)
+    assert "AMPMON_SPOOL_BYTES" in said
+    assert os.fspath(data_directory) in said
+
+
+def test_losses_are_told_while_they_happen(data_directory: Path) -> None:
+    """`dropped` and `thinned` are increments: told again, only what came since is."""
+    recorder = Recorder(
+        resolve(mode="offline", environment={"AMPMON_DIR": str(data_directory)}),
+    )
+    for dropped in (3, 3, 5):
+        recorder.dropped = dropped
+        recorder.tell_losses()
+    recorder.dropped += 1
+    recorder.finish(5.0)
+    (recorded,) = recordings(data_directory)
+    assert [event.detail["count"] for event in recorded.events("dropped")] == [3, 2, 1]

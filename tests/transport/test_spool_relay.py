@@ -1,0 +1,272 @@
+"""Disks that are slow, far away, full or gone: records go through memory then, and training waits for none of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ampmon import mounts, wire
+from ampmon.spool import Position, SpoolReader, segments
+from ampmon.spool.relay import RING_BYTES
+from attempts import Attempt
+
+
+def seqs_in(path: Path) -> list[int]:
+    reader, read = SpoolReader(path, Position(0, 0)), list[int]()
+    before = None
+    while reader.position != before:
+        before = reader.position
+        chunk = reader.read(bytes_max=2**22, records_max=5000, over=True)
+        assert sum(entry.corrupt for entry in chunk.entries) + chunk.corrupt == 0
+        records = [wire.decode(entry.payload) for entry in chunk.entries]
+        read += [record.seq for record in records if isinstance(record, wire.Event)]
+    assert "attempt" in reader.headers
+    return read
+
+
+def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Disk:
+    """What `os.write` does meanwhile: ``act`` is called first, and may wait or raise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.act: Callable[[], None] = lambda: None
+        self.writes = 0
+        write = os.write
+
+        def watched(fd: int, data: bytes) -> int:
+            self.writes += 1
+            self.act()
+            return write(fd, data)
+
+        monkeypatch.setattr(os, "write", watched)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk(monkeypatch)
+    yield disk
+    disk.act = lambda: None
+
+
+def refuse() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_file_system_of_several_machines_is_written_by_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
+) -> None:
+    """On a network mount every record goes through memory and no append calls the system; all arrive, in order."""
+    listed = tmp_path / "mountinfo"
+    listed.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {tmp_path} rw - nfs4 nas:/ rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", listed)
+    attempt = Attempt(tmp_path / "data")
+    writers = set()
+    disk.act = lambda: writers.add(threading.get_ident())
+    assert (attempt.spool.kept, "nfs4" in attempt.spool.why) == ("memory", True)
+    attempt.events(500)
+    until(lambda: attempt.spool.waiting == 0)
+    attempt.events(500)
+    assert attempt.spool.kept == "memory"
+    assert 0 < attempt.spool.window_ms <= 1000
+    attempt.spool.close()
+    assert seqs_in(attempt.spool.path) == list(range(1000))
+    assert threading.get_ident() not in writers
+
+
+def test_a_disk_that_hangs_costs_one_append_its_time(tmp_path: Path, disk: Disk) -> None:
+    """The first slow append is the last one that waits; the disk is written directly again once it is quick."""
+    attempt = Attempt(tmp_path)
+    disk.act = lambda: time.sleep(0.2)
+    took = []
+    for _ in range(50):
+        started = time.perf_counter()
+        attempt.event()
+        took.append(time.perf_counter() - started)
+    assert sum(seconds > 0.15 for seconds in took) == 1
+    assert attempt.spool.kept == "memory"
+    disk.act = lambda: None
+    until(lambda: attempt.spool.waiting == 0)
+    for _ in range(20):
+        attempt.events(50)
+        until(lambda: attempt.spool.waiting == 0)
+    assert attempt.spool.kept == "disk"
+    attempt.spool.close()
+    assert seqs_in(attempt.spool.path) == list(range(1050))
+
+
+def test_single_waits_of_a_busy_machine_change_nothing(tmp_path: Path, disk: Disk) -> None:
+    """Appends of 6 ms now and then, as where processes take turns, leave records on their way straight to the disk."""
+    attempt = Attempt(tmp_path)
+    for _ in range(12):
+        disk.act = lambda: time.sleep(0.006)
+        attempt.event()
+        disk.act = lambda: None
+        attempt.events(30)
+    assert attempt.spool.kept == "disk"
+    attempt.spool.close()
+
+
+def test_a_disk_that_refuses_is_asked_until_it_takes_what_waits(tmp_path: Path, disk: Disk) -> None:
+    """Records that a full disk refuses wait in memory, the reason is told, and they follow once there is room."""
+    attempt = Attempt(tmp_path)
+    attempt.events(10)
+    disk.act = refuse
+    attempt.events(100)
+    until(lambda: attempt.spool.refused is not None)
+    assert (attempt.spool.kept, attempt.spool.why) == ("memory", os.strerror(errno.ENOSPC))
+    disk.act = lambda: None
+    attempt.events(100)
+    attempt.spool.close()
+    assert (attempt.spool.failed, attempt.spool.refused) == (0, None)
+    assert seqs_in(attempt.spool.path) == list(range(210))
+
+
+def test_memory_is_bounded_and_what_is_beyond_is_counted(tmp_path: Path, disk: Disk) -> None:
+    """However long the disk refuses, no more than twice the ring waits; each record more is a False, and counted."""
+    attempt = Attempt(tmp_path)
+    disk.act = refuse
+    record = wire.encode(
+        wire.Event(stream="", seq=0, time=0, kind="init", detail={"x": "y" * 1000})
+    )
+    kept = [attempt.spool.append(record) for _ in range(10_000)]
+    assert 0.5 < sum(kept) * len(record) / (2 * RING_BYTES) < 1
+    assert attempt.spool.fullness > 1.9
+    assert attempt.spool.failed == kept.count(False) > 0
+    attempt.spool.close(deadline_s=0.1)
+    assert attempt.spool.failed == len(kept)
+
+
+def test_a_spool_that_is_removed_is_made_anew(tmp_path: Path) -> None:
+    """Where somebody deletes the data directory, the next record begins a segment of the attempt, headers first."""
+    attempt = Attempt(tmp_path / "data")
+    attempt.events(5)
+    attempt.spool.look()
+    shutil.rmtree(tmp_path / "data")
+    attempt.events(2)
+    attempt.spool.look()
+    attempt.events(5)
+    attempt.spool.look()
+    attempt.finish()
+    assert attempt.spool.remade == 1
+    assert segments(attempt.spool.path) == [1]
+    assert seqs_in(attempt.spool.path) == list(range(7, 13))
+    assert sorted(path.name for path in attempt.spool.path.iterdir()) == [
+        "000001.seg",
+        "closed",
+        "destination",
+    ]
+
+
+def test_a_spool_that_cannot_be_made_anew_waits_in_memory(tmp_path: Path) -> None:
+    """Where a file is in the way of the directory that was removed, records wait until it is out of the way."""
+    attempt = Attempt(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "data").write_text("in the way")
+    attempt.spool.look()
+    attempt.events(5)
+    assert attempt.spool.kept == "memory"
+    (tmp_path / "data").unlink()
+    attempt.spool.close()
+    assert seqs_in(attempt.spool.path) == list(range(5))
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """On a file system of 1 MB: appends go on while it is full, and all is there once somebody made room."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)]
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    try:
+        attempt = Attempt(small)
+        (small / "ballast").write_bytes(bytes(700_000))
+        attempt.events(500, text="x" * 1000)
+        assert (attempt.spool.kept, attempt.spool.why) == ("memory", os.strerror(errno.ENOSPC))
+        (small / "ballast").unlink()
+        attempt.spool.close()
+        assert attempt.spool.failed == 0
+        assert seqs_in(attempt.spool.path) == list(range(500))
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+HANGING = """
+import os, sys, threading, time, warnings
+import ampmon
+write, main = os.write, threading.get_ident()
+def hang(fd, data):
+    if threading.get_ident() == main:
+        time.sleep(0.3)
+        return write(fd, data)
+    threading.Event().wait()
+ampmon.init(dir=sys.argv[1], mode="offline")
+os.fdatasync = os.fsync = lambda fd: threading.Event().wait()
+os.write = hang
+for _ in range(3):
+    ampmon.log({"loss": 1.0})
+from ampmon import process
+process.FINISH_DEADLINE_S = 0.5
+"""
+
+
+def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
+    """With the thread in a write that never returns, the process exits at its deadline, and says what is lost."""
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGING, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "are lost" in ended.stderr
+    assert time.monotonic() - started < 30
+
+
+FORKING = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+from attempts import Attempt
+attempt = Attempt(Path(sys.argv[1]))
+write = os.write
+def refuse(fd, data):
+    raise OSError(28, "full")
+os.write = refuse
+attempt.events(10)
+child = os.fork()
+os.write = write
+if child == 0:
+    attempt.spool.abandon()
+    assert attempt.spool.waiting == 0
+    assert not attempt.spool.append(b"from the child")
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+attempt.spool.close()
+print(attempt.spool.path)
+"""
+
+
+def test_the_child_of_a_fork_forgets_what_waits_in_memory(tmp_path: Path) -> None:
+    """What waited in the parent's memory at a fork is written once, by the parent."""
+    script = FORKING.format(folder=str(Path(__file__).parents[1]))
+    path = subprocess.check_output(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)], text=True, timeout=60
+    )
+    assert seqs_in(Path(path.strip())) == list(range(10))
