@@ -204,9 +204,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="event"):
-    """What happened beside the updates: init, finish, resume, manual_set, disabled, error, dropped, ...
+    """What happened beside the updates: init, finish, state_loaded, manual_set, disabled, error, dropped, ...
 
-    ``ordinal`` is the update it came before, where there is one.
+    ``ordinal`` is the update it came before, where there is one. The kind `resume` is the server's own.
     """
 
     stream: StreamName

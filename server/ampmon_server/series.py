@@ -62,6 +62,16 @@ class UserSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A start whose scaler began from its own scale, at ``step``, where the one before had left another."""
+
+    step: int
+    time: int
+    before: float
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
 

@@ -138,6 +138,13 @@ runs = Table(
     _count("changed"),
     # Whether all of its rows are rolled up; those of an older schema are not until they are asked for.
     Column("rolled_up", SmallInteger, nullable=False, default=1),
+    # Samples left out of updates that were kept; starts that went on beside a later one; scalers that began anew.
+    _count("thinned"),
+    _count("rivals"),
+    _count("forgotten"),
+    # How much a killed process may lose, and why; null where records go to a disk at once.
+    Column("window_ms", BigInteger),
+    Column("window_why", Text),
     sqlite_with_rowid=False,
 )
 Index(None, runs.c.started, runs.c.run_id)
@@ -161,6 +168,9 @@ attempts = _of_run(
     Column("git_commit", String(64), nullable=False),
     Column("versions", Text, nullable=False),
     Column("config", Text, nullable=False),
+    # When it was first heard of, by the server's clock; whether it went on long after a later one began.
+    _count("heard"),
+    _flag("rival"),
 )
 Index(None, attempts.c.run_id, attempts.c.attempt_id, unique=True)
 
@@ -260,6 +270,7 @@ events = _of_run(
     Column("detail", Text, nullable=False),
 )
 Index(None, events.c.run_id, events.c.time)
+Index(None, events.c.run_id, events.c.kind)
 
 scalars = _of_run(
     "scalars",

@@ -15,13 +15,40 @@ export function noticesOf(run) {
     notices.push(
       `${plural(run.lost_records, "record")} of ${count(run.records + run.lost_records)} missing: numbered by the ` +
         "training process, never received. Charts and counts leave them out. What its machine still has on disk is sent " +
-        "when ampmon next runs there.",
+        "when ampmon next runs there." +
+        (run.dropped > 0 ? " Those that were dropped there are among them." : ""),
     );
   }
   if (run.dropped > 0) {
     notices.push(
       `${plural(run.dropped, "record")} dropped on the training machine, most likely because its disk was full. ` +
         "Free some space there, or set AMPMON_DIR to another disk.",
+    );
+  }
+  if (run.thinned > 0) {
+    notices.push(
+      `Samples of ${plural(run.thinned, "update")} left out on the training machine, to keep within the room that its ` +
+        "records may take there. Scale and skips are whole; figures of the gradients have fewer samples.",
+    );
+  }
+  if (run.loss_window_ms !== null && run.status !== "finished") {
+    const why = run.loss_window_why ? `, because ${run.loss_window_why}` : "";
+    const lost = run.status === "crashed" ? "the process that was killed may have lost" : "a killed process may lose";
+    notices.push(`Records pass through memory${why}; ${lost} the last ${count(run.loss_window_ms)} ms.`);
+  }
+  if (run.rivals > 0) {
+    notices.push(
+      `${plural(run.rivals, "process went", "processes went")} on training as a rank of this run while a later start of the ` +
+        "same rank did too. Both are stored, and where both have a step the later start's is shown. If they are two " +
+        "trainings, give each a run of its own: unset AMPMON_RUN_ID, or pass another run_id to ampmon.init(). If the older " +
+        "one is left over, end it.",
+    );
+  }
+  if (run.forgotten > 0) {
+    notices.push(
+      `${plural(run.forgotten, "scaler")} began at init_scale when the run was resumed, though the scale was another ` +
+        "before. Save scaler.state_dict() with each checkpoint, and call scaler.load_state_dict() when you resume. The " +
+        "chart of the loss scale marks where.",
     );
   }
   if (run.errors > 0) {

@@ -74,6 +74,8 @@ META = {
         "growth": "The scaler raises its scale after growth_interval updates in a row without an overflow; "
         "it refuses where the new scale would be infinite.",
         "back-off": "The scaler lowers its scale after an update whose gradients held an inf or a NaN.",
+        "state not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
+        "called: it has to find the right scale again, by growing or by skipping.",
         "dead": "At 2^-128 and below, 1/scale is not finite in fp32: every update overflows, "
         "and the scale cannot recover by itself.",
     },
@@ -88,6 +90,7 @@ def scale(source: Source, view: View) -> Figure:
     all_of = window.all_updates[0]
     low, high = _range(all_of)
     marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
+    marks += _forgotten(source, window, view)
     shapes, labels = _labels(all_of, view)
     return figure(
         [_line(window, view), *marks],
@@ -190,6 +193,41 @@ def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
             "y": typed(log2_scale(cells["move_scale"][:, kind])),
             "customdata": typed(cells["moves"][:, kind]),
             "text": [_say(mark, kind, cell) for cell in cells],
+            "hoverinfo": "text",
+            "cliponaxis": False,
+        }
+    ]
+
+
+def _forgotten(source: Source, window: Window, view: View) -> list[Trace]:
+    """Marks where a resumed run's scaler began from its own scale."""
+    steps_at, times = (
+        np.array([getattr(each, name) for each in source.forgotten], np.int64)
+        for name in ("step", "time")
+    )
+    x = window.x.of(steps_at, times)
+    seen = np.flatnonzero((x >= window.low) & (x <= window.high))
+    if not len(seen):
+        return []
+    shown = [source.forgotten[place] for place in seen.tolist()]
+    return [
+        {
+            "type": "scatter",
+            "name": "state not restored",
+            "mode": "markers",
+            "marker": {
+                "symbol": "star-diamond-open",
+                "size": 11,
+                "color": "role:ink",
+                "line": {"width": 1.5, "color": "role:ink"},
+            },
+            "x": plot_x(x[seen], view),
+            "y": typed(log2_scale(np.array([each.scale for each in shown]))),
+            "text": [
+                f"{steps(each.step, each.step)}: the scaler's state was not restored"
+                f"<br>{power_of_two(each.before)} → {power_of_two(each.scale)}"
+                for each in shown
+            ],
             "hoverinfo": "text",
             "cliponaxis": False,
         }

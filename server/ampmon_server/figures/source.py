@@ -14,6 +14,7 @@ from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
 from ampmon_server.series import (
     Floats,
+    Forgotten,
     Ints,
     ModuleSample,
     UserSteps,
@@ -101,6 +102,8 @@ class Source:
     parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""
+    forgotten: Sequence[Forgotten] = ()
+    """Resumes whose scaler began from its own scale, in view or not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,7 @@ def _series(store: Store, run_id: UUID, stream: int | None, view: View) -> Sourc
         series.disabled,
         user=series.user,
         rows_from=series.rows_from,
+        forgotten=series.forgotten,
     )
 
 

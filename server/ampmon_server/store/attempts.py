@@ -18,6 +18,10 @@ from ampmon_server.store.state import RunState
 from ampmon_server.tables import attempts, streams, updates
 
 
+BESIDE_US = 30 * 1_000_000
+"""For so long after a later start a process may still be seen alive: its last records may have been on their way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One process start on a rank. ``newest``: no later one on this rank is known."""
@@ -28,7 +32,9 @@ class Attempt:
     newest: bool
 
 
-def resolve(connection: Connection, batch: wire.Batch, state: RunState) -> tuple[Attempt, bool]:
+def resolve(
+    connection: Connection, batch: wire.Batch, state: RunState, now: int
+) -> tuple[Attempt, bool]:
     """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
 
     Raises HeaderMissing where neither database nor batch has its header.
@@ -36,7 +42,7 @@ def resolve(connection: Connection, batch: wire.Batch, state: RunState) -> tuple
     known = _find(connection, batch)
     if known is not None:
         return known, False
-    return _register(connection, header_of(batch), state), True
+    return _register(connection, header_of(batch), state, now), True
 
 
 def header_of(batch: wire.Batch) -> wire.AttemptHeader:
@@ -67,7 +73,9 @@ def _finding() -> Select[Any]:
     )
 
 
-def _register(connection: Connection, header: wire.AttemptHeader, state: RunState) -> Attempt:
+def _register(
+    connection: Connection, header: wire.AttemptHeader, state: RunState, now: int
+) -> Attempt:
     table = attempts.c
     last = connection.scalar(
         select(func.max(table.attempt)).where(
@@ -76,7 +84,7 @@ def _register(connection: Connection, header: wire.AttemptHeader, state: RunStat
     )
     number = 0 if last is None else last + 1
     origin, assumed = _origin(connection, header, number)
-    insert_rows(connection, attempts, [_row(header, number, origin, assumed)])
+    insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
     if header.rank == 0 and number == 0:
         state.describe(header)  # ranks that came before it may have known less
     state.started = min(state.started, header.started)
@@ -85,7 +93,9 @@ def _register(connection: Connection, header: wire.AttemptHeader, state: RunStat
     return Attempt(header.rank, number, origin, newest=True)
 
 
-def _row(header: wire.AttemptHeader, number: int, origin: int, assumed: bool) -> tuple[object, ...]:
+def _row(
+    header: wire.AttemptHeader, number: int, origin: int, assumed: bool, now: int
+) -> tuple[object, ...]:
     return (
         header.run_id.bytes,
         header.rank,
@@ -103,6 +113,8 @@ def _row(header: wire.AttemptHeader, number: int, origin: int, assumed: bool) ->
         header.git_commit,
         json_text(header.versions),
         json_text(header.config),
+        now,
+        0,
     )
 
 
@@ -159,6 +171,27 @@ def end(connection: Connection, run_id: bytes, attempt: Attempt, how: str, time:
         )
         .values(ended=how, ended_time=time)
     )
+
+
+def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -> bool:
+    """Note that a process makes updates though a later start of its rank began a while ago; whether that is news.
+
+    Both by the server's own clock, and by the word of a sender that has just seen the process: the clocks of the
+    training machines, which may jump, have no part in it.
+    """
+    table, later = attempts.c, attempts.alias()
+    of_rank = (table.run_id == run_id, table.rank == attempt.rank)
+    began = select(func.min(later.c.heard)).where(
+        later.c.run_id == run_id,
+        later.c.rank == attempt.rank,
+        later.c.attempt > attempt.number,
+    )
+    first = connection.scalar(began)
+    if first is None or first > now - BESIDE_US:
+        return False
+    alone = (table.attempt == attempt.number, table.ended.is_(None), table.rival == 0)
+    changed = connection.execute(update(attempts).where(*of_rank, *alone).values(rival=1))
+    return changed.rowcount > 0
 
 
 def state_of_run(connection: Connection, run_id: bytes) -> str:

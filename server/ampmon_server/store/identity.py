@@ -78,4 +78,5 @@ def _start(row: Row[Any]) -> dict[str, Any]:
         "world_size": row.world_size,
         "git_commit": row.git_commit,
         "versions": orjson.loads(row.versions),
+        "rival": bool(row.rival),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import attempts
+from ampmon_server.store import attempts, keeping
 from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share, divide
@@ -43,12 +43,16 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
         # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
-    attempt, new = attempts.resolve(connection, batch, state)
+    attempt, new = attempts.resolve(connection, batch, state, now)
     before = replace(state)
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)
     acked, stored = _store(Writer(connection, state, roster, attempt), shares)
     _endings(connection, batch, state, attempt, stored, now)
+    if batch.alive and not attempt.newest and _trains(stored):
+        state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
+    if (new and state.window_ms is not None) or _says(stored, keeping.KIND):
+        state.window_ms, state.window_why = keeping.window(connection, state.run_id)
     changed = bool(new or stored or state != before)
     if changed:
         state.advance(now)
@@ -71,6 +75,21 @@ def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], li
             stored.append(unknown)
         acked[name] = page.last
     return acked, stored
+
+
+def _trains(stored: list[Share]) -> bool:
+    """Whether there is a new update."""
+    return any(type(record) is wire.Update for share in stored for record in share.records)
+
+
+def _says(stored: list[Share], kind: str) -> bool:
+    """Whether there is a new event of the process itself that is of this kind."""
+    return any(
+        type(record) is wire.Event and record.kind == kind
+        for share in stored
+        if not share.name
+        for record in share.records
+    )
 
 
 def _endings(

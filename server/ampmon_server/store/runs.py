@@ -55,6 +55,11 @@ class Summary:
     lost_records: int
     errors: int
     dropped: int
+    thinned: int
+    rivals: int
+    forgotten: int
+    loss_window_ms: int | None
+    loss_window_why: str | None
     overhead: float | None
     sampling_interval: int | None
     budget: float | None
@@ -130,7 +135,6 @@ def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any
 def _summary(row: Row[Any], now: int) -> Summary:
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
-    silent = row.state == "running" and row.silent_after < now
     return Summary(
         run_id=str(UUID(bytes=row.run_id)),
         project=row.project,
@@ -138,7 +142,7 @@ def _summary(row: Row[Any], now: int) -> Summary:
         owner=row.owner,
         tags=orjson.loads(row.tags),
         archived=bool(row.archived),
-        status="silent" if silent else row.state,
+        status="silent" if row.state == "running" and row.silent_after < now else row.state,
         started=row.started,
         elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
         last_time=row.last_time,
@@ -163,6 +167,11 @@ def _summary(row: Row[Any], now: int) -> Summary:
         lost_records=row.lost,
         errors=row.errors,
         dropped=row.dropped,
+        thinned=row.thinned,
+        rivals=row.rivals,
+        forgotten=row.forgotten,
+        loss_window_ms=row.window_ms,
+        loss_window_why=row.window_why,
         # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
         overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
         sampling_interval=row.sampling_interval,

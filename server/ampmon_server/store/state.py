@@ -66,6 +66,11 @@ class RunState:
     cost_us: float = 0.0
     changed: int = 0
     rolled_up: int = 1
+    thinned: int = 0
+    rivals: int = 0
+    forgotten: int = 0
+    window_ms: int | None = None
+    window_why: str | None = None
 
     @classmethod
     def of(cls, header: wire.AttemptHeader) -> RunState:

@@ -15,7 +15,7 @@ from ampmon_server import migrations
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
-from ampmon_server.series import ModuleSample, UserSteps
+from ampmon_server.series import Forgotten, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -33,6 +33,7 @@ from ampmon_server.store import (
     parameter_rollups,
     parameters,
     prune,
+    resumes,
     rollups,
     runs,
     samples,
@@ -64,6 +65,8 @@ class Series:
     user: UserSteps | None = None
     rows_from: int = 0
     """Of the steps before it only what is rolled up is held."""
+    forgotten: tuple[Forgotten, ...] = ()
+    """Where it began from its own scale though the run was resumed, in the whole run."""
 
 
 class Store:
@@ -233,6 +236,7 @@ class Store:
                 scaler.disabled,
                 user,
                 scaler.rows_from,
+                resumes.forgotten(connection, scaler),
             )
 
     def parameter_series(

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import gradient_rollups, gradients, parameter_rollups
+from ampmon_server.store import gradient_rollups, gradients, parameter_rollups, resumes
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
@@ -66,6 +66,8 @@ class Writer:
         ]
         stream = rows.stream
         redone, begins = not stream.is_before(new[0][STEP]), not stream.sampled
+        if resumes.is_first(self.attempt, placed[0][1]):
+            self.state.forgotten += resumes.note(self.connection, rows, placed[0][1])
         tally.store(rows.stream, new, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
         samples = [
@@ -121,6 +123,8 @@ class Writer:
                 self.state.errors += _at_least_one(event.detail.get("repeat"))
             elif event.kind == "dropped":
                 self.state.dropped += _at_least_one(event.detail.get("count"))
+            elif event.kind == "thinned":
+                self.state.thinned += _at_least_one(event.detail.get("count"))
             elif event.kind == "disabled" and self.roster.first_scaler is None:
                 self.state.disabled = 1
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, func, select
 
 from ampmon_server.cells.updates import Counts
-from ampmon_server.store import ranges, rollups
+from ampmon_server.store import ranges, resumes, rollups
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.pyramid import BadPage
 from ampmon_server.store.ranges import Range
@@ -87,11 +87,10 @@ def _counts(connection: Connection, table: Table, run_id: bytes) -> dict[Place, 
     """Rows by stream and attempt; of scalars the steps that have any."""
     of = table.c
     counted = func.count(of.step.distinct()) if table is scalars else func.count()
-    rows = connection.execute(
-        select(of.stream, of.attempt, counted)
-        .where(of.run_id == run_id)
-        .group_by(of.stream, of.attempt)
-    )
+    recorded = select(of.stream, of.attempt, counted).where(of.run_id == run_id)
+    if table is events:
+        recorded = recorded.where(of.kind != resumes.KIND)  # the server's own
+    rows = connection.execute(recorded.group_by(of.stream, of.attempt))
     return {(stream, attempt): count for stream, attempt, count in rows}
 
 

@@ -1,0 +1,244 @@
+"""Processes that start again, side by side or with too little state: each is told apart, flagged once, and said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import torch
+
+import ampmon
+from ampmon import wire
+from ampmon.sender import drain
+from ampmon_server.figures import FIGURES, Source, View
+from ampmon_server.store import Store
+from ampmon_server.store.attempts import BESIDE_US
+from batches import Trainer
+
+
+pytestmark = pytest.mark.engines
+
+Clock = Callable[[int], None]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Sets the server's clock to so many microseconds from now."""
+    now = time.time_ns()
+
+    def put(ahead_us: int) -> None:
+        monkeypatch.setattr("time.time_ns", lambda: now + ahead_us * 1000)
+
+    put(0)
+    return put
+
+
+def test_two_that_claim_one_rank_are_flagged(store: Store, clock: Clock) -> None:
+    """A process seen alive, that makes updates half a minute after a later start of its rank, is a rival, once."""
+    older = Trainer()
+    newer = Trainer(older.run_id)
+    store.ingest(older.batch(older.updates(3), alive=True))
+    store.ingest(newer.batch(newer.updates(3), alive=True))
+    tail = older.batch(older.updates(3), alive=True)
+    store.ingest(tail)
+    early = store.run(older.run_id)[0].rivals
+    clock(BESIDE_US + 1)
+    store.ingest(tail)  # a resend
+    resent = store.run(older.run_id)[0].rivals
+    for _ in range(2):
+        store.ingest(older.batch(older.updates(2), alive=True))
+        store.ingest(newer.batch(newer.updates(2), alive=True))
+    summary, identity = store.run(older.run_id)
+
+    assert (early, resent, summary.rivals) == (0, 0, 1)
+    assert [(each["attempt"], each["rival"]) for each in identity.attempts] == [
+        (0, True),
+        (1, False),
+    ]
+    assert summary.attempts == 2
+
+
+def test_a_tail_that_comes_late_is_no_rival(store: Store, clock: Clock) -> None:
+    """What a dead process left behind may come whenever it likes, with times as far ahead as a clock ever jumped."""
+    older = Trainer()
+    store.ingest(older.batch(older.updates(3), alive=True))
+    store.ingest(Trainer(older.run_id).batch(alive=True))
+    clock(100 * BESIDE_US)
+    ahead = [older.update(time=2 * time.time_ns() // 1000) for _ in range(3)]
+    store.ingest(older.batch(ahead, alive=False))
+    other = Trainer(older.run_id, rank=1)
+    store.ingest(other.batch(other.updates(3), alive=True))
+
+    assert store.run(older.run_id)[0].rivals == 0
+
+
+def test_a_process_that_ended_is_no_rival(store: Store, clock: Clock) -> None:
+    """A run that was finished and begun again within one process has its last records still on their way."""
+    older = Trainer()
+    store.ingest(older.batch([older.event("finish")], alive=True))
+    store.ingest(Trainer(older.run_id).batch(alive=True))
+    clock(2 * BESIDE_US)
+    store.ingest(older.batch(older.updates(3), alive=True))
+
+    assert store.run(older.run_id)[0].rivals == 0
+
+
+def resumed(
+    store: Store, *, resume_step: int | None = None, fresh: bool = True, scale: float = 1024.0
+) -> tuple[Trainer, list[dict[str, object]]]:
+    """A run of ten updates at a scale of 256, resumed; and what its events say of that."""
+    first = Trainer()
+    store.ingest(first.batch([first.update(scale=256.0) for _ in range(10)]))
+    again = Trainer(first.run_id, resume_step=resume_step)
+    updates = [again.update(scale=scale, fresh=fresh and not n) for n in range(3)]
+    for _ in range(2):
+        store.ingest(again.batch(updates))
+    found = store.events(first.run_id).rows
+    return again, [{**each.detail, "step": each.step} for each in found if each.kind == "resume"]
+
+
+def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
+    """A resumed run whose scaler began from another scale than the last, with no state loaded, is said to have."""
+    trainer, events = resumed(store)
+
+    assert events == [{"restored": False, "scale_before": 256.0, "scale": 1024.0, "step": 10}]
+    assert store.run(trainer.run_id)[0].forgotten == 1
+    series = store.series(trainer.run_id)
+    assert [(each.step, each.before, each.scale) for each in series.forgotten] == [
+        (10, 256.0, 1024.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "before"),
+    [
+        ({"fresh": False}, 256.0),
+        ({"scale": 256.0}, 256.0),
+        ({"resume_step": 5, "fresh": False, "scale": 512.0}, 256.0),
+        ({"resume_step": 500}, None),
+        ({"resume_step": 0}, None),
+    ],
+)
+def test_no_false_alarm_of_a_resume(
+    store: Store, how: dict[str, object], before: float | None
+) -> None:
+    """Restored, from the same scale, rewound and restored, or with no step before it: said, and no scaler forgot."""
+    trainer, events = resumed(store, **how)  # type: ignore[arg-type]
+
+    assert [each["scale_before"] for each in events] == [before]
+    assert store.run(trainer.run_id)[0].forgotten == 0
+    assert store.series(trainer.run_id).forgotten == ()
+
+
+def test_a_new_run_is_not_a_resume(store: Store) -> None:
+    """The first start of each rank has no such event, however late its records come."""
+    ranks = [Trainer(rank=0, world_size=2)]
+    ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
+    for trainer in ranks:
+        store.ingest(trainer.batch([trainer.update(fresh=True)]))
+
+    assert store.events(ranks[0].run_id).rows == []
+
+
+class Into:
+    """Stores what a sender sends, without a network between them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        return self._store.ingest(wire.decode_batch(batch)).ack
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_real_resumes_are_told_apart(store: Store, data_directory: Path) -> None:
+    """Of trainings that go on from a real overflow, the one that loads the scaler's state did, the other forgot it."""
+    run_id = uuid4()
+    state = None
+    for loads in (False, True, False):
+        ampmon.init(run_id=run_id)
+        model = torch.nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        scaler = ampmon.GradScaler("cpu", init_scale=2.0**17)
+        if loads and state is not None:
+            scaler.load_state_dict(state)
+        for _ in range(5):
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.ones(4, 8)).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        state = scaler.state_dict()
+        ampmon.finish()
+    drain(data_directory, lambda _: Into(store), modes=("online", "offline"))
+    events = [each for each in store.events(run_id).rows if each.kind == "resume"]
+    told = [(each.attempt, each.step, each.detail["restored"]) for each in reversed(events)]
+
+    assert state["scale"] < 2.0**17
+    assert told == [(1, 5, True), (2, 10, False)]
+    assert store.run(run_id)[0].forgotten == 1
+
+
+def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
+    """The scale's chart has a mark at the step, and its caption and hover say what happened."""
+    trainer, _ = resumed(store)
+    series = store.series(trainer.run_id)
+    source = Source(series.updates, series.gradients, forgotten=series.forgotten)
+    chart = FIGURES["scale"](source, View())
+    (mark,) = (trace for trace in chart["data"] if trace["name"] == "state not restored")
+    elsewhere = FIGURES["scale"](source, View(0, 5))["data"]
+
+    assert mark["text"] == [
+        "step 10: the scaler's state was not restored<br>256 = 2^8 → 1 024 = 2^10".replace(
+            " 024", "\u202f024"
+        )
+    ]
+    assert "state not restored" not in {trace["name"] for trace in elsewhere}
+
+
+def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
+    """The longest that any rank's newest process told of; none where all keep records on a disk, or start anew."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, world_size=2) for rank in (0, 1)]
+    seen = []
+
+    def say(trainer: Trainer, *records: wire.Record) -> None:
+        store.ingest(trainer.batch(records))
+        summary = store.run(run_id)[0]
+        seen.append((summary.loss_window_ms, summary.loss_window_why))
+
+    say(ranks[0], ranks[0].event("init"))
+    say(ranks[0], ranks[0].event("spool", kept="memory", why="a slow disk", window_ms=200))
+    say(ranks[1], ranks[1].event("spool", kept="memory", why="a network mount", window_ms=300))
+    say(ranks[1], ranks[1].event("spool", kept="disk", why="it answers again", window_ms=0))
+    again = Trainer(run_id, 0, world_size=2)
+    say(again, again.event("init"))
+    late = [again.event("spool", kept="disk"), again.event("spool", kept="memory", window_ms="?")]
+    say(again, late[1])
+    say(again, late[0])  # in whatever order they come, the later one holds
+
+    assert seen == [
+        (None, None),
+        (200, "a slow disk"),
+        (300, "a network mount"),
+        (200, "a slow disk"),
+        (None, None),
+        (0, ""),
+        (0, ""),
+    ]
+
+
+def test_samples_left_out_are_counted(store: Store) -> None:
+    """Each event adds what it counts, once however often it is sent."""
+    trainer = Trainer()
+    records = [trainer.event("thinned", count=3), trainer.event("thinned", count=4)]
+    for _ in range(2):
+        store.ingest(trainer.batch(records))
+
+    assert store.run(trainer.run_id)[0].thinned == 7
