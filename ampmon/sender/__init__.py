@@ -5,6 +5,7 @@ A training process calls `ensure_running`, and reads of the sender no more than 
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ampmon.sender.wait import wait_until_sent
 
 
 if TYPE_CHECKING:
-    from ampmon.sender.sync import DrainReport, drain
+    from ampmon.sender.drain import DrainReport, drain
 
 
 __all__ = [
@@ -34,7 +35,6 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     # Loaded when asked for: it brings the HTTP client, which a training process does without.
     if name in {"DrainReport", "drain"}:
-        from ampmon.sender import sync
-
-        return getattr(sync, name)
+        module = importlib.import_module("ampmon.sender.drain")
+        return getattr(module, name)
     raise AttributeError(f"module 'ampmon.sender' has no attribute {name!r}")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ampmon.sender.author import is_silent
+from ampmon.sender.author import is_closed, is_silent
 from ampmon.spool import Destination, claim, claimant_of, is_mine, segments, spools
+
+
+class LeftAlone(Exception):
+    """A spool is somebody else's to send; the message says whose."""
 
 
 def adopt(path: Path, destination: Destination) -> Path | None:
@@ -23,6 +27,29 @@ def adopt(path: Path, destination: Destination) -> Path | None:
     if fate == "gone" or (fate == "unknown" and is_silent(path)):
         return claim(path)
     return None
+
+
+def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
+    """Where the spool at ``path`` lies now that it may be sent once, by whoever was asked to.
+
+    It is taken over, but from a writer that lives or may live: there it keeps its name. Raises LeftAlone, saying why,
+    where somebody else sends it, and OSError.
+    """
+    claimant = claimant_of(path)
+    if is_mine(path):
+        return path
+    fate = (claimant or destination.process).fate()
+    may_live = fate == "alive" or (fate == "unknown" and not is_silent(path))
+    if claimant is not None and may_live:
+        raise LeftAlone(f"process {claimant.pid} of {claimant.host} took it over to send it")
+    if may_live and not is_closed(path):
+        if fate == "alive" and sender_at_work and destination.mode == "online":
+            raise LeftAlone(f"process {destination.process.pid} writes it, and its sender works")
+        return path
+    taken = claim(path)
+    if taken is None:
+        raise LeftAlone("another process has just taken it over")
+    return taken
 
 
 def orphans(directory: Path) -> set[str]:

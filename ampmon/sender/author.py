@@ -56,7 +56,7 @@ class Author:
 
     def _ask(self) -> bool:
         self._fate = self._process.fate()
-        return self._fate == "gone" or (self._path / CLOSED).exists() or self._is_given_up()
+        return self._fate == "gone" or is_closed(self._path) or self._is_given_up()
 
     def _is_given_up(self) -> bool:
         """Whether it cannot be asked, was silent for long, and had the time to see that its spool was taken over."""
@@ -67,6 +67,11 @@ class Author:
             # Whoever took it over says by this, too, that it still is at it.
             and time_at(self._path) - last_written(self._path) >= SILENT_S
         )
+
+
+def is_closed(path: Path) -> bool:
+    """Whether the writer of the spool at ``path`` said that no record follows. Raises OSError."""
+    return (path / CLOSED).exists()
 
 
 def is_silent(path: Path) -> bool:

@@ -1,61 +1,189 @@
-"""Sends what the spools hold, once, in the calling thread: for `ampmon sync` and for tests."""
+"""Sends spools on request, each taken over from whoever is gone, and tells how far it is. Knows no terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ampmon.errors import AmpmonError
+from ampmon.errors import AmpmonError, Unreachable
+from ampmon.sender import election
+from ampmon.sender.adoption import LeftAlone, take
+from ampmon.sender.backoff import Backoff
 from ampmon.sender.delivery import Delivery
-from ampmon.spool import Destination, spools
+from ampmon.spool import (
+    Cursor,
+    Destination,
+    attempt_id_of,
+    bytes_behind,
+    is_mine,
+    segments,
+    spools_in,
+)
 from ampmon.transport import Transport
 
 
-@dataclass(slots=True)
-class DrainReport:
-    """What one pass over the spools came to. ``problems`` says in words why bytes were left, by spool."""
+LINGER_S = 2.0
+"""A writer that lives looks each second where its spool is: after so long it has seen that it was taken over."""
+TRIES = 6
+"""So often in a row a server is asked, within some three seconds, before its spools are left for another time."""
+_POLL_S = 0.1
 
-    sent: int = 0
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one spool: ``records`` were sent, ``rejected`` refused and set aside.
+
+    ``left_bytes`` are not sent, as they lie on disk, and ``problem`` says why. ``kept`` says why a spool stays from
+    which all was sent.
+    """
+
+    path: Path
+    left_bytes: int
+    records: int = 0
     rejected: int = 0
     corrupt: int = 0
-    waiting_bytes: int = 0
-    problems: dict[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    kept: str | None = None
 
 
-def drain(
-    directory: Path,
-    transport_for: Callable[[Destination], Transport],
-    *,
-    modes: tuple[str, ...] = ("online",),
-    clock: Callable[[], float] = time.monotonic,
-) -> DrainReport:
-    """Send everything that lies in the spools of ``directory`` now, or until a server does not take it.
+def spools_at(directory: Path) -> list[Path] | None:
+    """The spools of a data directory, or in a folder of spools, or the one that ``directory`` itself is.
 
-    Blocks. A sender at work beside it does no harm: a record that both send is stored once. Raises OSError where the
-    directory cannot be read or written; a server's failures are in the report.
+    None where it is nothing of these. Raises OSError.
     """
-    report = DrainReport()
-    for path in spools(directory):
+    if attempt_id_of(directory) is not None and directory.is_dir():
+        return [directory]
+    if (directory / "spool").is_dir():
+        return spools_in(directory / "spool")
+    return spools_in(directory) or None
+
+
+class Sync:
+    """Sends the spools ``paths`` once. ``told`` is called after every batch."""
+
+    def __init__(
+        self,
+        paths: list[Path],
+        transport_for: Callable[[Destination], Transport],
+        *,
+        told: Callable[[Sync], None] = lambda sync: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._outcomes = [Outcome(path, _bytes_left(path)) for path in paths]
+        self._transport_for = transport_for
+        self._told = told
+        self._clock = clock
+        self._taken_s = clock()
+        self._away: dict[str, str] = {}
+        self.bytes = self.left_bytes
+        """What there was to send at the beginning, as it lies on disk."""
+
+    @property
+    def left_bytes(self) -> int:
+        """What there is still to send, given up or not."""
+        return sum(outcome.left_bytes for outcome in self._outcomes)
+
+    @property
+    def records(self) -> int:
+        """What was sent so far."""
+        return sum(outcome.records for outcome in self._outcomes)
+
+    def run(self) -> Iterator[Outcome]:
+        """Send, and tell of each spool once it is dealt with, but for those that there was nothing to do about.
+
+        Blocks for the time of the requests. What was acknowledged stays so, wherever this is interrupted.
+        """
+        found = [(outcome, self._take(outcome)) for outcome in self._outcomes]
+        self._taken_s = self._clock()
+        for outcome, destination in found:
+            idle = outcome.left_bytes == 0
+            if destination is not None:
+                self._send(outcome, destination)
+            if outcome.problem or outcome.records or outcome.rejected or not idle:
+                yield outcome
+
+    def _take(self, outcome: Outcome) -> Destination | None:
+        """Take a spool over; whose it is, where it can be sent now."""
+        path = outcome.path
         destination = Destination.read(path)
-        if destination is not None and destination.mode in modes:
-            transport = transport_for(destination)
+        try:
+            if not path.exists() or not segments(path):
+                outcome.left_bytes = 0  # sent by somebody else, or long ago
+                return None
+            if destination is None:
+                outcome.problem = "nothing tells whose it is: its file `destination` is missing"
+                return None
+            at_work = election.is_held(path.parent.parent)
+            outcome.path = take(path, destination, sender_at_work=at_work)
+        except LeftAlone as left:
+            outcome.problem = str(left) if outcome.left_bytes else None
+            return None
+        except OSError as error:
+            outcome.problem = f"{error.strerror or error}: copy it to where it can be written"
+            return None
+        return destination
+
+    def _send(self, outcome: Outcome, destination: Destination) -> None:
+        if (known := self._away.get(destination.url)) is not None:
+            outcome.problem = known
+            return
+        transport = self._transport_for(destination)
+        linger_s = self._taken_s + LINGER_S - self._clock()
+        try:
+            self._deliver(
+                Delivery(outcome.path, destination, transport, self._clock, linger_s=linger_s),
+                outcome,
+            )
+        except Unreachable as error:
+            self._away[destination.url] = outcome.problem = str(error)
+        except (AmpmonError, OSError) as error:
+            outcome.problem = str(error)
+        finally:
+            transport.close()
+        if outcome.problem is None:
+            _explain(outcome)
+
+    def _deliver(self, delivery: Delivery, outcome: Outcome) -> None:
+        backoff, tries = Backoff(self._clock), 0
+        before = delivery.rejected, delivery.corrupt
+        progress = ""
+        while progress != "done":
             try:
-                _drain_spool(Delivery(path, destination, transport, clock), report)
+                progress = delivery.advance()
+            except Unreachable as error:
+                tries += 1
+                if tries == TRIES:
+                    raise
+                backoff.failed(error.retry_after_s)
+            else:
+                tries = 0
+                backoff.succeeded()
+                if progress == "quiet" and not self._is_to_go(delivery):
+                    break
             finally:
-                transport.close()
-    return report
+                outcome.records = delivery.sent
+                outcome.rejected = delivery.rejected - before[0]
+                outcome.corrupt = delivery.corrupt - before[1]
+                outcome.left_bytes = delivery.waiting_bytes()
+                self._told(self)
+            time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
+
+    def _is_to_go(self, delivery: Delivery) -> bool:
+        """Whether a moment more is worth it: the spool of one that was silent for long, which was just taken over."""
+        waited_s = self._clock() - self._taken_s
+        return is_mine(delivery.path) and delivery.live() and waited_s < 2 * LINGER_S
 
 
-def _drain_spool(delivery: Delivery, report: DrainReport) -> None:
-    before = delivery.rejected, delivery.corrupt
-    try:
-        while delivery.advance() == "sent":
-            pass
-    except AmpmonError as error:
-        report.problems[delivery.path.name] = str(error)
-    report.sent += delivery.sent
-    report.rejected += delivery.rejected - before[0]
-    report.corrupt += delivery.corrupt - before[1]
-    report.waiting_bytes += delivery.waiting_bytes()
+def _bytes_left(path: Path) -> int:
+    return bytes_behind(path, Cursor.read(path).position)
+
+
+def _explain(outcome: Outcome) -> None:
+    if outcome.left_bytes:
+        outcome.problem = "nothing in it tells which run it is of, or its last record is not whole"
+    elif outcome.rejected:
+        outcome.problem = f"what was refused is in {outcome.path}, in the file `rejected`"
+    elif outcome.path.exists():
+        outcome.kept = "it stays for now: its process may still write, or was heard of lately"

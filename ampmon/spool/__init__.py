@@ -7,6 +7,7 @@ from ampmon.spool.destination import Destination
 from ampmon.spool.layout import (
     Position,
     attempt_directory,
+    attempt_id_of,
     bytes_behind,
     discard_segments,
     last_changed,
@@ -34,6 +35,7 @@ __all__ = [
     "SpoolReader",
     "SpoolWriter",
     "attempt_directory",
+    "attempt_id_of",
     "bytes_behind",
     "claim",
     "claimant_of",

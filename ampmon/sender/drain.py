@@ -1,0 +1,61 @@
+"""Sends what the spools hold, once, in the calling thread, and takes nothing over: for tests and tools."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ampmon.errors import AmpmonError
+from ampmon.sender.delivery import Delivery
+from ampmon.spool import Destination, spools
+from ampmon.transport import Transport
+
+
+@dataclass(slots=True)
+class DrainReport:
+    """What one pass over the spools came to. ``problems`` says in words why bytes were left, by spool."""
+
+    sent: int = 0
+    rejected: int = 0
+    corrupt: int = 0
+    waiting_bytes: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def drain(
+    directory: Path,
+    transport_for: Callable[[Destination], Transport],
+    *,
+    modes: tuple[str, ...] = ("online",),
+    clock: Callable[[], float] = time.monotonic,
+) -> DrainReport:
+    """Send everything that lies in the spools of ``directory`` now, or until a server does not take it.
+
+    Blocks. A sender at work beside it does no harm: a record that both send is stored once. Raises OSError where the
+    directory cannot be read or written; a server's failures are in the report.
+    """
+    report = DrainReport()
+    for path in spools(directory):
+        destination = Destination.read(path)
+        if destination is not None and destination.mode in modes:
+            transport = transport_for(destination)
+            try:
+                _drain_spool(Delivery(path, destination, transport, clock), report)
+            finally:
+                transport.close()
+    return report
+
+
+def _drain_spool(delivery: Delivery, report: DrainReport) -> None:
+    before = delivery.rejected, delivery.corrupt
+    try:
+        while delivery.advance() == "sent":
+            pass
+    except AmpmonError as error:
+        report.problems[delivery.path.name] = str(error)
+    report.sent += delivery.sent
+    report.rejected += delivery.rejected - before[0]
+    report.corrupt += delivery.corrupt - before[1]
+    report.waiting_bytes += delivery.waiting_bytes()

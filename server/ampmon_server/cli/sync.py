@@ -1,0 +1,154 @@
+"""``ampmon sync``: sends what lies in a data directory, or in a copy of one. Needs nothing of the server's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from ampmon.config import RunOptions, data_directory, resolve
+from ampmon.errors import ConfigurationError
+from ampmon.sender.sync import Outcome, Sync, spools_at
+from ampmon.spool import Destination
+from ampmon.transport import HttpTransport
+
+
+LEFT, CANNOT = 1, 2
+_DRAW_EVERY_S = 0.1
+_SAY_EVERY_S = 10.0
+_BAR = 24
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="a data directory or a copy of one, or one spool in it (AMPMON_DIR)",
+    )
+    parser.add_argument("--url", help="the server to send to (the one each run was told of)")
+    parser.add_argument(
+        "--token-file", type=Path, help="file with the token (AMPMON_TOKEN, else the run's own)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send: 0 where all is sent, 1 where something is left, 2 where there is nothing to begin with."""
+    try:
+        options = resolve(url=arguments.url, dir=arguments.directory)
+        paths = spools_at(options.dir)
+    except ConfigurationError as error:
+        return _cannot(str(error))
+    except OSError as error:
+        return _cannot(f"{error.filename or arguments.directory}: {error.strerror}")
+    if paths is None:
+        return _cannot(
+            f"{options.dir} holds no spools: name a data directory (AMPMON_DIR), a copy of one, or one spool in it"
+        )
+    bar = Bar(sys.stderr)
+    ways = _Ways(options, arguments.url, arguments.token_file)
+    sync = Sync(paths, ways.to, told=bar.show)
+    outcomes = []
+    for outcome in sync.run():
+        bar.clear()
+        print(_words(outcome), flush=True)
+        outcomes.append(outcome)
+    bar.clear()
+    return _conclude(sync, outcomes)
+
+
+class _Ways:
+    """How servers are reached: as told here, else as the run was told, with a token from here, the run or a file."""
+
+    def __init__(self, options: RunOptions, url: str | None, file: Path | None) -> None:
+        places = (options.dir, *options.dir.parents[:2], data_directory())
+        found = [place / "token" for place in places if (place / "token").exists()]
+        self._url = url and options.url
+        self._file = file or next(iter(found), None)
+        self._named = file is not None
+        self._token = options.token
+
+    def to(self, destination: Destination) -> HttpTransport:
+        token = None if self._named else self._token or destination.token
+        return HttpTransport(self._url or destination.url, token=token, token_file=self._file)
+
+
+class Bar:
+    """How far it is: a line that is drawn anew on a terminal, elsewhere a line each ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._draws = stream.isatty()
+        self._began_s = time.monotonic()
+        self._shown_s = self._began_s if not self._draws else 0.0
+        self._width = 0
+
+    def show(self, sync: Sync) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_s < (_DRAW_EVERY_S if self._draws else _SAY_EVERY_S):
+            return
+        self._shown_s = now_s
+        line = progress(sync.bytes, sync.left_bytes, sync.records, now_s - self._began_s)
+        if self._draws:
+            self._stream.write(f"\r{line:{self._width}}")
+            self._width = len(line)
+        else:
+            self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Make room for another line."""
+        if self._width:
+            self._stream.write(f"\r{'':{self._width}}\r")
+            self._stream.flush()
+            self._width = 0
+
+
+def progress(total: int, left: int, records: int, elapsed_s: float) -> str:
+    """Bytes done of all, records, bytes a second and the time left, in one line."""
+    done = max(total - left, 0)
+    share = done / total if total else 1.0
+    full = round(share * _BAR)
+    per_s = done / elapsed_s if elapsed_s > 0 else 0.0
+    left_s = f"{left / per_s:.0f} s left" if per_s else "waiting"
+    return (
+        f"[{'=' * full}{' ' * (_BAR - full)}] {share:4.0%} {done / 1e6:,.1f} of {total / 1e6:,.1f} MB, "
+        f"{records:,} records, {per_s / 1e6:,.1f} MB/s, {left_s}"
+    )
+
+
+def _words(outcome: Outcome) -> str:
+    parts = [f"{outcome.records:,} records sent"]
+    if outcome.rejected:
+        parts.append(f"{outcome.rejected:,} refused")
+    if outcome.corrupt:
+        parts.append(f"{outcome.corrupt:,} places damaged on disk")
+    if outcome.left_bytes:
+        parts.append(f"{outcome.left_bytes:,} bytes left")
+    why = outcome.problem or outcome.kept
+    return f"{outcome.path.name}: {', '.join(parts)}{f' ({why})' if why else ''}"
+
+
+def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
+    left = [outcome for outcome in outcomes if outcome.problem is not None]
+    if left:
+        print(
+            f"ampmon sync: {len(left)} of {len(outcomes)} spools are not sent whole, {sync.left_bytes:,} bytes are "
+            "left: call it again to go on",
+            file=sys.stderr,
+        )
+        return LEFT
+    if outcomes:
+        print(f"{sync.records:,} records sent; nothing is left")
+    else:
+        print("nothing is left to send")
+    return 0
+
+
+def _cannot(why: str) -> int:
+    print(f"ampmon sync: {why}", file=sys.stderr)
+    return CANNOT

@@ -1,0 +1,316 @@
+"""`ampmon sync`: real processes and directories, a server on a socket, an interpreter without the server's packages."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ampmon.identity import this_process
+from ampmon.sender import election
+from ampmon.sender.author import SILENT_S
+from ampmon.sender.sync import Sync
+from ampmon.spool import claim, spools
+from ampmon.testing import MemoryTransport
+from ampmon_server.cli import main
+from attempts import DEAD, Attempt, seqs
+from recording_server import RecordingServer
+from serving import Server
+
+
+STRANGER = msgspec.structs.replace(DEAD, host="a-machine-that-died", boot_id="of that machine")
+WITHOUT = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+from ampmon_server.cli import main
+sys.exit(main({arguments!r}))
+"""
+SERVER_S = (
+    "alembic",
+    "fastapi",
+    "plotly",
+    "rich",
+    "sqlalchemy",
+    "starlette",
+    "torch",
+    "uvicorn",
+    "zstandard",
+)
+
+
+@pytest.fixture
+def server() -> Iterator[RecordingServer]:
+    with RecordingServer() as server:
+        yield server
+
+
+@dataclass
+class Done:
+    """What a call came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ampmon(*arguments: str | Path) -> Done:
+    """`ampmon ARGUMENTS`, here."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(each) for each in arguments])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def with_base_dependencies(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own, where only ampmon's base dependencies can be imported."""
+    program = WITHOUT.format(packages=SERVER_S, arguments=[str(each) for each in arguments])
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def left_behind(directory: Path, url: str, count: int = 3, **options: object) -> Attempt:
+    """An attempt whose process is gone, with so many records."""
+    attempt = Attempt(directory, url=url, **{"process": DEAD, **options})  # type: ignore[arg-type]
+    attempt.events(count, text="x" * 500)
+    attempt.spool.abandon()
+    return attempt
+
+
+def silent(path: Path) -> None:
+    then_s = time.time() - SILENT_S - 1
+    for each in (*path.iterdir(), path):
+        os.utime(each, (then_s, then_s))
+
+
+def test_everything_is_sent_and_a_second_call_finds_nothing(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """Online and offline spools are sent with base dependencies only; then nothing is left, and a call says so."""
+    attempts = [left_behind(tmp_path, server.url, mode=mode) for mode in ("online", "offline")]
+    done = with_base_dependencies("sync", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "6 records sent; nothing is left" in done.stdout
+    for attempt in attempts:
+        assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+        assert server.store.ended(attempt.id) == "crashed"
+    assert spools(tmp_path) == []
+    again = ampmon("sync", tmp_path)
+    assert (again.returncode, again.stdout) == (0, "nothing is left to send\n")
+
+
+def test_a_copy_from_a_machine_that_died_goes_to_another_server(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """Of a copied directory, or one spool of it, all goes to --url, though the runs were told of another address."""
+    server.token = "t0ken"
+    (tmp_path / "token-of-it").write_text("t0ken\n")
+    attempts = [
+        left_behind(tmp_path / "data", "http://127.0.0.1:9", process=STRANGER) for _ in range(2)
+    ]
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    for copied in spools(tmp_path / "copy"):
+        silent(copied)
+    to = ("--url", server.url, "--token-file", tmp_path / "token-of-it")
+    first = ampmon("sync", tmp_path / "copy" / "spool" / attempts[0].id.hex, *to)
+    assert first.returncode == 0, first.stderr
+    assert server.store.records(attempts[1].id) == []
+    assert ampmon("sync", tmp_path / "copy", *to).returncode == 0
+    for attempt in attempts:
+        assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+        assert server.store.ended(attempt.id) == "crashed"
+    assert spools(tmp_path / "copy") == []
+    assert len(spools(tmp_path / "data")) == 2
+
+
+def test_a_stranger_heard_of_lately_is_sent_and_kept(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """Of a machine that cannot be asked and wrote just now all is sent; its spool stays, for it may write more."""
+    attempt = left_behind(tmp_path, server.url, process=STRANGER)
+    done = ampmon("sync", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "it stays for now" in done.stdout
+    assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+    assert server.store.ended(attempt.id) is None
+    assert spools(tmp_path) == [attempt.spool.path]
+
+
+def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingServer) -> None:
+    """A server that is away, a record that is refused and a spool without a header: each in words, exit code 1."""
+    left_behind(tmp_path / "away", "http://127.0.0.1:9")
+    away = ampmon("sync", tmp_path / "away")
+    assert away.returncode == 1
+    assert "connection refused" in away.stdout
+    assert "call it again" in away.stderr
+    attempt = left_behind(tmp_path / "refused", server.url)
+    server.store.refuse = lambda record: record.seq == 1
+    refused = ampmon("sync", tmp_path / "refused")
+    assert refused.returncode == 1
+    assert "1 refused" in refused.stdout
+    assert seqs(server.store.records(attempt.id)) == [0, 2]
+    assert ampmon("sync", tmp_path / "refused").returncode == 0
+    left_behind(tmp_path / "nameless", server.url, announced=False)
+    nameless = ampmon("sync", tmp_path / "nameless")
+    assert nameless.returncode == 1
+    assert "which run it is of" in nameless.stdout
+
+
+def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
+    """A directory that is not there or holds no spools, and an address that is none: exit code 2 and what to do."""
+    for arguments in (("nowhere",), (".",), (".", "--url", "localhost")):
+        done = ampmon("sync", tmp_path / arguments[0], *arguments[1:])
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith("ampmon sync: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
+    """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
+    attempt = left_behind(tmp_path, server.url, 20_000, segment_bytes=2**20)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        before = len(server.store.batches)
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            while len(server.store.batches) < before + 2:
+                time.sleep(0.001)
+            process.send_signal(number)
+    taken = spools(tmp_path)
+    assert len(taken) == 1
+    assert taken[0] != attempt.spool.path
+    done = ampmon("sync", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert seqs(server.store.records(attempt.id)) == list(range(20_000))
+    assert spools(tmp_path) == []
+
+
+def test_several_at_once_send_once_what_one_would(tmp_path: Path, server: RecordingServer) -> None:
+    """Calls beside each other neither lose nor double; each says what another has taken."""
+    attempts = [left_behind(tmp_path, server.url, 2000) for _ in range(4)]
+    command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
+    calls = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)
+    ]
+    assert {call.wait(timeout=60) for call in calls} <= {0, 1}
+    for call in calls:
+        assert b"Traceback" not in b"".join(call.communicate())
+    for attempt in attempts:
+        assert seqs(server.store.records(attempt.id)) == list(range(2000))
+    assert spools(tmp_path) == []
+
+
+def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> None:
+    """Where this machine's sender works, what a living process records online is left to it; the dead's is taken."""
+    server = MemoryTransport()
+    living, dead = Attempt(tmp_path), left_behind(tmp_path, "http://127.0.0.1:9")
+    living.events(2)
+    office = election.elect(tmp_path)
+    assert office is not None
+    outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
+    assert "its sender works" in (outcomes[0].problem or "")
+    assert (outcomes[1].records, outcomes[1].problem) == (3, None)
+    office.resign()
+    outcomes = list(Sync(spools(tmp_path), lambda destination: server).run())
+    assert [outcome.records for outcome in outcomes] == [2]
+    assert spools(tmp_path) == [living.spool.path]
+    assert seqs(server.records(dead.id)) == [0, 1, 2]
+    living.spool.close()
+
+
+def test_what_a_living_process_took_over_is_left_to_it(tmp_path: Path) -> None:
+    """A spool that another process of this machine sends is not taken from it."""
+    left_behind(tmp_path, "http://127.0.0.1:9")
+    (path,) = spools(tmp_path)
+    claimed = claim(path)
+    assert claimed is not None
+    of_init = claimed.name.replace(f"~{os.getpid()}_{this_process().started}_", "~1_0_")
+    moved = claimed.rename(claimed.with_name(of_init))
+    (outcome,) = Sync([moved], lambda destination: MemoryTransport()).run()
+    assert "process 1 of" in (outcome.problem or "")
+    assert spools(tmp_path) == [moved]
+
+
+def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, server: RecordingServer) -> None:
+    """A reset, a 503 and a lost acknowledgement are not the end of it."""
+    attempt = left_behind(tmp_path, server.url)
+    server.planned.extend([(0, {}), (503, {"Retry-After": "0"}), (500, {})])
+    server.store.lose_acks = 1
+    assert ampmon("sync", tmp_path).returncode == 0
+    assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+
+
+def test_a_terminal_gets_a_bar(tmp_path: Path, server: RecordingServer) -> None:
+    """On a terminal a line tells bytes, records, rate and the time left, and is wiped away; elsewhere there is none."""
+    left_behind(tmp_path, server.url, 20_000)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        while process.poll() is None or select.select([ours], [], [], 0)[0]:
+            try:
+                seen += os.read(ours, 65536)
+            except OSError:
+                break
+        assert process.stdout is not None
+        said = process.stdout.read().decode()
+    os.close(ours)
+    assert process.returncode == 0
+    assert " records, " in seen.decode()
+    assert " MB/s, " in seen.decode()
+    assert seen.endswith(b"\r")
+    assert "20,000 records sent; nothing is left" in said
+
+
+def test_the_real_server_takes_what_is_synced(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """What a process that died left offline is on the page after one call, its run marked as crashed."""
+    directory = tmp_path / "ampmon"
+    server = new_server(directory)
+    attempt = left_behind(directory, server.url, mode="offline")
+    done = ampmon("sync", directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert server.get(f"/runs/{attempt.run}")["status"] == "crashed"
+    assert len(server.get(f"/runs/{attempt.run}/events")["events"]) == 3
+
+
+def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
+    """A silent stranger's spool goes two seconds after it was taken over, not before."""
+    attempt = left_behind(tmp_path, "http://127.0.0.1:9", process=STRANGER)
+    silent(attempt.spool.path)
+    began, server = time.monotonic(), MemoryTransport()
+    (outcome,) = Sync(spools(tmp_path), lambda destination: server).run()
+    assert (outcome.records, outcome.problem, outcome.kept) == (3, None, None)
+    assert time.monotonic() - began >= 2.0
+    assert spools(tmp_path) == []
+
+
+def test_the_check_of_dependencies_can_fail(tmp_path: Path) -> None:
+    """Where the same packages are missing, a command that needs the server says that it does."""
+    done = with_base_dependencies("serve", "--data-dir", tmp_path)
+    assert done.returncode == 2
+    assert "pip install" in done.stderr
