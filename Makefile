@@ -14,10 +14,10 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint web platforms format bench bench-probe bench-store wheel clean
+.PHONY: help demo serve test lint web platforms format bench bench-probe bench-store bench-delivery wheel clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.server ## train a small model in fp16 and watch it in a browser (ARGS="--help")
 	@$(BIN)/ampmon demo $(ARGS)
@@ -64,6 +64,9 @@ bench-probe: $(PEERS)/.installed ## the same for the probe, beside other tools a
 
 bench-store: $(PEERS)/.installed ## the same for the store, beside other tools' servers (a quarter of an hour; ARGS="store --quick")
 	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),store)
+
+bench-delivery: $(PEERS)/.installed ## the same for the way to the database, beside other tools that are killed (a quarter of an hour)
+	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),delivery)
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

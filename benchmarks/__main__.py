@@ -22,8 +22,11 @@ from benchmarks import (
     sample_cost,
     whole_step,
 )
+from benchmarks.delivery import backlog, host_time, latency, tail
+from benchmarks.delivery import effort as delivery_effort
 from benchmarks.report import Benchmark, as_markdown, write
-from benchmarks.store import effort, figures, listeners, rates, run_list, sizes, spikes
+from benchmarks.store import effort as store_effort
+from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
 
 
 class Group(NamedTuple):
@@ -60,6 +63,10 @@ BENCHMARKS = {
     "store_ingest": Benchmark("Updates taken over HTTP", rates),
     "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
     "store_bytes": Benchmark("Bytes stored", sizes),
+    "delivery_host": Benchmark("Host time of an update, whatever the sender does", host_time),
+    "delivery_latency": Benchmark("From the update to the database", latency),
+    "delivery_backlog": Benchmark("A million updates while the server is away", backlog),
+    "delivery_tail": Benchmark("What a kill leaves, beside others", tail),
 }
 GROUPS = {
     "alone": Group(
@@ -84,20 +91,34 @@ GROUPS = {
             "store_bytes",
         ),
     ),
+    "delivery": Group(
+        "What the way to the database costs, and what a kill leaves of it, beside others",
+        "make bench-delivery",
+        "-delivery",
+        ("delivery_host", "delivery_latency", "delivery_backlog", "delivery_tail"),
+    ),
 }
+EFFORTS = {
+    "store": (store_effort.FULL, store_effort.QUICK),
+    "delivery": (delivery_effort.FULL, delivery_effort.QUICK),
+}
+"""How much is done of the benchmarks whose names begin so: all, or a little."""
 
 
-def run(names: tuple[str, ...], command: str, much: effort.Effort) -> dict[str, Any]:
-    """The figures of the benchmarks named, with as ``much`` effort. Takes some minutes for all; one torch thread."""
+def run(names: tuple[str, ...], command: str, efforts: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of the benchmarks named, with as much effort as is given for the first word of a name.
+
+    Takes some minutes for all; one torch thread.
+    """
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"command": command, "machine": machine.describe()}
-    if any(name.startswith(("peers", "store")) for name in names):
+    if any(name.startswith(("peers", *EFFORTS)) for name in names):
         measured["peers"] = peers.versions()
     for name in names:
         print(f"{name}: {BENCHMARKS[name].title}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            of_store = (much,) if name.startswith("store") else ()
-            measured[name] = BENCHMARKS[name].module.measure(Path(directory), *of_store)
+            much = [effort for word, effort in efforts.items() if name.startswith(word)]
+            measured[name] = BENCHMARKS[name].module.measure(Path(directory), *much)
     return measured
 
 
@@ -117,7 +138,9 @@ def _arguments() -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", default=["alone"], help=f"of {names}; default alone"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a little of the store's; writes no result"
+        "--quick",
+        action="store_true",
+        help="a little of the store's and the delivery's; writes no result",
     )
     parser.add_argument(
         "--sizes",
@@ -134,13 +157,13 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = _arguments()
-    much = effort.QUICK if arguments.quick else effort.FULL
+    efforts: dict[str, Any] = {word: each[arguments.quick] for word, each in EFFORTS.items()}
     if arguments.sizes:
-        much = much._replace(sizes=tuple(arguments.sizes))
+        efforts["store"] = efforts["store"]._replace(sizes=tuple(arguments.sizes))
     for name, group in chosen(arguments.names).items():
-        measured = run(group.names, group.command, much)
+        measured = run(group.names, group.command, efforts)
         text = as_markdown(group.title, BENCHMARKS, measured)
-        if name in GROUPS and much == effort.FULL:
+        if name in GROUPS and not (arguments.quick or arguments.sizes):
             write(RESULTS / f"{machine.slug()}{group.suffix}", text, measured)
         print(text)
 

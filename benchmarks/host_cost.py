@@ -72,7 +72,7 @@ def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
         # In a fixed order each would always find the caches as the same other left them.
         random.shuffle(turns)
         for name, iterate in turns:
-            if swept:
+            if swept and turn >= WARM_UP:
                 sweep += 1.0
             started = time.perf_counter_ns()
             iterate()

@@ -46,8 +46,10 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    table = [f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"]
-    table += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
+    # A column of lists holds what the others were made of: it is in the JSON.
+    names = [name for name in rows[0] if not any(isinstance(row[name], list) for row in rows)]
+    table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
+    table += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]
     return "\n".join(table)
 
 

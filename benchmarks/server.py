@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,14 @@ def started(directory: Path, *arguments: str) -> Iterator[tuple[str, str, int]]:
         process.terminate()
         process.wait(10)
         process.stdout.close()
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nothing listens on now."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port: int = opened.getsockname()[1]
+        return port
 
 
 def _python() -> str:

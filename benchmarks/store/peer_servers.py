@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import urllib3
+
+from benchmarks.server import free_port
 
 
 WITHIN_S = 60.0
@@ -24,7 +25,7 @@ _TRACKIO = "import sys, trackio; trackio.show(open_browser=False, block_thread=T
 @contextmanager
 def tensorboard(directory: Path) -> Iterator[str]:
     """Address of `tensorboard --logdir`."""
-    port = _free_port()
+    port = free_port()
     command = ["tensorboard.main", "--logdir", str(directory), "--port", str(port)]
     with _running(["-m", *command], directory, port, "data/environment") as url:
         yield url
@@ -33,7 +34,7 @@ def tensorboard(directory: Path) -> Iterator[str]:
 @contextmanager
 def mlflow(directory: Path) -> Iterator[str]:
     """Address of `mlflow server` on SQLite, its default, with one worker."""
-    port = _free_port()
+    port = free_port()
     store = f"sqlite:///{directory / 'mlflow.db'}"
     command = ["mlflow", "server", "--backend-store-uri", store, "--port", str(port)]
     with _running(["-m", *command, "--workers", "1"], directory, port, "health") as url:
@@ -43,7 +44,7 @@ def mlflow(directory: Path) -> Iterator[str]:
 @contextmanager
 def trackio(directory: Path) -> Iterator[str]:
     """Address of trackio's dashboard, which takes what other machines log, too."""
-    port = _free_port()
+    port = free_port()
     with _running(["-c", _TRACKIO, str(port)], directory, port, "version") as url:
         yield url
 
@@ -82,10 +83,3 @@ def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.1)
     raise TimeoutError(f"{url} does not answer (exit status {process.poll()})")
-
-
-def _free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port: int = opened.getsockname()[1]
-        return port

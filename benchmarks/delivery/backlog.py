@@ -1,0 +1,140 @@
+"""Memory under a backlog, and the time to deliver it: the server is away while so many updates are recorded.
+
+A real scaler goes over gradients that are given, for a million updates with a network would take an hour; a stock one
+does the same in a process that never loads ampmon, and the difference of their peaks is what monitoring holds. Then the
+server comes up, and all three processes are watched until the last update is stored; the trainer stays as it is.
+RSS is the high-water mark that the system keeps, from the process's start, libraries and all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ampmon import sender
+from ampmon.spool import Position, bytes_behind, spools
+from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery.memory import Peak, watched
+from benchmarks.delivery.training import training
+from benchmarks.server import free_port, started
+
+
+BARS_MB = {"server": 300.0, "sender": 60.0, "training process above the stock one": 10.0}
+TRAINED_WITHIN_S = 1200.0
+STORED_WITHIN_S = 600.0
+SENDER_WITHIN_S = 20.0
+
+
+class Delivered(NamedTuple):
+    """Peaks by process, and how the backlog was made and went."""
+
+    peaks: dict[str, Peak]
+    made_s: float
+    disk_mb: float
+    drained_s: float
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each figure. Takes some minutes at a million updates; ``directory`` is filled."""
+    stock, stock_s = _stock(effort.backlog)
+    found = _deliver(directory / "data", effort.backlog)
+    trainer = found.peaks.pop("trainer")
+    above = Peak(trainer.rss - stock.rss, trainer.pss - stock.pss)
+    peaks = {**found.peaks, "training process above the stock one": above}
+    rate = effort.backlog / found.drained_s
+    return [
+        *(row for name, peak in peaks.items() for row in _memory(name, peak, BARS_MB[name])),
+        *_memory("stock training process", stock),
+        _row("backlog", effort.backlog, "updates"),
+        _row("backlog on disk", found.disk_mb, "MB"),
+        _row("time to record it", found.made_s, "s"),
+        _row("the same training, stock", stock_s, "s"),
+        _row("time to deliver it, from the server's start", found.drained_s, "s"),
+        _row("delivered", rate, "updates per s"),
+    ]
+
+
+def _stock(updates: int) -> tuple[Peak, float]:
+    with training("gradients", updates, monitored=None) as process:
+        began = time.perf_counter()
+        with watched({"stock": process.pid}) as peaks:
+            _trained(process)
+            taken_s = time.perf_counter() - began
+    return peaks["stock"], taken_s
+
+
+def _trained(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    if not process.stdout.readline():
+        raise RuntimeError("the training process ended before its last update")
+
+
+def _deliver(directory: Path, updates: int) -> Delivered:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with training("gradients", updates, monitored=(directory, url)) as trainer:
+        began = time.perf_counter()
+        sending = _sender(directory)
+        with watched({"trainer": trainer.pid, "sender": sending}) as peaks:
+            _trained(trainer)
+            made_s = time.perf_counter() - began
+            waiting = sum(bytes_behind(path, Position(0, 0)) for path in spools(directory))
+            began = time.perf_counter()
+            with (
+                started(directory, "--port", str(port)) as (_, _, server),
+                watched({"server": server}) as more,
+            ):
+                _wait(lambda: _stored(directory) >= updates, STORED_WITHIN_S, "stored")
+                drained_s = time.perf_counter() - began
+                if (stored := _stored(directory)) != updates:
+                    raise RuntimeError(f"{stored} of {updates} updates were stored")
+    return Delivered({**more, **peaks}, made_s, waiting / 1e6, drained_s)
+
+
+def _sender(directory: Path) -> int:
+    """The number of the sender's process."""
+    _wait(lambda: sender.status(directory) is not None, SENDER_WITHIN_S, "a sender")
+    found = sender.status(directory)
+    assert found is not None
+    return found.pid
+
+
+def _stored(directory: Path) -> int:
+    """How many updates the only run has, as it says of itself, and none are missing between."""
+    path = directory / "server" / "ampmon.db"
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        found = database.execute("SELECT updates, lost, dropped FROM runs").fetchone()
+    if found is None:
+        return 0
+    updates, *missing = found
+    if any(missing):
+        raise RuntimeError(f"records are missing: {missing} lost and dropped")
+    return int(updates)
+
+
+def _wait(condition: Callable[[], bool], limit_s: float, what: str) -> None:
+    until = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not {what} within {limit_s:.0f} s")
+        time.sleep(0.1)
+
+
+def _memory(name: str, peak: Peak, bar: float | None = None) -> list[dict[str, Any]]:
+    return [_row(f"{name}, RSS", peak.rss, "MB", bar), _row(f"{name}, PSS", peak.pss, "MB")]
+
+
+def _row(what: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
+    return {
+        "what": what,
+        "value": round(value, 1),
+        "unit": unit,
+        "bar": bar,
+        "to_bar": None if bar is None else round(value / bar, 2),
+        "holds": None if bar is None else "yes" if value <= bar else "no",
+    }

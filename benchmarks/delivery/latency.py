@@ -1,0 +1,96 @@
+"""From the return of `scaler.update()` to its row being readable in the database, all on one machine.
+
+A process trains a small network at a pace; its sender and the server are processes of their own. Another connection
+asks the database half-millisecondly whether there was a commit, and after each what the newest step is. The updates of
+the first second, in which the sender starts, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery.training import training
+from benchmarks.paired import shown
+from benchmarks.server import serving
+
+
+BAR_P95_MS = 150.0
+POLL_S = 5e-4
+WITHIN_S = 30.0
+# The keys of the table are in this order, so the newest is found at once.
+_NEWEST = "SELECT step FROM updates ORDER BY run_id DESC, stream DESC, step DESC LIMIT 1"
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each pace. Takes about a minute; ``directory`` is filled."""
+    rows = []
+    for number, (per_second, updates) in enumerate(shown(effort.paces, "latency")):
+        milliseconds = _latencies(directory / str(number), updates, per_second)[per_second:]
+        p50, p95, p99 = (float(cut) for cut in np.percentile(milliseconds, (50, 95, 99)))
+        rows.append(
+            {
+                "updates_per_s": per_second,
+                "updates": len(milliseconds),
+                "p50_ms": round(p50, 1),
+                "p95_ms": round(p95, 1),
+                "p99_ms": round(p99, 1),
+                "worst_ms": round(max(milliseconds), 1),
+                "bar_p95_ms": BAR_P95_MS,
+                "p95_to_bar": round(p95 / BAR_P95_MS, 2),
+                "holds": "yes" if p95 <= BAR_P95_MS else "no",
+                "each_ms": [round(each, 1) for each in milliseconds],
+            }
+        )
+    return rows
+
+
+def _latencies(directory: Path, updates: int, per_second: int) -> list[float]:
+    """Milliseconds from the return of each update until it was seen. Raises TimeoutError where one is not."""
+    with (
+        serving(directory) as (url, _),
+        training("model", updates, per_second, monitored=(directory, url)) as process,
+        closing(_database(directory)) as database,
+    ):
+        limit_s = updates / per_second + WITHIN_S
+        seen = first_seen(database, updates, limit_s)
+        assert process.stdout is not None
+        returned = json.loads(process.stdout.readline())
+    return [(stored - done) / 1e6 for done, stored in zip(returned, seen, strict=True)]
+
+
+def _database(directory: Path) -> sqlite3.Connection:
+    path = directory / "server" / "ampmon.db"
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+
+def first_seen(
+    database: sqlite3.Connection,
+    updates: int,
+    limit_s: float,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> list[int]:
+    """When each of so many updates was first in the database. Raises TimeoutError after ``limit_s`` seconds."""
+    seen: list[int] = []
+    version = None
+    until = clock() + int(limit_s * 1e9)
+    while len(seen) < updates:
+        if clock() > until:
+            raise TimeoutError(f"{len(seen)} of {updates} updates were stored in {limit_s:.0f} s")
+        (now,) = database.execute("PRAGMA data_version").fetchone()
+        if now == version:
+            time.sleep(POLL_S)
+            continue
+        version = now
+        newest = database.execute(_NEWEST).fetchone()
+        if newest is not None:
+            seen += [clock()] * (newest[0] + 1 - len(seen))
+    return seen

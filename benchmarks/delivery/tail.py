@@ -1,0 +1,190 @@
+"""The tail that is lost when the training process is killed at a random instant, beside others that log four scalars.
+
+Each tool logs a hundred times a second in a process of its own, which gets a SIGKILL somewhen in the seconds after its
+first call. Then the tool reads back what is left, and that is compared with the calls that had returned: a call is lost
+where any of its four values is not there, or not the same. The call that was under way may be there or not. Killed is
+the process alone, whose helpers then have some seconds to end, or with all the processes that it had started, as a
+batch system does; records of a tool whose helper lives on are whole once it has ended.
+
+All work offline or with a server on this machine, as they come. Several are at work at once, in an order drawn at
+random, so that all meet the same machine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import product
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks import peers
+from benchmarks.delivery import tools
+from benchmarks.delivery.effort import FULL, Effort
+from benchmarks.delivery.tools import Found
+from benchmarks.paired import shown
+from benchmarks.server import serving
+
+
+ALONE, JOB = "the process", "the whole job"
+BEGIN_WITHIN_S = 120.0
+HELPERS_END_WITHIN_S = 10.0
+# What is slow to import is imported once, by the process that all of them are forked from.
+PRELOADED = ("torch.utils.tensorboard", "mlflow", "wandb", "benchmarks.delivery.tools")
+
+FIGURES = (
+    *("kills", "calls", "lost_median", "lost_worst", "lost_percent", "kills_that_lost"),
+    *("doubled", "unreadable", "each_kill"),
+)
+
+
+class Case(NamedTuple):
+    """One process that is to be killed."""
+
+    tool: str
+    killed: str
+    number: int
+
+
+class Outcome(NamedTuple):
+    """Calls that had returned, how many of them were not found, and values found more than once or never logged."""
+
+    returned: int
+    lost: int
+    doubled: int
+    problem: str | None = None
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """Two rows for each tool. Takes ten minutes or so; ``directory`` is filled."""
+    return compare(directory, list(tools.TOOLS), effort)
+
+
+def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[str, Any]]:
+    """Two rows for each tool; one that is not installed says so in its row."""
+    missing = {
+        name: peers.missing(peer) for name in names if (peer := tools.TOOLS[name].peer) is not None
+    }
+    there = [name for name in names if not missing.get(name)]
+    cases = [Case(*each) for each in product(there, (ALONE, JOB), range(effort.kills))]
+    random.shuffle(cases)
+    with _server(directory), ThreadPoolExecutor(effort.at_once) as threads:
+        context = get_context("forkserver")
+        context.set_forkserver_preload(list(PRELOADED))
+        futures = [threads.submit(_kill, context, directory, case, effort) for case in cases]
+        outcomes = [future.result() for future in shown(futures, "kills")]
+    of: dict[tuple[str, str], list[Outcome]] = {}
+    for case, outcome in zip(cases, outcomes, strict=True):
+        of.setdefault((case.tool, case.killed), []).append(outcome)
+    return [
+        _row(name, killed, of.get((name, killed), []), missing.get(name) or "")
+        for name, killed in product(names, (ALONE, JOB))
+    ]
+
+
+@contextmanager
+def _server(directory: Path) -> Iterator[None]:
+    """A server for ampmon, whose address the processes find in their environment; nobody phones home."""
+    with serving(directory / "server") as (url, token), peers.quiet(directory):
+        os.environ.update({tools.URL: url, tools.TOKEN: token})
+        yield
+
+
+def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effort) -> Outcome:
+    kind = "alone" if case.killed == ALONE else "job"
+    folder = directory / f"{list(tools.TOOLS).index(case.tool)}-{kind}-{case.number}"
+    folder.mkdir()
+    process = context.Process(
+        target=tools.log_until_killed, args=(case.tool, folder), name=folder.name
+    )
+    process.start()
+    try:
+        _wait_for_first_call(folder, process)
+        time.sleep(random.uniform(*effort.alive_s))
+    finally:
+        victims = tools.job(folder) if case.killed == JOB else []
+        process.kill()
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        process.join()
+    returned = _returned(folder)
+    if tools.TOOLS[case.tool].peer:
+        _wait_for_helpers(folder)
+    # Whatever a peer may raise at what it finds: that is a result too.
+    try:
+        with context.Pool(1) as readers:
+            found = readers.apply(tools.read_back, (case.tool, folder))
+    except Exception as error:
+        return Outcome(returned, returned, 0, f"{type(error).__name__}: {error}")
+    return Outcome(returned, *compared(returned, found))
+
+
+def _returned(folder: Path) -> int:
+    file = folder / tools.RETURNED
+    return file.stat().st_size if file.exists() else 0
+
+
+def _wait_for_first_call(folder: Path, process: ForkServerProcess) -> None:
+    until = time.monotonic() + BEGIN_WITHIN_S
+    while not _returned(folder):
+        if time.monotonic() > until or not process.is_alive():
+            raise RuntimeError(f"{process.name} logged nothing")
+        time.sleep(0.02)
+
+
+def _wait_for_helpers(folder: Path) -> None:
+    until = time.monotonic() + HELPERS_END_WITHIN_S
+    while tools.job(folder) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def compared(returned: int, found: Found) -> tuple[int, int]:
+    """How many of the calls that returned are lost, and how many values are there twice or were never logged."""
+    kept = {name: Counter(step for step, _ in found.get(name, ())) for name in tools.NAMES}
+    right = {
+        name: {
+            step
+            for step, value in found.get(name, ())
+            if math.isclose(value, tools.scalars(step)[name], rel_tol=1e-6)
+        }
+        for name in tools.NAMES
+    }
+    lost = sum(any(call not in right[name] for name in tools.NAMES) for call in range(returned))
+    doubled = sum(
+        count - (0 <= step <= returned)
+        for counted in kept.values()
+        for step, count in counted.items()
+    )
+    return lost, doubled
+
+
+def _row(name: str, killed: str, outcomes: list[Outcome], note: str) -> dict[str, Any]:
+    figures: dict[str, Any] = dict.fromkeys(FIGURES)
+    if outcomes:
+        lost = [outcome.lost for outcome in outcomes]
+        calls = sum(outcome.returned for outcome in outcomes)
+        problems = [outcome.problem for outcome in outcomes if outcome.problem]
+        figures |= {
+            "kills": len(outcomes),
+            "calls": calls,
+            "lost_median": median(lost),
+            "lost_worst": max(lost),
+            "lost_percent": round(100 * sum(lost) / calls, 2),
+            "kills_that_lost": sum(each > 0 for each in lost),
+            "doubled": sum(outcome.doubled for outcome in outcomes),
+            "unreadable": len(problems),
+            "each_kill": [outcome[:3] for outcome in outcomes],
+        }
+        note = problems[0] if problems else note
+    return {"what": name, "killed": killed, **figures, "note": note}
