@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ampmon_server.auth import Keys, Logins
 from ampmon_server.bus import Bus, Follower
+from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.writer import Writer
@@ -27,6 +28,7 @@ class Service:
     writer: Writer
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
+    refusals: Refusals = field(default_factory=Refusals)
 
     @classmethod
     def open(cls, settings: Settings) -> Service:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 
 WAITING_MAX = 256
 """Each waits with its batch, of a few kB where many send what has just happened. Fewer would leave writers idle while
 those sent away wait to come again."""
+
+WAITING_BYTES_MAX = 64 * 2**20
+"""Of all bodies together, those included that still arrive. One alone always has room."""
+
+WAITING_S = 20.0
+"""Whoever has stood in line for so long is sent away: a sender gives up after 30 s, and would come twice."""
 
 Result = TypeVar("Result")
 
@@ -19,20 +27,61 @@ class LineTooLong(Exception):
     """Too many are waiting to write."""
 
 
+class Room:
+    """What one body takes of the bytes that may wait."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.size = 0
+
+    def grow(self, size: int) -> None:
+        """Take so many bytes more. Raises LineTooLong where others have taken them."""
+        self._writer.take(size, alone=self.size)
+        self.size += size
+
+
 class Writer:
-    """Runs one function after another, or as many at a time as it has ``threads``, off the event loop."""
+    """Runs one function after another, or as many at a time as it has ``threads``, off the event loop.
+
+    Its own state belongs to the event loop.
+    """
 
     def __init__(self, threads: int = 1) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="ampmon-writer")
         self._waiting = 0
+        self._bytes = 0
 
-    async def run(self, function: Callable[[], Result]) -> Result:
-        """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait."""
+    @contextmanager
+    def room(self) -> Iterator[Room]:
+        """Room for a body, given back at the end. Raises LineTooLong where too many wait already."""
         if self._waiting >= WAITING_MAX:
             raise LineTooLong
+        room = Room(self)
+        try:
+            yield room
+        finally:
+            self._bytes -= room.size
+
+    def take(self, size: int, *, alone: int) -> None:
+        """Take bytes for a body that has ``alone`` so far. Raises LineTooLong."""
+        if self._bytes > alone and self._bytes + size > WAITING_BYTES_MAX:
+            raise LineTooLong
+        self._bytes += size
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait, or it too long."""
+        if self._waiting >= WAITING_MAX:
+            raise LineTooLong
+        deadline = time.monotonic() + WAITING_S
+
+        def turn() -> Result:
+            if time.monotonic() > deadline:
+                raise LineTooLong
+            return function()
+
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
         finally:
             self._waiting -= 1
 

@@ -5,6 +5,7 @@ import { badge, setBadge } from "./badge.js";
 import { h, keyed, mark, say } from "./dom.js";
 import { ago, count, percent, powerOfTwo, revived } from "./format.js";
 import { clock } from "./ledger.js";
+import { Notices } from "./notices.js";
 import { LINES } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -23,7 +24,8 @@ export class List {
   );
   #empty = h("div", { class: "first", hidden: true }, ...firstRun());
   #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older runs");
-  element = h("div", {}, h("h1", {}, "Runs"), this.#table, this.#empty, this.#more);
+  #notices = new Notices();
+  element = h("div", {}, h("h1", {}, "Runs"), this.#notices.element, this.#table, this.#empty, this.#more);
   title = "Runs";
   /** @type {string[]} */
   follows = [];
@@ -39,7 +41,8 @@ export class List {
     const newest = await get("/runs?limit=100");
     if (newest === this.#newest) return;
     this.#newest = newest;
-    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (newest);
+    const { runs, next, refused } = /** @type {{runs: Summary[], next: string | null, refused: string[]}} */ (newest);
+    this.#notices.show(refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`));
     const known = new Set(runs.map((run) => run.run_id));
     const older = this.#runs.slice(100).filter((run) => !known.has(run.run_id));
     if (older.length === 0) this.#next = next;

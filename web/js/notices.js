@@ -76,7 +76,11 @@ export class Notices {
 
   /** @param {Summary} run */
   update(run) {
-    const notices = noticesOf(run);
+    this.show(noticesOf(run));
+  }
+
+  /** @param {string[]} notices */
+  show(notices) {
     this.element.hidden = notices.length === 0;
     keyed(this.element, notices.map((words, index) => ({ words, index })), {
       key: ({ index }) => String(index),

@@ -18,6 +18,7 @@ from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency
 from ampmon_server.service import Service
 from ampmon_server.store import Receipt
+from ampmon_server.writer import Room
 
 
 router = APIRouter(prefix="/api/v1")
@@ -40,8 +41,11 @@ async def ingest(request: Request, service: ServiceDependency) -> Response:
     try:
         json = _is_json(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        body = await _read(request, service)
-        receipt, run_id = await service.writer.run(lambda: _store(service, body, encoding, json))
+        with service.writer.room() as room:
+            body = await _read(request, service, room)
+            receipt, run_id = await service.writer.run(
+                lambda: _store(service, body, encoding, json)
+            )
     except _Rejected as rejected:
         return rejected.answer
     if receipt.changed:
@@ -58,7 +62,7 @@ def _is_json(request: Request) -> bool:
     return kind == "application/json"
 
 
-async def _read(request: Request, service: Service) -> bytes:
+async def _read(request: Request, service: Service, room: Room) -> bytes:
     settings = service.settings
     too_large = _Rejected(413, f"A body holds at most {settings.body_bytes_max} bytes.", "body")
     announced = request.headers.get("content-length", "")
@@ -75,13 +79,14 @@ async def _read(request: Request, service: Service) -> bytes:
                 body += chunk
                 if len(body) > settings.body_bytes_max:
                     raise too_large
+                room.grow(len(chunk))
     except TimeoutError:
         raise _Rejected(408, "The body did not arrive in time.", "body") from None
     return bytes(body)
 
 
 def _store(service: Service, body: bytes, encoding: str, json: bool) -> tuple[Receipt, UUID]:
-    batch = _decode(_unpacked(body, encoding, service.settings.decoded_bytes_max), json)
+    batch = _decode(service, _unpacked(body, encoding, service.settings.decoded_bytes_max), json)
     return service.store.ingest(batch), batch.run_id
 
 
@@ -113,10 +118,11 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
     return unpacked
 
 
-def _decode(body: bytes, json: bool) -> wire.Batch:
+def _decode(service: Service, body: bytes, json: bool) -> wire.Batch:
     try:
         return wire.decode_batch(body, json=json)
     except wire.UnsupportedVersion as error:
+        service.refusals.note(str(error))
         raise _Rejected(400, str(error), "schema_version") from None
     except msgspec.ValidationError as error:
         words = str(error)

@@ -45,7 +45,8 @@ def list_runs(
     page = service.store.runs(
         project=project, status=status, archived=archived, limit=limit, cursor=cursor
     )
-    return tagged_json({"runs": page.rows, "next": page.next}, request)
+    answer = {"runs": page.rows, "next": page.next, "refused": service.refusals.recent()}
+    return tagged_json(answer, request)
 
 
 @router.get("/runs/{run_id}")

@@ -33,7 +33,7 @@ WRITES: dict[str, Any] = {"isolation_level": "READ COMMITTED"}
 
 _CONFLICTS = {"40001", "40P01"}
 """SQLSTATE of transactions that were in each other's way: serialisation failed, or a deadlock was broken."""
-_READ_ONLY = "25006"
+_READ_ONLY, _INTERNAL = "25006", "XX"
 _TURNS = int.from_bytes(b"ampmon", "big")
 """The number of the advisory lock of whoever changes the schema."""
 
@@ -90,8 +90,9 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether the database takes no writes now: a standby that has not taken over yet."""
-    return getattr(error, "sqlstate", None) == _READ_ONLY
+    """Whether the database takes no writes now: a standby that has not taken over yet, or one with damaged data."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state == _READ_ONLY or state.startswith(_INTERNAL)
 
 
 def place(url: URL) -> str:

@@ -43,9 +43,9 @@ def is_conflict(error: BaseException) -> bool:
     return "is locked" in str(error)
 
 
-def is_unavailable(_: BaseException) -> bool:
-    """Whether the database takes no writes now, and says so in a way of its own; SQLite has none."""
-    return False
+def is_unavailable(error: BaseException) -> bool:
+    """Whether the database cannot be used, and says so in a way of its own: its file is damaged."""
+    return "malformed" in str(error) or "is not a database" in str(error)
 
 
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:

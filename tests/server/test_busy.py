@@ -1,0 +1,219 @@
+"""A server whose database cannot write now, or whose line is full: it says so, stores nothing by half, and recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import make_url
+
+from ampmon import wire
+from ampmon_server import writer as line
+from ampmon_server.app import create_app
+from ampmon_server.refusals import KEPT_S, WORDS_MAX, Refusals
+from ampmon_server.settings import Settings
+from ampmon_server.writer import LineTooLong, Writer
+from batches import Trainer
+from postgres import Postgres
+from serving import Server
+
+
+HEADERS = {"Content-Type": "application/msgpack"}
+INGEST = "/api/v1/ingest"
+
+LOCKER = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_locked_file_is_a_503(client: TestClient, settings: Settings) -> None:
+    """While another process holds the file's write lock a batch gets 503 with Retry-After; then each is stored once."""
+    trainers = [Trainer() for _ in range(3)]
+    bodies = [wire.encode(each.batch(each.updates(5))) for each in trainers]
+    path = str(make_url(settings.url).database)
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(client.post, INGEST, content=bodies[0], headers=HEADERS)
+            read = client.get("/api/v1/runs")  # readers are not blocked
+            refused = waiting.result()
+        assert other.stdin is not None
+        other.stdin.close()
+    stored = [client.post(INGEST, content=body, headers=HEADERS).status_code for body in bodies]
+
+    assert read.status_code == 200
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert stored == [200, 200, 200]
+    assert [run["updates"] for run in client.get("/api/v1/runs").json()["runs"]] == [5, 5, 5]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "served")
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_a_full_disk_is_a_503(server: Server) -> None:
+    """A server that may write no more answers 503 and stores nothing by half; with room again it stores what comes."""
+    trainer = Trainer()
+    batches = [
+        wire.encode(trainer.batch(trainer.updates(500, sampled=range(0, 500, 5)))) for _ in range(4)
+    ]
+
+    def post(body: bytes) -> int:
+        return server.request("POST", INGEST, body=body, headers=HEADERS).status
+
+    assert server.process is not None
+    database = server.directory / "server" / "ampmon.db-wal"
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    first = post(batches[0])
+    full = (database.stat().st_size + 4096, limits[1])
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, full)
+    denied = [post(body) for body in batches[1:]]
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+    stored = [post(body) for body in batches]
+    summary = server.get(f"/runs/{trainer.run_id}")
+    server.stop()
+    with sqlite3.connect(server.directory / "server" / "ampmon.db") as connection:
+        sound = connection.execute("PRAGMA integrity_check").fetchall()
+
+    assert (first, stored) == (200, [200] * 4)
+    assert 503 in denied
+    assert set(denied) <= {200, 503}
+    assert (summary["updates"], summary["lost_records"]) == (2000, 0)
+    assert sound == [("ok",)]
+
+
+def test_a_database_that_lets_nobody_in_is_a_503(
+    postgres: Postgres, migrated: str, tmp_path: Path
+) -> None:
+    """With every connection to PostgreSQL taken, and with a database that is read-only, batches get 503, not 500."""
+    url = postgres.new_database(migrated)
+    app = create_app(Settings(data_directory=tmp_path, database_url=url))
+    name = make_url(url).database
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(trainer.updates(5)))
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+
+        def post() -> int:
+            answer = client.post(INGEST, content=body, headers=HEADERS)
+            assert answer.status_code == 200 or answer.headers["Retry-After"] == "1"
+            return answer.status_code
+
+        app.state.service.store._engine.dispose()
+        taken = []
+        try:
+            while len(taken) < 100:
+                taken.append(postgres.connect())
+        except psycopg.OperationalError:
+            exhausted = post()
+        finally:
+            for each in taken:
+                each.close()
+        postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        app.state.service.store._engine.dispose()
+        read_only = post()
+        postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
+        app.state.service.store._engine.dispose()
+        assert (exhausted, read_only, post(), post()) == (503, 503, 200, 200)
+        assert client.get(f"/api/v1/runs/{trainer.run_id}").json()["updates"] == 5
+    postgres.drop(url)
+
+
+def test_bodies_that_wait_are_bounded_in_bytes(client: TestClient) -> None:
+    """Where others' bodies take all the room, the next is sent away with 503, and comes in once there is room."""
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(trainer.updates(5)))
+    writer: Writer = client.app.state.service.writer  # type: ignore[attr-defined]
+    with writer.room() as others:
+        others.grow(line.WAITING_BYTES_MAX - 10)
+        refused = client.post(INGEST, content=body, headers=HEADERS)
+    stored = client.post(INGEST, content=body, headers=HEADERS)
+
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert stored.status_code == 200
+
+
+def test_one_body_alone_always_has_room() -> None:
+    """However large a body may be, it comes in where no other waits; what it took is given back."""
+    writer = Writer()
+    for _ in range(2):
+        with writer.room() as room:
+            room.grow(line.WAITING_BYTES_MAX)
+            room.grow(1)
+            with writer.room() as other, pytest.raises(LineTooLong):
+                other.grow(1)
+    with writer.room() as room:
+        room.grow(line.WAITING_BYTES_MAX)
+    writer.close()
+
+
+def test_whoever_stood_in_line_too_long_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a database that hangs nobody is served who has gone by then, and the line is empty at once after it."""
+    monkeypatch.setattr(line, "WAITING_S", 0.1)
+    writer, served = Writer(), []
+
+    async def queue() -> list[object]:
+        first = asyncio.ensure_future(writer.run(lambda: time.sleep(0.3)))
+        others = [asyncio.ensure_future(writer.run(lambda: served.append(1))) for _ in range(5)]
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    answers = asyncio.run(queue())
+    writer.close()
+
+    assert answers[0] is None
+    assert [type(each) for each in answers[1:]] == [LineTooLong] * 5
+    assert served == []
+
+
+def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> None:
+    """A batch of another schema version is refused with whom to upgrade, and the list of runs says so to its reader."""
+    trainer = Trainer()
+    for version in (0, 2, 2):
+        body = wire.encode(trainer.batch(schema_version=version))
+        answer = client.post(INGEST, content=body, headers=HEADERS)
+        assert answer.status_code == 400
+        assert answer.json()["field"] == "schema_version"
+    refused = client.get("/api/v1/runs").json()["refused"]
+
+    assert [words.rpartition(". ")[2] for words in refused] == [
+        "Upgrade ampmon on the client.",
+        "Upgrade ampmon on the server.",
+    ]
+
+
+def test_refusals_are_few_and_forgotten() -> None:
+    """Only the newest are kept, and none for longer than an hour."""
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    for number in range(WORDS_MAX + 3):
+        refusals.note(str(number))
+    now = KEPT_S / 2
+    refusals.note("again")
+    few = refusals.recent()
+    now = KEPT_S + 1
+
+    assert len(few) == WORDS_MAX
+    assert few[-1] == "again"
+    assert refusals.recent() == ["again"]
