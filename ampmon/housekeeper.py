@@ -55,6 +55,10 @@ class Housekeeper:
         """Something was written that a power cut should not take: have it synced at once. Does not wait."""
         self._wake.set()
 
+    def after_fork_in_child(self) -> None:
+        """The thread is the parent's, and what it held, nobody here will ever let go of."""
+        self._wake, self._finishing = threading.Event(), threading.Event()
+
     def finish(self, deadline: float) -> None:
         """Close the spool and wait until all is delivered: until ``deadline``, a time of time.monotonic().
 
@@ -94,33 +98,31 @@ class Housekeeper:
         if now_s - self._losses_told_s >= LOSSES_EVERY_S:
             self._losses_told_s = now_s
             self._household.tell_losses()
-        self._warn_of_spool()
+        self.warn_of_spool()
 
-    def _warn_of_spool(self) -> None:
-        spool, where = self._spool, self._household.options.dir
+    def warn_of_spool(self) -> None:
+        """Warn where records are in trouble, of each kind once. Touches no disk, for that may be the trouble."""
+        spool, warn = self._spool, self._household.warn
+        where = self._household.options.dir
         if spool.remade:
-            self._household.warn(
+            warn(
                 "removed",
                 f"ampmon: somebody removed the records in {spool.path}, and what was not sent of them is lost. "
                 "Training goes on, and what follows is recorded anew. Remove nothing there while training runs.",
             )
-        if spool.fullness >= SCARCE:
-            self._household.warn(
+        if spool.trouble:
+            warn(
+                "trouble",
+                f"ampmon: {where} takes no records: {spool.trouble}. Training goes on; a few MB of them wait in "
+                "memory, which a kill would lose. Make room there, or set AMPMON_DIR to a directory on a local disk.",
+            )
+        elif spool.kept == "disk" and spool.fullness >= SCARCE:
+            warn(
                 "room",
                 f"ampmon: what waits in {where} to be sent has taken most of the room that it may. Training goes on; "
                 "samples of gradients are left out, and once it is full, records. Start the server with "
                 "`ampmon serve`, or allow more by AMPMON_SPOOL_BYTES.",
             )
-        if spool.kept == "disk" or spool.shared:
-            return
-        refused = (
-            f"takes no records ({spool.refused})" if spool.refused else f"is slow ({spool.why})"
-        )
-        self._household.warn(
-            "spool",
-            f"ampmon: {where} {refused}. Training goes on; a few MB of records wait in memory, and a killed process "
-            "loses those. Make room there, or set AMPMON_DIR to a directory on a local disk with space left.",
-        )
 
     def _look_after_delivery(self) -> None:
         options = self._household.options

@@ -6,7 +6,7 @@ import atexit
 import itertools
 import os
 import sys
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, register_after_fork
 
 from ampmon import config
 from ampmon.config import RunOptions
@@ -82,10 +82,15 @@ def _at_exit() -> None:
 def _after_fork_in_child() -> None:
     if _current is not None:
         _current.after_fork_in_child()
-        # A child of multiprocessing leaves without running the exit handlers of atexit, but runs its own.
-        Finalize(None, _at_exit, exitpriority=0)
+
+
+def _finish_in_worker(_: object) -> None:
+    Finalize(None, _at_exit, exitpriority=0)
 
 
 atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+# A child of multiprocessing leaves without running the exit handlers of atexit, and forgets its parent's own of
+# multiprocessing after it was forked: then it is told of ours. What is registered lives as long as this function.
+register_after_fork(_finish_in_worker, _finish_in_worker)

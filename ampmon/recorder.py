@@ -132,6 +132,7 @@ class Recorder:
         self._reader = Reader(self.failed)
         self._finishing = threading.Event()
         self._spool.abandon()
+        self._housekeeper.after_fork_in_child()
         for stream in (self._process, *self._streams.values()):
             stream.restart()
         self.dropped = 0
@@ -201,9 +202,11 @@ class Recorder:
             spool = self._spool
             if spool.fullness < SCARCE:
                 kept = spool.append(wire.encode(message))
-            elif (share := self._rationing.share(message, spool.fullness)) is not None:
-                kept = spool.append(wire.encode(share))
-            if is_rare(message):
+            else:
+                self._housekeeper.warn_of_spool()
+                share = self._rationing.share(message, spool.fullness)
+                kept = share is not None and spool.append(wire.encode(share))
+            if kept and is_rare(message):
                 self._housekeeper.wake()
         finally:
             self.dropped += not kept

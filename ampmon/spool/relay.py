@@ -16,6 +16,7 @@ SLOW_S = 0.005
 _ENTRY_BYTES = 300
 """What an entry takes beside its payload."""
 _RETRY_MAX_S = 1.0
+_STUCK_S = 1.0
 
 
 class Relay:
@@ -31,6 +32,8 @@ class Relay:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         # Each of the two is moved by one thread only.
         self._came_bytes = self._went_bytes = 0
+        self._began_s: float | None = None
+        """When the write that is being done began."""
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -43,6 +46,11 @@ class Relay:
     def waiting(self) -> int:
         """How many writes are not done."""
         return len(self._waiting)
+
+    def stuck(self) -> bool:
+        """Whether a write that was begun a while ago has not returned."""
+        began_s = self._began_s
+        return began_s is not None and time.perf_counter() - began_s >= _STUCK_S
 
     def put(self, write: Callable[[], None], size: int) -> bool:
         """Have ``write``, which holds a payload of ``size`` bytes, done soon; False where memory is full."""
@@ -93,13 +101,15 @@ class Relay:
 
     def _write_next(self) -> bool:
         size, write = self._waiting[0]
-        started = time.perf_counter()
+        self._began_s = started = time.perf_counter()
         try:
             write()
         except Exception as error:
             self.quick = 0
             self.problem = words(error)
             return False
+        finally:
+            self._began_s = None
         self.problem = None
         self.quick = self.quick + 1 if time.perf_counter() - started < SLOW_S else 0
         self._went_bytes += size

@@ -25,7 +25,7 @@ from ampmon.spool.tail import Tail
 _T = TypeVar("_T")
 
 _WINDOW_MS = round(2000 * POLL_S)
-_WAITED_MAX_S = 0.05
+_WAITED_MAX_S = 0.1
 _FORGIVEN_S = 0.0005
 _QUICK_FIRST = 100
 _QUICK_MAX = 100_000
@@ -36,8 +36,7 @@ class SpoolWriter:
     """Appends the records of one attempt to ``directory/spool/<attempt id>/``.
 
     One thread at a time may append; `sync` and `look` may run beside it in another. Raises SpoolError at construction
-    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept. ``fullness``
-    is how much of the room is used, on the disk, as of the last `look`, or in memory: 1 is all of it.
+    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class SpoolWriter:
     ) -> None:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
-        self.fullness = 0.0
         self._quota_bytes = quota_bytes
         self._stored = 0.0
+        """How much of the quota lay on the disk at the last look."""
         self._closed = False
         self._relay = Relay()
         self._relayed: str | None = None
@@ -84,7 +83,7 @@ class SpoolWriter:
     @property
     def why(self) -> str:
         """Why records go through memory, or did last."""
-        return self._relay.problem or self._relayed or "the disk is quick again"
+        return self.trouble or self._relayed or "records are written quickly again"
 
     @property
     def window_ms(self) -> int:
@@ -97,14 +96,16 @@ class SpoolWriter:
         return self._relay.waiting
 
     @property
-    def shared(self) -> bool:
-        """Whether the spool lies on a file system that machines share."""
-        return self._for_good
+    def trouble(self) -> str | None:
+        """Why the disk does not take what waits in memory; None where it does."""
+        return self._relay.problem or ("it hangs" if self._relay.stuck() else None)
 
     @property
-    def refused(self) -> str | None:
-        """What the disk refuses for what waits in memory; None where it does not."""
-        return self._relay.problem
+    def fullness(self) -> float:
+        """How much of the room is used, on the disk, as of the last `look`, or in memory: 1 is all of it."""
+        if self._relayed is None:
+            return self._stored
+        return max(self._stored, self._relay.used / RING_BYTES)
 
     @property
     def remade(self) -> int:
@@ -148,23 +149,17 @@ class SpoolWriter:
         if took_s >= SLOW_S:
             self._waited_s += took_s
             if self._waited_s >= _WAITED_MAX_S:
-                self._relayed = f"the disk is slow: {took_s * 1000:.0f} ms for a record"
+                self._relayed = f"writing a record took {took_s * 1000:.0f} ms"
         elif self._waited_s > 0:
             self._waited_s -= _FORGIVEN_S
         return True
 
     def _pass_on(self, write: Callable[[], None], size: int) -> bool:
-        if self._closed or not self._relay.put(write, size):
-            return self._fail()
-        self._fill()
-        return True
+        return (not self._closed and self._relay.put(write, size)) or self._fail()
 
     def _fail(self) -> bool:
         self.failed += 1
         return False
-
-    def _fill(self) -> None:
-        self.fullness = max(self._stored, self._relay.used / RING_BYTES)
 
     def _quick_again(self) -> bool:
         """Go straight to the disk again once it took enough in a row, each time more than the last."""
@@ -186,7 +181,6 @@ class SpoolWriter:
         """
         with contextlib.suppress(OSError):
             self._stored = self._tail.look() / self._quota_bytes
-            self._fill()
 
     def sync(self) -> None:
         """Have the disk keep what was appended so far, power cut or not. Blocks: not for the training thread."""

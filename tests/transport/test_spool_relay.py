@@ -127,12 +127,12 @@ def test_a_disk_that_refuses_is_asked_until_it_takes_what_waits(tmp_path: Path, 
     attempt.events(10)
     disk.act = refuse
     attempt.events(100)
-    until(lambda: attempt.spool.refused is not None)
+    until(lambda: attempt.spool.trouble is not None)
     assert (attempt.spool.kept, attempt.spool.why) == ("memory", os.strerror(errno.ENOSPC))
     disk.act = lambda: None
     attempt.events(100)
     attempt.spool.close()
-    assert (attempt.spool.failed, attempt.spool.refused) == (0, None)
+    assert (attempt.spool.failed, attempt.spool.trouble) == (0, None)
     assert seqs_in(attempt.spool.path) == list(range(210))
 
 
@@ -218,15 +218,19 @@ def hang(fd, data):
 ampmon.init(dir=sys.argv[1], mode="offline")
 os.fdatasync = os.fsync = lambda fd: threading.Event().wait()
 os.write = hang
-for _ in range(3):
-    ampmon.log({"loss": 1.0})
+many = {f"value {number}": 1.0 for number in range(1000)}
+ampmon.log(many)
+ampmon.log(many)
+time.sleep(1.1)
+for _ in range(200):
+    ampmon.log(many)
 from ampmon import process
 process.FINISH_DEADLINE_S = 0.5
 """
 
 
 def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
-    """With the thread in a write that never returns, the process exits at its deadline, and says what is lost."""
+    """With every thread in a call that never returns, the process warns, ends at its deadline, and says what is lost."""
     started = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-c", HANGING, str(tmp_path)],
@@ -235,7 +239,8 @@ def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert "are lost" in ended.stderr
+    assert "takes no records: it hangs" in ended.stderr
+    assert "by the end and are lost: it hangs" in ended.stderr
     assert time.monotonic() - started < 30
 
 

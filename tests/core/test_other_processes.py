@@ -1,0 +1,74 @@
+"""Processes that a training process starts: each has records of its own or none, and ends without a hang."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+import ampmon
+from recording import recording, recordings
+
+
+TRAINING = """
+import multiprocessing, os, sys
+import torch, ampmon
+
+def train(scaler, updates):
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(updates):
+        scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+def leave(scaler, updates):
+    train(scaler, updates)
+    os._exit(3)
+
+if __name__ == "__main__":
+    ampmon.init(name="parent")
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    train(scaler, 1)
+    for method, work, updates, status in (
+        ("fork", train, 3, 0), ("fork", leave, 4, 3), ("spawn", train, 5, 0)
+    ):
+        child = multiprocessing.get_context(method).Process(target=work, args=(scaler, updates))
+        child.start()
+        child.join(60)
+        assert child.exitcode == status, (method, child.exitcode)
+    train(scaler, 1)
+"""
+
+
+def test_children_that_train_are_attempts_of_their_own(
+    data_directory: Path, tmp_path: Path
+) -> None:
+    """Children by fork and by spawn, given a scaler, record each for itself and say that they ended; `os._exit` loses
+    no update.
+    """
+    script = tmp_path / "training.py"
+    script.write_text(TRAINING)
+    subprocess.run([sys.executable, str(script)], check=True, timeout=100)
+    recorded = recordings(data_directory)
+    finished = {len(one.updates): len(one.events("finish")) for one in recorded}
+    assert finished == {2: 1, 3: 1, 4: 0, 5: 1}
+    assert len({one.attempt.pid for one in recorded}) == 4
+
+
+def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:
+    """Workers forked in mid-run leave the spool alone, make none, and end; the run goes on and loses nothing."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    for _ in range(2):
+        for batch in DataLoader([torch.ones(4)] * 6, batch_size=2, num_workers=2):
+            scaler.scale(model(batch).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [update.ordinal for update in recording(data_directory).updates] == list(range(6))
+    assert len(os.listdir(data_directory / "spool")) == 1
