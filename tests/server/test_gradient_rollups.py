@@ -23,6 +23,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     Store,
+    Verification,
     engine,
     gradient_rollups,
     parameter_rollups,
@@ -202,6 +203,21 @@ def replace_header(trainer: Trainer, names: Sequence[str]) -> wire.StreamHeader:
     """A trainer's header with other parameters."""
     told = tuple(wire.Parameter(name, (8, 10), "float16") for name in names)
     return msgspec.structs.replace(trainer.stream, parameters=told)
+
+
+def test_parameters_may_join_after_the_last_sample(settings: Settings, store: Store) -> None:
+    """A header that grows and is never sampled again holds up no attempt that overlays it, and is found sound."""
+    first = Trainer()
+    store.ingest(first.batch(first.updates(20, sampled=[0, 19])))
+    late = wire.Parameter("late.weight", (2, 3), "float32")
+    grown = msgspec.structs.replace(first.stream, parameters=(*first.stream.parameters, late))
+    store.ingest(first.batch(headers=(first.attempt, grown)))
+    again = Trainer(first.run_id, resume_step=10)
+    store.ingest(again.batch(again.updates(20, sampled=[0, 19])))
+    assert store.parameter_series(first.run_id).cells["first"].tolist() == [0, 10, 29]
+    store.close()
+    with Verification.begin(settings) as verification:
+        assert verification.run(first.run_id) == []
 
 
 def test_rollups_are_rebuilt_as_they_were(settings: Settings, store: Store) -> None:

@@ -75,18 +75,6 @@ class Told:
     names: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it has the names that all headers of the stream told."""
-        table = headers.c
-        told_of = self.connection.scalars(
-            select(table.parameters).where(
-                table.run_id == self.run_id, table.stream == self.source.number
-            )
-        )
-        named = {each.name for told in told_of for each in unpack_parameters(told)}
-        return named <= set(self.names)
-
-    @property
     def key(self) -> Key:
         return self.run_id, self.source.number
 
@@ -134,6 +122,10 @@ class Told:
         return joined([self._cells(stack, places) for stack in stacks])
 
     def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
+        if (places[stack.parameters] < 0).any():
+            raise packing.Damaged(
+                f"the names of stream {self.source.number}'s parameters are not held"
+            )
         return of_parameters.of_samples(
             stack.steps,
             stack.times,
@@ -144,10 +136,10 @@ class Told:
         )
 
     def _places(self, attempt: int) -> Ints:
-        """Where the parameters of an attempt's header stand among all."""
+        """Where the parameters of an attempt's header stand among all; -1 for those that were never sampled."""
         place = {name: index for index, name in enumerate(self.names)}
         names = _names(self.connection, self.run_id, self.source.number, attempt)
-        return np.array([place[name] for name in names], np.int64)
+        return np.array([place.get(name, -1) for name in names], np.int64)
 
 
 def _names(connection: Connection, run_id: bytes, stream: int, attempt: int) -> list[str]:

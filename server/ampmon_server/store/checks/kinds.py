@@ -58,7 +58,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
         for source in scaler.sampled:
             if source.sampled:
                 told = parameter_rollups.told(connection, run_id, source)
-                if not told.is_whole:
+                if not told.names:
                     raise Damaged(f"the names of stream {source.number}'s parameters are not held")
                 yield Series(
                     f"parameters of stream {source.number}",
