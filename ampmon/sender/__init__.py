@@ -9,13 +9,14 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ampmon.sender.adoption import orphans
 from ampmon.sender.launch import ensure_running
 from ampmon.sender.statusfile import DestinationStatus, SenderStatus, status
 from ampmon.sender.wait import wait_until_sent
 
 
 if TYPE_CHECKING:
-    from ampmon.sender.drain import DrainReport, drain
+    from ampmon.sender.draining import DrainReport, drain
 
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SenderStatus",
     "drain",
     "ensure_running",
+    "orphans",
     "status",
     "wait_until_sent",
 ]
@@ -35,6 +37,6 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> Any:
     # Loaded when asked for: it brings the HTTP client, which a training process does without.
     if name in {"DrainReport", "drain"}:
-        module = importlib.import_module("ampmon.sender.drain")
+        module = importlib.import_module("ampmon.sender.draining")
         return getattr(module, name)
     raise AttributeError(f"module 'ampmon.sender' has no attribute {name!r}")
