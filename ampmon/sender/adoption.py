@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ampmon.sender.author import is_closed, is_silent
-from ampmon.spool import Destination, claim, claimant_of, is_mine, segments, spools
+from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segments, spools
 
 
 class LeftAlone(Exception):
@@ -52,12 +52,17 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
     return taken
 
 
-def orphans(directory: Path) -> set[str]:
-    """Names of the spools in a data directory that no living process sees to. Reads little; does not raise."""
+def orphans(directory: Path) -> dict[str, int]:
+    """The spools in a data directory that no living process sees to, and how much of each is to be sent, in bytes.
+
+    Reads little, and does not raise.
+    """
     try:
-        return {path.name for path in spools(directory) if _is_orphan(path)}
+        return {
+            path.name: Cursor.bytes_left(path) for path in spools(directory) if _is_orphan(path)
+        }
     except OSError:
-        return set()
+        return {}
 
 
 def _is_orphan(path: Path) -> bool:

@@ -16,7 +16,6 @@ from ampmon.spool import (
     Cursor,
     Destination,
     attempt_id_of,
-    bytes_behind,
     is_mine,
     segments,
     spools_in,
@@ -71,7 +70,7 @@ class Sync:
         told: Callable[[Sync], None] = lambda sync: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._outcomes = [Outcome(path, _bytes_left(path)) for path in paths]
+        self._outcomes = [Outcome(path, Cursor.bytes_left(path)) for path in paths]
         self._transport_for = transport_for
         self._told = told
         self._clock = clock
@@ -174,10 +173,6 @@ class Sync:
         """Whether a moment more is worth it: the spool of one that was silent for long, which was just taken over."""
         waited_s = self._clock() - self._taken_s
         return is_mine(delivery.path) and delivery.live() and waited_s < 2 * LINGER_S
-
-
-def _bytes_left(path: Path) -> int:
-    return bytes_behind(path, Cursor.read(path).position)
 
 
 def _explain(outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ampmon.sender.launch import ensure_running
 from ampmon.sender.statusfile import status
-from ampmon.spool import Cursor, Destination, attempt_directory, bytes_behind, spools_of
+from ampmon.spool import Cursor, Destination, attempt_directory, spools_of
 
 
 _POLL_S = 0.01
@@ -39,6 +39,6 @@ def wait_until_sent(directory: Path, attempt_id: UUID, deadline_s: float) -> boo
 
 def _is_sent(directory: Path, attempt_id: UUID) -> bool:
     paths = spools_of(directory, attempt_id)
-    sent = all(bytes_behind(path, Cursor.read(path).position) == 0 for path in paths)
+    sent = all(Cursor.bytes_left(path) == 0 for path in paths)
     # One that was taken over meanwhile is not gone: it has another name.
     return sent and set(spools_of(directory, attempt_id)) <= set(paths)

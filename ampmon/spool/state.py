@@ -38,6 +38,11 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, msgspec.DecodeError):
             return cls(segment=0, offset=0)
 
+    @classmethod
+    def bytes_left(cls, path: Path) -> int:
+        """How much of the spool at ``path`` lies behind its cursor, in bytes; 0 where it is gone."""
+        return layout.bytes_behind(path, cls.read(path).position)
+
     def write(self, path: Path, *, durable: bool) -> None:
         """Replace the cursor at once; ``durable`` waits for the disk. Raises OSError."""
         layout.replace_file(path / _NAME, msgspec.json.encode(self), durable=durable)

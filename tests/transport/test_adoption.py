@@ -6,6 +6,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import signal
 import socket
 import threading
 import time
@@ -24,7 +25,9 @@ from ampmon.sender.delivery import Delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
+from ampmon_server.cli.adopting import Adopting
 from attempts import DEAD, Attempt, seqs
+from recording_server import RecordingServer
 
 
 STRANGER = msgspec.structs.replace(DEAD, host="another-machine")
@@ -96,11 +99,11 @@ def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path)
     destination = Destination.read(attempt.spool.path)
     assert destination is not None
     assert adopt(attempt.spool.path, destination) is None
-    assert orphans(tmp_path) == set()
+    assert orphans(tmp_path) == {}
     silent(attempt.spool.path, SILENT_S - 60)
     assert adopt(attempt.spool.path, destination) is None
     silent(attempt.spool.path)
-    assert orphans(tmp_path) == {attempt.spool.path.name}
+    assert set(orphans(tmp_path)) == {attempt.spool.path.name}
     assert claimant_of(taken(attempt.spool.path)) == this_process()
     attempt.spool.close()
 
@@ -283,3 +286,28 @@ def test_one_sender_where_files_cannot_be_locked(
     assert election.elect(directory) is None
     office.resign()
     assert not election.is_held(directory)
+
+
+def test_what_dead_processes_left_is_sent_while_a_server_runs(tmp_path: Path) -> None:
+    """A spool whose process and sender are gone gets a sender from `ampmon serve`, whoever else is still there."""
+    with RecordingServer() as server, Adopting(tmp_path, every_s=0.1):
+        time.sleep(0.3)
+        assert not election.is_held(tmp_path)
+        attempt = Attempt(tmp_path, url=server.url, process=DEAD)
+        attempt.events(3)
+        deadline = time.monotonic() + 20
+        while spools(tmp_path):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        said = sender.status(tmp_path)
+        assert said is not None
+        os.kill(said.pid, signal.SIGTERM)
+    assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+    assert server.store.ended(attempt.id) == "crashed"
+    attempt.spool.close()
+
+
+def test_names_that_are_loaded_late_stay_what_they_are() -> None:
+    """`drain` is a function however often it is asked for, whatever the module is called that holds it."""
+    assert callable(getattr(sender, "drain"))  # noqa: B009 - as an import statement asks
+    assert sender.drain is drain

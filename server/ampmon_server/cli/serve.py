@@ -9,12 +9,11 @@ import sys
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from ampmon import sender
 from ampmon.config import data_directory
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.process import Process
 from ampmon_server.cli.workers import Workers
 from ampmon_server.service import Service
@@ -71,7 +70,8 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
             process = Process(
                 service, ready=lambda: _announce(settings, link, open_browser=open_browser)
             )
-            process.run(sockets=[listener])
+            with Adopting(settings.data_directory):
+                process.run(sockets=[listener])
     finally:
         service.close()
 
@@ -89,7 +89,8 @@ def _supervise(
             Workers(settings, listener, workers) as running,
         ):
             _announce(settings, link, open_browser=open_browser)
-            running.keep()
+            with Adopting(settings.data_directory):
+                running.keep()
     finally:
         store.close()
 
@@ -107,7 +108,6 @@ def _link(logins: Logins, listener: socket.socket) -> Iterator[str]:
 
 def _announce(settings: Settings, link: str, *, open_browser: bool) -> None:
     print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
-    _adopt_spools(settings.data_directory)
     if open_browser:
         webbrowser.open(link)
 
@@ -149,13 +149,6 @@ def _listen(settings: Settings) -> socket.socket:
             "stop what uses it, or name another --port (0 for any)"
         ) from None
     return listener
-
-
-def _adopt_spools(directory: Path) -> None:
-    """Have delivered what processes that died have left in this data directory."""
-    with suppress(OSError):
-        if any((directory / "spool").iterdir()):
-            sender.ensure_running(directory)
 
 
 def _url(listener: socket.socket) -> str:
