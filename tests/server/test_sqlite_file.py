@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from sqlalchemy import create_engine
 
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable
+from ampmon_server.store import Store, Unusable, engine, sqlite
 
 
 @pytest.fixture
@@ -23,10 +25,10 @@ def used(tmp_path: Path) -> Settings:
 def test_an_upgraded_database_is_left_alone(used: Settings) -> None:
     """A second upgrade changes no byte."""
     before = (used.server_directory / "ampmon.db").read_bytes()
-    engine = create_engine(used.url)
-    with engine.begin() as connection:
+    opened = create_engine(used.url)
+    with opened.begin() as connection:
         migrations.upgrade(connection)
-    engine.dispose()
+    opened.dispose()
 
     assert (used.server_directory / "ampmon.db").read_bytes() == before
 
@@ -40,6 +42,21 @@ def test_what_is_no_database_is_refused(used: Settings) -> None:
         Store.open(used)
 
     assert file.read_bytes() == noise
+
+
+def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
+    """A connection that is opened while another process holds the write lock reads at once."""
+    other = sqlite3.connect(used.server_directory / "ampmon.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    opened = engine.open_engine(used.url)
+    began = time.monotonic()
+    with engine.reading(opened) as connection:
+        assert migrations.schema(connection).age == "current"
+    took_ms = 1000 * (time.monotonic() - began)
+    opened.dispose()
+    other.close()
+
+    assert took_ms < sqlite.BUSY_TIMEOUT_MS / 2
 
 
 def test_two_servers_do_not_share_a_file(used: Settings) -> None:

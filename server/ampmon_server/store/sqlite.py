@@ -13,8 +13,6 @@ from ampmon_server.store.errors import Unusable
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
-    # Of a new file: what is free can be cut off its end by and by. It must be said before anything is written.
-    "PRAGMA auto_vacuum = INCREMENTAL",
     "PRAGMA journal_mode = WAL",
     # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
     "PRAGMA synchronous = FULL",
@@ -22,6 +20,10 @@ _PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
 )
+
+_FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
+"""Of a new file, before anything is written: what is free can be cut off its end by and by. Said to a file with
+something in it, it would wait for whoever writes there."""
 
 READS: dict[str, Any] = {}
 WRITES: dict[str, Any] = {"writes": True}
@@ -50,7 +52,8 @@ def is_unavailable(error: BaseException) -> bool:
 
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own BEGIN would come late, and never for reads
-    for pragma in _PRAGMAS:
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    for pragma in (*(() if pages else (_FIRST,)), *_PRAGMAS):
         connection.execute(pragma)
 
 
