@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 from pathlib import Path
 
@@ -28,6 +29,12 @@ def server() -> MemoryTransport:
 
 def send(directory: Path, server: MemoryTransport, **options: tuple[str, ...]) -> DrainReport:
     return drain(directory, lambda destination: server, **options)
+
+
+def test_drain_is_a_function_whoever_asks() -> None:
+    """A module loaded on request leaves the name that it was asked by to what it is the name of."""
+    for _ in range(2):
+        assert callable(importlib.import_module("ampmon.sender").drain)
 
 
 def test_records_arrive_once_and_in_order(tmp_path: Path, server: MemoryTransport) -> None:
