@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint web platforms format bench bench-probe bench-store bench-delivery wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ serve: $(VENV)/.server ## start the server and its page
 test: $(VENV)/.dev ## run all tests (ARGS="-k scaler")
 	@$(BIN)/python tests/browser.py
 	@$(BIN)/python -m pytest $(ARGS)
+
+faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
+	@PYTHONPATH=tests:. $(BIN)/python -m faults --all $(ARGS)
 
 lint: $(VENV)/.dev web ## check style, types and the walls between modules
 	@$(BIN)/ruff check .

@@ -1,0 +1,105 @@
+"""What a spool holds and what a database holds of it, in one form: to say what is missing, doubled or false."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from ampmon import wire
+from ampmon.spool import Position, SpoolReader
+
+
+# What tells of a fault, and so is not in a training without one.
+TELLING = {"dropped", "thinned", "spool", "error"}
+
+
+@dataclass
+class Account:
+    """The records of one attempt, each as what makes it this record and no other."""
+
+    seqs: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    updates: dict[int, tuple[float, float]] = field(default_factory=dict)
+    skips: set[int] = field(default_factory=set)
+    samples: set[int] = field(default_factory=set)
+    events: Counter[str] = field(default_factory=Counter)
+    scalars: dict[tuple[int, str], float | None] = field(default_factory=dict)
+    dropped: int = 0
+    in_memory: bool = False
+    damaged: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.events["finish"] > 0
+
+    @property
+    def lost(self) -> int:
+        """Holes before the last record of a stream."""
+        return sum(max(seqs) + 1 - len(set(seqs)) for seqs in self.seqs.values())
+
+
+def of_spool(path: Path) -> Account:
+    """What lies in a spool, read from its beginning as a sender would."""
+    reader, account = SpoolReader(path, Position(0, 0)), Account()
+    while True:
+        before = reader.position
+        chunk = reader.read(bytes_max=2**24, records_max=10_000, over=True)
+        account.damaged += chunk.corrupt + sum(entry.corrupt for entry in chunk.entries)
+        for entry in chunk.entries:
+            _add(account, wire.decode(entry.payload))
+        if reader.position == before:
+            return account
+
+
+def _add(account: Account, record: wire.Header | wire.Record) -> None:
+    assert not isinstance(record, wire.AttemptHeader | wire.StreamHeader)
+    account.seqs[record.stream].append(record.seq)
+    if isinstance(record, wire.Update):
+        account.updates[record.ordinal] = (record.scale, record.scale_after)
+        if any(step.skipped for step in record.optimizers):
+            account.skips.add(record.ordinal)
+        if record.gradients is not None:
+            account.samples.add(record.ordinal)
+    elif isinstance(record, wire.Scalars):
+        for name, value in record.values.items():
+            account.scalars[record.ordinal, name] = value
+    else:
+        account.events[record.kind] += 1
+        if record.kind == "dropped":
+            account.dropped += record.detail["count"]
+        account.in_memory |= record.kind == "spool" and record.detail["kept"] == "memory"
+
+
+def of_database(path: Path, attempt_id: UUID) -> tuple[Account, dict[str, object]]:
+    """What is stored of an attempt that is the only one of its run, and what its run's row says."""
+    account = Account()
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        database.row_factory = sqlite3.Row
+        found = database.execute(
+            "SELECT run_id FROM attempts WHERE attempt_id = ?", [attempt_id.bytes]
+        ).fetchone()
+        if found is None:
+            return account, {}
+        key = [found["run_id"]]
+
+        def rows(table: str) -> Iterable[sqlite3.Row]:
+            return database.execute(f"SELECT * FROM {table} WHERE run_id = ?", key)
+
+        names = {row["stream"]: row["scaler"] for row in rows("streams")}
+        for row in rows("ledger"):
+            held = range(row["first_seq"], row["last_seq"] + 1)
+            account.seqs[names[row["stream"]]] += held
+        for row in rows("updates"):
+            account.updates[row["step"]] = (row["scale"], row["scale_after"])
+            if row["sampled"]:
+                account.samples.add(row["step"])
+        account.skips = {row["step"] for row in rows("skips")}
+        for row in rows("events"):
+            account.events[row["kind"]] += 1
+        for row in rows("scalars"):
+            account.scalars[row["step"], row["name"]] = row["value"]
+        return account, dict(next(iter(rows("runs"))))
