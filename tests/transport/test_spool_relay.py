@@ -230,7 +230,7 @@ process.FINISH_DEADLINE_S = 0.5
 
 
 def test_a_process_ends_though_its_disk_hangs_for_ever(tmp_path: Path) -> None:
-    """With every thread in a call that never returns, the process warns, ends at its deadline, and says what is lost."""
+    """With every thread in a call that never returns, the process warns, ends at its deadline, says what it lost."""
     started = time.monotonic()
     ended = subprocess.run(
         [sys.executable, "-c", HANGING, str(tmp_path)],
