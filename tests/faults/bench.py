@@ -22,8 +22,7 @@ from alembic.script import ScriptDirectory
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.sender import DestinationStatus, SenderStatus, election
-from ampmon.sender.drain import drain
+from ampmon.sender import DestinationStatus, SenderStatus, drain, election
 from ampmon.spool import (
     Destination,
     Position,

@@ -20,17 +20,17 @@ NETWORK = {
     "send": ("reset", "timeout", "hang", "kill", "kill after", "torn"),
     "receive": ("reset", "timeout", "closed", "short", "hang", "kill", "kill after"),
 }
-DATABASE = {
-    "execute": ("EIO", "ENOSPC", "locked", "hang", "kill"),
-    "commit": ("EIO", "EIO after", "ENOSPC", "locked", "hang", "kill", "kill after"),
-}
 REQUESTS = {
     "request": (
         *("401", "413", "429", "500", "503"),
         *("stored, 500", "lost ack", "double", "garbage"),
     ),
 }
-PARTS = {"trainer": DISK, "sender": {**DISK, **NETWORK}, "server": {**DATABASE, **REQUESTS}}
+DATABASE = {
+    "commit": ("EIO", "EIO after", "ENOSPC", "locked", "hang", "kill", "kill after"),
+    "execute": ("EIO", "ENOSPC", "locked", "hang", "kill"),
+}
+PARTS = {"trainer": DISK, "sender": {**DISK, **NETWORK}, "server": {**REQUESTS, **DATABASE}}
 LASTS = {"EIO", "ENOSPC", "hang", "ECONNREFUSED", "reset", "timeout", "locked"}
 LASTS |= {"401", "413", "429", "500", "503", "lost ack", "double"}
 
@@ -45,6 +45,11 @@ class Line:
     times: int = 1
     plant: str = ""
     """A bug that is planted in it, which is to be found."""
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it matters at which call it begins: not where a fault lasts until there is another try."""
+        return self.times != LASTING
 
     @property
     def name(self) -> str:

@@ -24,6 +24,8 @@ from faults.matrix import Line, some
 _INDEX = struct.Struct("<H")
 _TOLD_BYTES_MAX = 4000  # so much is written to a pipe at once, whoever else writes
 _PR_SET_PDEATHSIG = 1
+LASTING_MOST = 12
+"""So many positions of a fault that lasts are tried of all."""
 MEMORY = Path("/dev/shm")
 
 Done = Mapping[str, int]
@@ -114,10 +116,11 @@ def _numbers(
 ) -> Iterator[int]:
     if done < 0:
         return
-    if most is None:
+    if most is None and line.everywhere:
         yield from range(done + 1, 2**31)
     else:
-        yield from some(line, calls[line.part].get(line.operation, 0), most)
+        called = calls[line.part].get(line.operation, 0)
+        yield from (number for number in some(line, called, most or LASTING_MOST) if number > done)
 
 
 def _result(cell: Cell) -> dict[str, Any]:
