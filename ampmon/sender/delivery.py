@@ -14,7 +14,7 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, remove, segments
+from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, remove
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
@@ -116,8 +116,8 @@ class Delivery:
         return True
 
     def _leave(self) -> Progress:
-        """Nobody can tell any more which run it is of. What is left of a spool that was delivered goes."""
-        if not segments(self.path) and not self._settled.keeps_records():
+        """Nobody can tell any more which run it is of. It goes where nothing waits: its writer died at its birth."""
+        if self.waiting_bytes() == 0 and not self._settled.keeps_records():
             remove(self.path)
         return "done"
 

@@ -94,6 +94,18 @@ def test_killed_process_is_said_to_have_crashed(tmp_path: Path, server: MemoryTr
     attempt.spool.close()
 
 
+def test_process_killed_at_its_birth_leaves_nothing(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """A spool of a process that is gone, in which nothing was written, is removed; with a record in it, it stays."""
+    attempts = [Attempt(tmp_path, process=DEAD, announced=False) for _ in range(2)]
+    attempts[1].event()
+    assert send(tmp_path, server).sent == 0
+    assert spools(tmp_path) == [attempts[1].spool.path]
+    for attempt in attempts:
+        attempt.spool.close()
+
+
 def test_finish_counts_whoever_delivers_the_rest(tmp_path: Path, server: MemoryTransport) -> None:
     """An attempt whose last word an earlier sender delivered is not said to have crashed by the next one."""
     attempt = Attempt(tmp_path)
