@@ -1,0 +1,65 @@
+"""What a trainer says, beside ampmon, that it recorded: a file of lines, each written once the call had returned."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Teller:
+    """Appends to the file at ``path``: what was told survives the teller's `kill -9`."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def tell(self, what: str, **values: object) -> None:
+        os.write(self._fd, json.dumps({"what": what, **values}).encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What torch did in an update, and whether ampmon said that it was sampled."""
+
+    scale: float | None
+    scale_after: float | None
+    skipped: tuple[str, ...]
+    sampled: bool
+
+
+@dataclass(slots=True)
+class Told:
+    """What one trainer told: its updates and losses, each in the order of their ordinals, and how far it came."""
+
+    updates: list[Update] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    exposed: int = 0
+    """How many of the last records passed through memory, so that a kill may lose them."""
+    finishing: bool = False
+    finished: bool = False
+
+    @classmethod
+    def read(cls, path: Path) -> Told:
+        """What was told in the file at ``path``; nothing where there is none."""
+        told = cls()
+        lines = path.read_text().split("\n") if path.exists() else [""]
+        for line in lines[
+            :-1
+        ]:  # behind the last line's end there is nothing, or what was cut short
+            told._add(json.loads(line))
+        return told
+
+    def _add(self, said: dict[str, Any]) -> None:
+        what = said.pop("what")
+        if what == "finishing":
+            self.finishing = True
+        elif what == "finished":
+            self.finished = True
+        else:
+            self.exposed = self.exposed + 1 if said.pop("in_memory") else 0
+            if what == "update":
+                self.updates.append(Update(**{**said, "skipped": tuple(sorted(said["skipped"]))}))
+            else:
+                self.losses.append(said["loss"])
