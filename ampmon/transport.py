@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
+import http.client
 import math
+import socket
+import ssl
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -12,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, Unreachable
@@ -19,6 +25,9 @@ from ampmon.errors import HeaderMissing, Refused, Unreachable
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
+"""For sending a batch, and between two pieces of an answer."""
+TOTAL_TIMEOUT_S = 90.0
+"""For a request altogether."""
 INGEST_PATH = "/api/v1/ingest"
 TOO_LARGE = 413
 BLAMES_THE_BATCH = frozenset({400, 409, TOO_LARGE, 422})
@@ -31,6 +40,7 @@ _ANSWER_BYTES_MAX = 2**20
 _RETRY_AFTER_MAX_S = 300.0
 _GZIP = 16 + zlib.MAX_WBITS
 _TRANSIENT = frozenset({401, 408, 425, 429})
+_LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
 class Transport(Protocol):
@@ -62,17 +72,13 @@ class HttpTransport:
         token: str | None = None,
         token_file: Path | None = None,
         read_timeout_s: float = READ_TIMEOUT_S,
+        total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
         self._url = url.rstrip("/") + INGEST_PATH
         self._token = token
         self._token_file = token_file
         self._encoding, self._compress = _compression()
-        self._pool = urllib3.PoolManager(
-            num_pools=1,
-            maxsize=1,
-            retries=False,
-            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
-        )
+        self._line = _Line(self._url, read_timeout_s, total_timeout_s)
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         headers = {"Content-Type": "application/msgpack", **self._authorization()}
@@ -81,15 +87,15 @@ class HttpTransport:
             batch = self._compress(batch)
         # The cause is not kept: exceptions of the HTTP client may quote what was sent.
         try:
-            status, answer, retry_after = self._post(batch, headers)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            status, answer, retry_after = self._line.post(batch, headers)
+        except _LOST as error:
             raise Unreachable(f"no answer: {_reason(error)}") from None
         if status == 200:
             return _acknowledgement(answer)
         raise _failure(status, answer, retry_after)
 
     def close(self) -> None:
-        self._pool.clear()
+        self._line.close()
 
     def _authorization(self) -> dict[str, str]:
         token = self._token
@@ -106,17 +112,84 @@ class HttpTransport:
             raise Unreachable("the token holds characters that a token cannot have")
         return {"Authorization": f"Bearer {token}"}
 
-    def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
-        response = self._pool.request(
-            "POST", self._url, body=body, headers=headers, redirect=False, preload_content=False
-        )
+
+class _Line:
+    """One connection to a server, kept between requests, and made anew where the server has closed it meanwhile."""
+
+    def __init__(self, url: str, read_timeout_s: float, total_timeout_s: float) -> None:
+        self._url = url
+        self._read_timeout_s = read_timeout_s
+        self._total_timeout_s = total_timeout_s
+        self._connection: HTTPConnection | None = None
+
+    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+        """The answer: its status, what it says, and its Retry-After. Raises what is in `_LOST`."""
+        overdue = threading.Event()
+        # Timeouts of a socket are of each read: a server that sends a byte a second would be waited for for ever.
+        watch = threading.Timer(self._total_timeout_s, self._cut, (overdue,))
+        watch.daemon = True
+        watch.start()
+        whole = False
         try:
-            answer = response.read(_ANSWER_BYTES_MAX, decode_content=False)
-            # What is left of an oversized answer would stand before the next one on this connection.
-            if response.read(1, decode_content=False):
-                response.close()
+            answer = self._post(body, headers)
+            whole = not overdue.is_set()
+        except _LOST:
+            if not overdue.is_set():
+                raise
         finally:
-            response.release_conn()
+            watch.cancel()
+            if not whole:
+                self.close()
+        if not whole:
+            raise TimeoutError("the request took too long altogether")
+        return answer
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _cut(self, overdue: threading.Event) -> None:
+        overdue.set()
+        sock = getattr(self._connection, "sock", None)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                # Not the method of a TLS socket, which would take apart what another thread is reading from.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+        kept = self._connection is not None and self._connection.is_connected
+        if not kept:
+            self._connect()
+        try:
+            return self._exchange(body, headers)
+        except ConnectionError:
+            if not kept:
+                raise
+        # It closed what it had kept just as this was sent: that tells nothing of how it is.
+        self._connect()
+        return self._exchange(body, headers)
+
+    def _connect(self) -> None:
+        self.close()
+        url = urllib3.util.parse_url(self._url)
+        kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+        self._connection = kind(url.host or "", url.port, timeout=CONNECT_TIMEOUT_S)
+        self._connection.connect()
+        self._connection.timeout = self._read_timeout_s
+
+    def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
+        connection = self._connection
+        assert connection is not None, "connected before"
+        path = urllib3.util.parse_url(self._url).request_uri
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # Whoever refuses a body may say so, and close, before having read all of it.
+            connection.request("POST", path, body, headers, preload_content=False)
+        response = connection.getresponse()
+        answer = response.read(_ANSWER_BYTES_MAX, decode_content=False)
+        # What is left of an oversized answer would stand before the next one on this connection.
+        if response.read(1, decode_content=False):
+            self.close()
         return response.status, answer, response.headers.get("Retry-After")
 
 
@@ -183,6 +256,6 @@ def _reason(error: Exception) -> str:
         return "connection refused"
     if isinstance(error, (urllib3.exceptions.TimeoutError, TimeoutError)):
         return "timed out"
-    if isinstance(error, urllib3.exceptions.SSLError):
+    if isinstance(error, (urllib3.exceptions.SSLError, ssl.SSLError)):
         return "the TLS certificate or connection was not accepted"
     return f"connection lost ({type(error).__name__})"

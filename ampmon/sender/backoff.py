@@ -6,31 +6,37 @@ import random
 from collections.abc import Callable
 
 
-FIRST_S = 0.1
+FIRST_S = 1.0
 MAX_S = 30.0
+LOCAL_FIRST_S = 0.1
 LOCAL_MAX_S = 2.0
 """A server on this machine is asked more often: it costs nothing, and somebody is waiting for the page."""
+_SPREAD = 4.0
 
 
 class Backoff:
-    """Delays that double from 0.1 s up to ``max_s``, each shortened at random by up to half."""
+    """Delays that double from ``first_s`` up to ``max_s``, each shortened at random by up to half."""
 
-    def __init__(self, clock: Callable[[], float], max_s: float = MAX_S) -> None:
+    def __init__(
+        self, clock: Callable[[], float], *, first_s: float = FIRST_S, max_s: float = MAX_S
+    ) -> None:
         self._clock = clock
+        self._first_s = first_s
         self._max_s = max_s
-        self._delay_s = FIRST_S
+        self._delay_s = first_s
         self._until_s: float | None = None
 
     def failed(self, retry_after_s: float | None = None) -> None:
-        """Wait, at least ``retry_after_s`` where the server asked for it."""
+        """Wait, and where the server asked for it longer by that, and then not together with all whom it asked."""
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
         if retry_after_s is not None:
-            delay_s = max(delay_s, retry_after_s * random.uniform(1.0, 1.25))
+            delay_s += retry_after_s
+            delay_s += random.uniform(0, min(_SPREAD * retry_after_s, self._max_s))
         self._until_s = self._clock() + delay_s
         self._delay_s = min(self._delay_s * 2, self._max_s)
 
     def succeeded(self) -> None:
-        self._delay_s = FIRST_S
+        self._delay_s = self._first_s
         self._until_s = None
 
     def remaining_s(self) -> float:

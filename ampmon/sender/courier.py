@@ -7,10 +7,11 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from ampmon.errors import Refused, Unreachable
-from ampmon.sender.backoff import LOCAL_MAX_S, MAX_S, Backoff
+from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
 from ampmon.sender.delivery import Delivery
 from ampmon.sender.statusfile import DestinationStatus
 from ampmon.spool import Destination
@@ -31,17 +32,21 @@ class Courier:
     ) -> None:
         self.url = destination.url
         self.transport = transport
-        self._clock = clock
         local = urllib.parse.urlsplit(self.url).hostname in _LOCAL
-        self._max_s = LOCAL_MAX_S if local else MAX_S
-        self._backoff = Backoff(clock, self._max_s)
+        self._new_backoff = partial(
+            Backoff,
+            clock,
+            first_s=LOCAL_FIRST_S if local else FIRST_S,
+            max_s=LOCAL_MAX_S if local else MAX_S,
+        )
+        self._backoff = self._new_backoff()
         self._deliveries: dict[str, tuple[Delivery, Backoff]] = {}
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._corrupt = 0
 
     def add(self, delivery: Delivery) -> None:
-        self._deliveries[delivery.path.name] = (delivery, Backoff(self._clock, self._max_s))
+        self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set."""

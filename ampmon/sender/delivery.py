@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from ampmon import wire
-from ampmon.errors import HeaderMissing, Refused, SpoolError
+from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
 from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, remove
@@ -49,7 +49,7 @@ class Delivery:
         self._scout = SpoolReader(path, self._settled.position)
         self._known: dict[str, bytes] = {}
         self._attempt: wire.AttemptHeader | None = None
-        self._bytes_max = BATCH_BYTES_MAX
+        self._bytes_max = self._bytes_at_once = BATCH_BYTES_MAX
 
     @property
     def rejected(self) -> int:
@@ -92,7 +92,7 @@ class Delivery:
         before = self._settled.position
         self._reader.seek(before)
         chunk = self._reader.read(
-            bytes_max=self._bytes_max, records_max=BATCH_RECORDS_MAX, over=over
+            bytes_max=self._bytes_at_once, records_max=BATCH_RECORDS_MAX, over=over
         )
         if chunk.entries or self._new_headers():
             self._deliver(chunk.entries)
@@ -168,6 +168,7 @@ class Delivery:
         self._send([], headers=dict(self._reader.headers))
         if refused.status == TOO_LARGE:
             self._bytes_max = max(self._bytes_max // 2, _BATCH_BYTES_MIN)
+            self._bytes_at_once = min(self._bytes_at_once, self._bytes_max)
 
     def _send(
         self,
@@ -197,5 +198,11 @@ class Delivery:
             ended=ended,
             alive=self._author.is_alive(),
         )
-        self._transport.send(wire.encode(batch), len(entries))
+        try:
+            self._transport.send(wire.encode(batch), len(entries))
+        except Unreachable:
+            # A slow line may be able to take less, and a server that comes back has many to serve.
+            self._bytes_at_once = _BATCH_BYTES_MIN
+            raise
+        self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)
         self._known.update(headers)

@@ -10,7 +10,7 @@ from pathlib import Path
 from ampmon.errors import AmpmonError, Unreachable
 from ampmon.sender import election
 from ampmon.sender.adoption import LeftAlone, take
-from ampmon.sender.backoff import Backoff
+from ampmon.sender.backoff import LOCAL_FIRST_S, Backoff
 from ampmon.sender.delivery import Delivery
 from ampmon.spool import (
     Cursor,
@@ -145,7 +145,7 @@ class Sync:
             _explain(outcome)
 
     def _deliver(self, delivery: Delivery, outcome: Outcome) -> None:
-        backoff, tries = Backoff(self._clock), 0
+        backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
         before = delivery.rejected, delivery.corrupt
         progress = ""
         while progress != "done":

@@ -21,7 +21,7 @@ import numpy as np
 
 from ampmon import wire
 from ampmon.errors import Unreachable
-from ampmon.sender.backoff import LOCAL_MAX_S, Backoff
+from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
 from ampmon.transport import HttpTransport
 from ampmon_server.series import EVENTS
 from benchmarks.store.real import Real
@@ -107,7 +107,10 @@ class _Done(NamedTuple):
 
 
 def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int]:
-    transport, backoff = HttpTransport(url, token=token), Backoff(time.monotonic, LOCAL_MAX_S)
+    transport, backoff = (
+        HttpTransport(url, token=token),
+        Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S),
+    )
     refused = records = 0
     for batch in work.batches:
         while time.perf_counter() < deadline:

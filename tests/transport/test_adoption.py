@@ -305,9 +305,3 @@ def test_what_dead_processes_left_is_sent_while_a_server_runs(tmp_path: Path) ->
     assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
     assert server.store.ended(attempt.id) == "crashed"
     attempt.spool.close()
-
-
-def test_names_that_are_loaded_late_stay_what_they_are() -> None:
-    """`drain` is a function however often it is asked for, whatever the module is called that holds it."""
-    assert callable(getattr(sender, "drain"))  # noqa: B009 - as an import statement asks
-    assert sender.drain is drain

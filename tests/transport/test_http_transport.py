@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
 
@@ -155,6 +157,86 @@ def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> Non
         transport.send(batch(), 1)
     assert transport.send(batch(), 1).acked == {"": 0}
     transport.close()
+
+
+@contextlib.contextmanager
+def scripted(*scenes: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that plays one scene with each connection, in order; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def play() -> None:
+            for scene in scenes:
+                with listener.accept()[0] as connection, contextlib.suppress(OSError):
+                    scene(connection)
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+ACK = b'{"acked":{"":0},"version":1}'
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ACK), ACK)
+
+
+def heard(connection: socket.socket) -> None:
+    """Read a request to its end."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += connection.recv(65536)
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].split()[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+
+
+def trickle(connection: socket.socket) -> None:
+    heard(connection)
+    for byte in ANSWER * 1000:
+        connection.sendall(bytes([byte]))
+        time.sleep(0.02)
+
+
+def answer_once(connection: socket.socket) -> None:
+    heard(connection)
+    connection.sendall(ANSWER)
+    heard(connection)  # and close without a word, as a server does whose patience ends just then
+
+
+def answer(connection: socket.socket) -> None:
+    heard(connection)
+    connection.sendall(ANSWER)
+
+
+def test_a_server_that_trickles_is_given_up() -> None:
+    """A byte now and then keeps no request going beyond its time: what it was is lost, and the next one is answered."""
+    with scripted(trickle, answer) as url:
+        transport = HttpTransport(url, read_timeout_s=0.3, total_timeout_s=0.5)
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="timed out"):
+            transport.send(batch(), 1)
+        assert 0.4 < time.monotonic() - began < 5
+        assert transport.send(batch(), 1).acked == {"": 0}
+        transport.close()
+
+
+def test_a_connection_closed_between_requests_is_no_failure() -> None:
+    """A server that ends a kept connection just as a batch is sent on it gets the batch on another one."""
+    with scripted(answer_once, answer_once, answer) as url:
+        transport = HttpTransport(url)
+        for _ in range(3):
+            assert transport.send(batch(), 1).acked == {"": 0}
+        transport.close()
+
+
+def test_a_new_connection_that_breaks_is_a_failure() -> None:
+    """A server that closes a connection without ever having answered on it is not asked twice at once."""
+    with scripted(heard, answer) as url:
+        transport = HttpTransport(url)
+        with pytest.raises(Unreachable, match="connection lost"):
+            transport.send(batch(), 1)
+        assert transport.send(batch(), 1).acked == {"": 0}
+        transport.close()
 
 
 def test_somebody_else_s_server_acknowledges_nothing(
