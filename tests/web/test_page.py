@@ -289,20 +289,25 @@ def test_a_lost_server_is_said_and_found_again(own_page: Page) -> None:
 
 
 def test_missing_data_is_said(page: Page) -> None:
-    """Lost and dropped records and the monitor's own errors stand above the charts, with their numbers."""
+    """What was lost, dropped, left out or may be lost, and the monitor's own errors, stand above the charts."""
     run = PostedRun(page.server)
     run.updates(5)
     run.lose(3)
     run.updates(5)
     run.event("dropped", count=7)
+    run.event("thinned", count=120)
+    run.event("spool", kept="memory", why="/home is on a network mount (nfs4)", window_ms=250)
     run.event("error", where="probe", type="RuntimeError", message="no <b>luck</b>")
     page.show(run)
     notices = page.wait(
-        "notices", lambda: len(page.texts(".notices li")) == 3 and page.texts(".notices li")
+        "notices", lambda: len(page.texts(".notices li")) == 5 and page.texts(".notices li")
     )
     assert "3 records of" in notices[0]
     assert "7 records dropped" in notices[1]
-    assert "failed 1 time" in notices[2]
+    assert "Samples of 120 updates left out" in notices[2]
+    assert "pass through memory, because /home is on a network mount (nfs4); a killed" in notices[3]
+    assert "may lose the last 250 ms." in notices[3]
+    assert "failed 1 time" in notices[4]
     assert page.text("[data-number=records] .more") == "3 lost"
     assert "There is no record of 3 steps in between." in page.text("[data-figure=scale] .caption")
 

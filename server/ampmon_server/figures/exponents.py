@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ampmon.formats import FP16
 from ampmon.histogram import EXPONENT_MIN
+from ampmon_server.figures.gaps import Gaps, apart
 from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.figures.layout import (
     AXES,
@@ -104,13 +105,15 @@ def _bands(judged: Judged) -> list[Band]:
 def _heatmap(band: Band, judged: Judged, window: Window, view: View) -> Trace:
     where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     # NaN leaves a cell empty: none is not a small count.
-    colour = np.where(band.counts > 0, np.log10(1.0 + band.counts), np.nan)
+    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
+    counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
+    colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
     return {
         "type": "heatmap",
-        "x": _column_x(middles(judged.x, judged.at("last")), window, view),
+        "x": _column_x(columns.x, window, view),
         "y": typed(band.heights),
         "z": typed(colour.astype(np.float32)),
-        "customdata": typed(_few_bytes(band.counts)),
+        "customdata": typed(_few_bytes(counts)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
         "hovertemplate": f"{where}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ampmon_server.figures.gaps import shades
 from ampmon_server.figures.source import Axis, View, Window
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.words import count, steps
@@ -38,6 +39,7 @@ def figure(
     data: Sequence[Trace], window: Window, view: View, *, height: int, top: int = 8, **layout: Any
 ) -> Figure:
     """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels."""
+    layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
     return {
         "data": list(data),
         "layout": {

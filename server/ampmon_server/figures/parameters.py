@@ -15,6 +15,7 @@ from ampmon.formats import FP16
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.parameters import layout
 from ampmon_server.downsample import aligned_span
+from ampmon_server.figures.gaps import Gaps, apart
 from ampmon_server.figures.judged import why_no_samples
 from ampmon_server.figures.layout import (
     AXES,
@@ -176,6 +177,8 @@ def _heatmap(
     view: View,
 ) -> Trace:
     where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
+    columns = apart(x, Gaps.of(window))
+    x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
     if len(x) == 1:
         half = max(0.5, (window.high - window.low) / 200)
         x = np.array([x[0] - half, x[0] + half])

@@ -12,6 +12,7 @@ import numpy as np
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.scalars import mean, merge, not_finite
 from ampmon_server.downsample import aligned_span
+from ampmon_server.figures.gaps import Gaps, broken
 from ampmon_server.figures.layout import (
     Figure,
     Trace,
@@ -116,14 +117,16 @@ def _columns(cells: Cells, window: Window) -> Cells:
 def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> list[Trace]:
     axis = "y" if not place else f"y{place + 1}"
     x, step, value = _points(cells, window)
+    points = broken(x, Gaps.of(window), held=False)
+    value = np.where(points.empty, np.nan, value[points.taken])
     line: Trace = {
         "type": "scatter",
         "name": escaped(name),
         "mode": "lines" if len(x) > 1 else "markers",
         "line": {"color": "role:accent", "width": 1.5},
-        "x": plot_x(x, view),
+        "x": plot_x(points.x, view),
         "y": typed(value),
-        "customdata": typed(step),
+        "customdata": typed(step[points.taken]),
         "hovertemplate": "%{y:.6g}, step %{customdata:,d}<extra></extra>",
         "yaxis": axis,
     }

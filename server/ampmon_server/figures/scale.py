@@ -10,6 +10,7 @@ import numpy as np
 
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import MOVES, missing
+from ampmon_server.figures.gaps import is_whole
 from ampmon_server.figures.layout import (
     NO_USER_STEPS,
     Figure,
@@ -166,8 +167,9 @@ def _points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
     x, step, scale = (np.take_along_axis(each, order, axis=1) for each in (x, step, scale))
     kept = np.diff(step, axis=1, prepend=-1) != 0  # two that are one update are drawn once
     holes = np.zeros(step.shape, bool)
-    holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
-    holes |= (step == cells["last"][:, None]) & (missing(cells) > 0)[:, None]
+    if not is_whole(cells):
+        holes[1:, 0] = cells["first"][1:] - cells["last"][:-1] > 1
+        holes |= (step == cells["last"][:, None]) & (missing(cells) > 0)[:, None]
     return x[kept], step[kept], scale[kept], holes[kept]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ampmon.histogram import SMALL_CLASSES, Classes
 from ampmon_server.cells.gradients import SHARES
+from ampmon_server.figures.gaps import Broken, Gaps, broken
 from ampmon_server.figures.judged import (
     GRID_DEFINITION,
     Judged,
@@ -95,8 +96,8 @@ def underflow(source: Source, view: View) -> Figure:
     drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
     floor, top = _decades(judged, drawn[1:])
     stack = _stack(drawn, classes, judged, window, view)
-    lines = [_line(fate, judged, floor, window.high, view) for fate in drawn[1:]]
-    bands = [_band(fate, judged, floor, window.high, view) for fate in drawn[1:]]
+    lines = [_line(fate, judged, floor, window, view) for fate in drawn[1:]]
+    bands = [_band(fate, judged, floor, window, view) for fate in drawn[1:]]
     return figure(
         [*stack, *filter(None, bands), *lines],
         window,
@@ -132,10 +133,12 @@ def _stack(
     x = np.append(judged.x, window.high)
     if x[0] == x[-1]:  # a single sample at the very end, which would have no width
         x = x + np.array([-0.5, 0.5]) * (1000 if view.x == "time" else 1)
+    # Where there is no record the whole stack falls to nothing.
+    points = broken(x, Gaps.of(window), held=True)
     traces = []
     for fate in drawn:
         share = _share(classes, fate)
-        share = np.append(share, share[-1])
+        share = np.where(points.empty, 0.0, np.append(share, share[-1])[points.taken])
         traces.append(
             {
                 "type": "scatter",
@@ -144,20 +147,28 @@ def _stack(
                 "stackgroup": "fate",
                 "line": {"shape": "hv", "width": 0.5, "color": f"role:{fate.role}"},
                 "fillcolor": f"role:{fate.role}",
-                "x": plot_x(x, view),
+                "x": plot_x(points.x, view),
                 "y": typed((100 * share).astype(np.float32)),
-                "text": [percent(part) for part in share.tolist()],
+                "text": _unless_empty([percent(part) for part in share.tolist()], points),
                 "hovertemplate": "%{text}",
             }
         )
     return traces
 
 
-def _line(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) -> Trace:
+def _unless_empty(words: list[str], points: Broken) -> list[str]:
+    """What is said of points; of a gap, that it is one."""
+    told = zip(words, points.empty.tolist(), strict=True)
+    return ["no record" if empty else each for each, empty in told]
+
+
+def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace:
     """Each column's first, last, least and greatest; the newest sample is held to the end of the window."""
     x, share, column = _points(fate, judged)
     x, share, column = (np.append(each, each[-1]) for each in (x, share, column))
-    x[-1] = held_to
+    x[-1] = window.high
+    points = broken(x, Gaps.of(window), held=True)
+    share, column = share[points.taken], column[points.taken]
     return {
         "type": "scatter",
         "name": fate.word,
@@ -165,8 +176,8 @@ def _line(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) ->
         "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
         "marker": {"size": 4},
         "showlegend": False,
-        "x": plot_x(x, view),
-        "y": typed(_height(share, floor)),
+        "x": plot_x(points.x, view),
+        "y": typed(np.where(points.empty, np.nan, _height(share, floor))),
         "yaxis": "y2",
         "text": _said(fate, share, judged, column),
         "hovertemplate": "%{text}",
@@ -212,13 +223,22 @@ def _said(fate: Fate, share: Floats, judged: Judged, column: Ints) -> list[str]:
     ]
 
 
-def _band(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) -> Trace | None:
+def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace | None:
     """The 95 % intervals of a column's samples around a line, quietly; None where it is exact."""
     if fate.field not in SMALL_CLASSES or not judged.sampled:
         return None
     low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
-    # Out along the upper ends and back along the lower ones, in steps.
-    x = np.repeat(np.append(judged.x, held_to), 2)[1:-1]
+    ends = np.append(judged.x, window.high).astype(np.float64)
+    places, starts, _ = Gaps.of(window).between(ends)
+    right = ends[1:].copy()
+    right[places] = starts
+    # Out along the upper ends and back along the lower ones, in steps; each stretch without a gap on its own.
+    parts = np.split(np.arange(len(right)), places[places < len(right) - 1] + 1)
+    out = [np.stack([ends[part], right[part]], axis=1).ravel() for part in parts]
+    x = np.concatenate([np.append(each, [*each[::-1], each[0]]) for each in out])[:-1]
+    y = np.concatenate(
+        [[*np.repeat(high[part], 2), *np.repeat(low[part], 2)[::-1], np.nan] for part in parts]
+    )[:-1]
     return {
         "type": "scatter",
         "name": f"{fate.word}, {percent(0.95)}",
@@ -229,8 +249,8 @@ def _band(fate: Fate, judged: Judged, floor: float, held_to: int, view: View) ->
         "opacity": 0.2,
         "showlegend": False,
         "hoverinfo": "skip",
-        "x": plot_x(np.append(x, x[::-1]), view),
-        "y": typed(np.append(np.repeat(high, 2), np.repeat(low, 2)[::-1])),
+        "x": plot_x(x, view),
+        "y": typed(y),
         "yaxis": "y2",
     }
 
