@@ -54,19 +54,22 @@ class Tail:
         self._make_directory()
         self._file = self._new_segment(0)
 
-    def write(self, payload: bytes, kind: frame.Kind = frame.RECORD, key: bytes = b"") -> None:
-        """Append a frame, whole or, where the disk refuses it, nothing of it. Waits for nothing but the system calls.
+    def write(self, payload: bytes, key: str = "") -> None:
+        """Append a record, or the header of a key, whole or, where the disk refuses it, nothing of it.
 
-        Raises OSError, and ValueError for a payload that no frame holds.
+        Waits for nothing but the system calls. Raises OSError, and ValueError for a payload that no frame holds.
         """
         fd, number, salt = self._file
         offset = self._size(fd) if self._end is None else self._end
         if offset >= self._rotate_at and self._rotate(fd, number + 1, offset):
-            if kind == frame.HEADER:
+            if key:
                 return  # the new segment begins with it
             fd, number, salt = self._file
             offset = self._size(fd)
-        data = frame.encode(kind, payload, key, salt=salt, offset=offset)
+        if key:
+            data = frame.encode(frame.HEADER, payload, key.encode(), salt=salt, offset=offset)
+        else:
+            data = frame.encode(frame.RECORD, payload, salt=salt, offset=offset)
         # An exception of a signal handler may fall between a write and its bookkeeping: the system is asked then.
         self._end = None
         try:
@@ -77,10 +80,6 @@ class Tail:
             self._rotate_at = 0  # it is not certain what this segment holds at its end, or takes
             raise
         self._end = offset + len(data)
-
-    def write_header(self, key: str) -> None:
-        """Append the newest header of a key, as `write` does."""
-        self.write(self.headers[key], frame.HEADER, key.encode())
 
     def look(self) -> int:
         """The bytes that lie in the spool. Where somebody removed it, the next frame makes it anew. Blocks."""

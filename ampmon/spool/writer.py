@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 from uuid import UUID
 
 from ampmon.config import SPOOL_BYTES
@@ -21,8 +20,6 @@ from ampmon.spool.destination import Destination
 from ampmon.spool.relay import POLL_S, RING_BYTES, SLOW_S, Relay, words
 from ampmon.spool.tail import Tail
 
-
-_T = TypeVar("_T")
 
 _WINDOW_MS = round(2000 * POLL_S)
 _WAITED_MAX_S = 0.1
@@ -114,15 +111,28 @@ class SpoolWriter:
 
     # -- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, payload: bytes) -> bool:
+    def append(self, payload: bytes, *, key: str = "") -> bool:
         """Write one record; it is on disk, though not yet synced, or `kept` in memory on return. False, and counted,
         where it is neither.
 
-        Never raises, and waits for nothing but the system call.
+        Never raises, and waits for nothing but the system call. A ``key`` makes it a `header`.
         """
-        if self._relayed is None or self._quick_again():
-            return self._write(self._tail.write, payload, len(payload))
-        return self._pass_on(partial(self._tail.write, payload), len(payload))
+        if self._relayed is not None and not self._quick_again():
+            return self._pass_on(payload, key)
+        started = time.perf_counter()
+        try:
+            self._tail.write(payload, key)
+        except OSError as error:
+            if self._closed:
+                return self._fail()
+            self._relayed = words(error)
+            return self._pass_on(payload, key)
+        except ValueError:
+            return self._fail()
+        took_s = time.perf_counter() - started
+        if took_s >= SLOW_S or self._waited_s > 0:
+            self._weigh(took_s)
+        return True
 
     def header(self, key: str, payload: bytes) -> bool:
         """Write what records build on: ``key`` is "attempt" or a stream's name, and the newest of a key holds.
@@ -130,31 +140,17 @@ class SpoolWriter:
         It begins every later segment too. Returns as `append` does.
         """
         self._tail.headers[key] = payload
-        if self._relayed is None or self._quick_again():
-            return self._write(self._tail.write_header, key, 0)
-        return self._pass_on(partial(self._tail.write_header, key), 0)
+        return self.append(payload, key=key)
 
-    def _write(self, write: Callable[[_T], None], what: _T, size: int) -> bool:
-        started = time.perf_counter()
-        try:
-            write(what)
-        except OSError as error:
-            if self._closed:
-                return self._fail()
-            self._relayed = words(error)
-            return self._pass_on(partial(write, what), size)
-        except ValueError:
-            return self._fail()
-        took_s = time.perf_counter() - started
-        if took_s >= SLOW_S:
-            self._waited_s += took_s
-            if self._waited_s >= _WAITED_MAX_S:
-                self._relayed = f"writing a record took {took_s * 1000:.0f} ms"
-        elif self._waited_s > 0:
-            self._waited_s -= _FORGIVEN_S
-        return True
+    def _weigh(self, took_s: float) -> None:
+        """Go through memory once slow appends have taken too much lately."""
+        self._waited_s += took_s if took_s >= SLOW_S else -_FORGIVEN_S
+        if self._waited_s >= _WAITED_MAX_S:
+            self._relayed = f"writing a record took {took_s * 1000:.0f} ms"
 
-    def _pass_on(self, write: Callable[[], None], size: int) -> bool:
+    def _pass_on(self, payload: bytes, key: str) -> bool:
+        # A header is held for later segments in any case.
+        write, size = partial(self._tail.write, payload, key), 0 if key else len(payload)
         return (not self._closed and self._relay.put(write, size)) or self._fail()
 
     def _fail(self) -> bool:
