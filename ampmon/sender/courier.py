@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ampmon.errors import Refused, Unreachable
 from ampmon.sender.backoff import FIRST_S, LOCAL_FIRST_S, LOCAL_MAX_S, MAX_S, Backoff
-from ampmon.sender.delivery import Delivery
+from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
 from ampmon.sender.statusfile import DestinationStatus
 from ampmon.spool import Destination
 from ampmon.transport import Transport
@@ -40,12 +40,20 @@ class Courier:
             max_s=LOCAL_MAX_S if local else MAX_S,
         )
         self._backoff = self._new_backoff()
+        self._bytes_max = BATCH_BYTES_MAX
         self._deliveries: dict[str, tuple[Delivery, Backoff]] = {}
         self._problem: str | None = None
         self._since = _now()
         self._rejected = self._corrupt = 0
 
+    def limit(self, bytes_max: int) -> None:
+        """Send at most so many bytes of records at a time from now on."""
+        self._bytes_max = bytes_max
+        for delivery, _ in list(self._deliveries.values()):
+            delivery.limit(bytes_max)
+
     def add(self, delivery: Delivery) -> None:
+        delivery.limit(self._bytes_max)
         self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
 
     def run(self, stop: threading.Event) -> None:

@@ -79,6 +79,11 @@ class Delivery:
         """How much is not acknowledged, as it lies on disk."""
         return bytes_behind(self.path, self._settled.position)
 
+    def limit(self, bytes_max: int) -> None:
+        """Send at most so many bytes of records at a time from now on. May be called from another thread."""
+        self._bytes_max = max(min(self._bytes_max, bytes_max), _BATCH_BYTES_MIN)
+        self._bytes_at_once = min(self._bytes_at_once, self._bytes_max)
+
     def advance(self) -> Progress:
         """Send one batch, if there is something to send.
 
@@ -105,7 +110,7 @@ class Delivery:
         """The attempt's header may stand far behind the first records: the ranks had to agree on their run."""
         while (header := self._scout.headers.get("attempt")) is None:
             before = self._scout.position
-            self._scout.read(bytes_max=BATCH_BYTES_MAX, records_max=BATCH_RECORDS_MAX, over=False)
+            self._scout.read(bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=False)
             if self._scout.position == before:
                 return False
         try:

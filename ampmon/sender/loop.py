@@ -15,7 +15,7 @@ from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
 from ampmon.sender.courier import Courier
-from ampmon.sender.delivery import Delivery
+from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
 from ampmon.sender.election import home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, make_private, remove, segments, spools
@@ -130,6 +130,9 @@ class Loop:
         if key not in self._couriers:
             courier = Courier(destination, self._transport_for(destination), self._clock)
             self._couriers[key] = courier
+            # Memory does not grow with the number of servers: each thread holds a batch, and copies of it.
+            for each in self._couriers.values():
+                each.limit(BATCH_BYTES_MAX // len(self._couriers))
             thread = threading.Thread(
                 target=courier.run,
                 args=(self._stop,),

@@ -13,7 +13,7 @@ from ampmon.spool.layout import Position
 from ampmon.spool.tail import CLOSED
 
 
-_READ_BYTES = 2**22
+_READ_BYTES = 2**20
 _MARGIN_BYTES = 2**16  # for the heads of frames
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import multiprocessing
 import os
 import shutil
@@ -23,7 +24,7 @@ from ampmon.sender import election, launch
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
 from ampmon.testing import MemoryTransport
-from attempts import Attempt, endless, seqs
+from attempts import DEAD, Attempt, endless, seqs
 from recording_server import RecordingServer
 
 
@@ -351,3 +352,42 @@ def test_status_tells_what_waits_and_why(tmp_path: Path) -> None:
     stop.set()
     thread.join()
     attempt.spool.close()
+
+
+class Taking(http.server.BaseHTTPRequestHandler):
+    """Acknowledges whatever comes, and keeps nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"acked":{"":0},"version":1}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: Path) -> None:
+    """A backlog of large records for four servers is sent by a process that never holds 60 MB."""
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taking) for _ in range(4)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{server.server_port}", process=DEAD)
+        attempt.events(250, text=os.urandom(30_000).hex())
+        attempt.spool.abandon()
+    with SenderProcess(tmp_path) as process:
+        peak_kb = 0
+        until = time.monotonic() + 60
+        while spools(tmp_path):
+            assert time.monotonic() < until
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            peak_kb = max(peak_kb, int(status.partition("VmHWM:")[2].split()[0]))
+            time.sleep(0.02)
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+    assert 20_000 < peak_kb < 60_000
