@@ -9,7 +9,7 @@ class Effort(NamedTuple):
     """``paces`` are updates per second and how many of them; ``alive_s`` is how long a process lives that is killed."""
 
     rounds: int = 6
-    hot_pairs: int = 2000
+    hot_pairs: int = 1200
     swept_pairs: int = 80
     paces: tuple[tuple[int, int], ...] = ((20, 600), (200, 4000))
     backlog: int = 1_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-EVERY_S = 0.1
+EVERY_S = 0.5
 
 
 @dataclass
@@ -41,7 +41,7 @@ def _megabytes(text: str, name: str) -> float:
 
 @contextmanager
 def watched(processes: Mapping[str, int]) -> Iterator[dict[str, Peak]]:
-    """The peaks of processes, looked at ten times a second until the way out."""
+    """The peaks of processes, looked at twice a second until the way out."""
     peaks = {name: Peak() for name in processes}
     ended = threading.Event()
 
