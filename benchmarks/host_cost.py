@@ -68,15 +68,16 @@ def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
     sweep = np.zeros(SWEEP_BYTES // 8)
     times: dict[str, list[float]] = {name: [] for name in iterations}
     turns = list(iterations.items())
-    for turn in range(WARM_UP + pairs):
+    warm_up = min(WARM_UP, pairs)
+    for turn in range(warm_up + pairs):
         # In a fixed order each would always find the caches as the same other left them.
         random.shuffle(turns)
         for name, iterate in turns:
-            if swept and turn >= WARM_UP:
+            if swept and turn >= warm_up:
                 sweep += 1.0
             started = time.perf_counter_ns()
             iterate()
-            if turn >= WARM_UP:
+            if turn >= warm_up:
                 times[name].append((time.perf_counter_ns() - started) / 1000)
     return times
 

@@ -1,13 +1,13 @@
 """The tail that is lost when the training process is killed at a random instant, beside others that log four scalars.
 
-Each tool logs a hundred times a second in a process of its own, which gets a SIGKILL somewhen in the seconds after its
-first call. Then the tool reads back what is left, and that is compared with the calls that had returned: a call is lost
-where any of its four values is not there, or not the same. The call that was under way may be there or not. Killed is
-the process alone, whose helpers then have some seconds to end, or with all the processes that it had started, as a
-batch system does; records of a tool whose helper lives on are whole once it has ended.
+Each tool logs a hundred times a second in a process of its own, which gets a SIGKILL at a random instant 2 to 5 s after
+its first call. Then the tool reads back what is left, and that is compared with the calls that had returned: a call is
+lost where any of its four values is not there, or is another. The call that was under way may be there or not. Killed
+is the process alone, and its helpers have ten seconds to end by themselves; or the whole job, with all that it had
+started, as a batch system does. A lost call is a hundredth of a second of training.
 
-All work offline or with a server on this machine, as they come. Several are at work at once, in an order drawn at
-random, so that all meet the same machine.
+All are offline, or report to a server on this machine, with their own defaults. Several are at work at once, in an
+order drawn at random, so that all meet the same machine.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ import pytest
 from benchmarks import peers, report
 from benchmarks.delivery import backlog, effort, host_time, latency, tail, tools
 from benchmarks.delivery.memory import Peak
+from benchmarks.delivery.training import train
 
 
 TINY = effort.QUICK._replace(
     rounds=1,
     hot_pairs=3,
     swept_pairs=2,
-    paces=((50, 60),),
     backlog=500,
     kills=1,
     alive_s=(0.1, 0.2),
@@ -51,12 +52,18 @@ def test_host_time_is_measured_in_every_situation(tmp_path: Path) -> None:
     assert {row["p50_to_offline"] for row in rows if row["sender"] == host_time.OFFLINE} == {1.0}
 
 
-def test_latency_is_measured_from_a_real_process(tmp_path: Path) -> None:
-    """Every update after the first second has a time, above nothing and below the half minute that is waited."""
-    (row,) = latency.measure(tmp_path, TINY)
+def test_training_keeps_its_pace() -> None:
+    """Updates return no earlier than their turn, and at no pace as soon as they can."""
+    ran: list[int] = []
 
-    assert len(row["each_ms"]) == row["updates"] == 10
-    assert 0 < min(row["each_ms"]) <= row["p50_ms"] <= row["p95_ms"] <= row["worst_ms"] < 30_000
+    began = time.perf_counter_ns()
+
+    returned = train(lambda: ran.append(1), 10, per_second=200.0)
+
+    assert len(ran) == len(returned) == 10
+    assert all(at - began >= 5e6 * update for update, at in enumerate(returned))
+    assert train(lambda: ran.append(1), 10, per_second=0.0) == []
+    assert len(ran) == 20
 
 
 def test_an_update_is_seen_when_it_is_committed(tmp_path: Path) -> None:
