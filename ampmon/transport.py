@@ -163,7 +163,7 @@ class _Line:
             self._connect()
         try:
             return self._exchange(body, headers)
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             if not kept:
                 raise
         # It closed what it had kept just as this was sent: that tells nothing of how it is.
