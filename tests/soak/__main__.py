@@ -7,6 +7,7 @@ wrong stays there too, to be looked at.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import threading
@@ -27,6 +28,7 @@ def main() -> int:
         limit_s=arguments.hours * 3600,
     )
     campaign = Campaign(arguments.folder, settings)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began_s, done_before = time.monotonic(), campaign.total().fewest()
     thread = threading.Thread(target=campaign.run)
     thread.start()

@@ -115,12 +115,11 @@ class Campaign:
     def _processes(self) -> Iterator[tuple[Nursery, Nursery, postgres.Postgres]]:
         trainers = Nursery("soak.trainer:warm")
         servers = Nursery("soak.service:warm")
-        with (
-            contextlib.closing(trainers),
-            contextlib.closing(servers),
-            postgres.running() as database,
-        ):
-            yield trainers, servers, database
+        with contextlib.closing(trainers), contextlib.closing(servers):
+            trainers.wait()
+            servers.wait()
+            with postgres.running() as database:
+                yield trainers, servers, database
 
     def _work(
         self, trainers: Nursery, servers: Nursery, database: postgres.Postgres, end_s: float

@@ -223,6 +223,9 @@ class ServerVictim:
     def _log(self) -> Path:
         return self._folder / f"server-{self.kills}.log"
 
+    def _printed(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
     def tick(self, now_s: float, *, killing: bool) -> None:
         if self._child is None:
             if now_s >= self._begin_s or not killing:
@@ -232,10 +235,10 @@ class ServerVictim:
                 early = self._chance.random() < self._lives.early
                 self._end_s = self._draw(now_s) if early else math.inf
         elif not self._child.alive():
-            self.problems.append(f"a server ended by itself: {self._log.read_text()}")
+            self.problems.append(f"a server ended by itself: {self._printed()}")
             self._child = None
         elif self._end_s == math.inf:
-            if "ampmon is at" in self._log.read_text():
+            if "ampmon is at" in self._printed():
                 self._end_s = self._draw(now_s)
         elif killing and now_s >= self._end_s:
             self.kills += self._child.kill()
