@@ -62,7 +62,7 @@ def _arguments() -> argparse.Namespace:
         "--seed", type=int, default=1, help="of what is drawn at random (%(default)s)"
     )
     parser.add_argument(
-        "--at-once", type=int, default=3, help="rounds beside each other (%(default)s)"
+        "--at-once", type=int, default=2, help="rounds beside each other (%(default)s)"
     )
     parser.add_argument("--hours", type=float, default=3.0, help="at most (%(default)s)")
     parser.add_argument(

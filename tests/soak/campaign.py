@@ -20,7 +20,7 @@ from soak.round import Plan, Round, Stopped
 from soak.tally import Tally, summed
 
 
-KILLS_A_ROUND = 25
+KILLS_A_ROUND = 40
 POSTGRES_EVERY, POSTGRES_AT = 10, 4
 """Of ten rounds the fifth has its database on PostgreSQL."""
 

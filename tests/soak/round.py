@@ -27,10 +27,10 @@ _TICK_S = 0.01
 _AFRESH_S = 1.0
 _REST_S = 90.0
 _BESIDE: Mapping[Fault, float] = {
-    "repeat": 0.04,
-    "cut_request": 0.02,
-    "cut_answer": 0.02,
-    "reset": 0.02,
+    "repeat": 0.08,
+    "cut_request": 0.04,
+    "cut_answer": 0.04,
+    "reset": 0.03,
     "delay": 0.05,
 }
 """What else befalls requests beside lost acknowledgements, as shares."""
@@ -87,7 +87,7 @@ class Round:
         self._lanes = [
             Lane(trainers, folder, environment, chance, lives) for _ in range(plan.lanes)
         ]
-        self._sender = SenderVictim(self._data, chance, lives)
+        self._sender = SenderVictim(self._data, self._proxy.counts.total, chance, lives)
         self._server = ServerVictim(servers, plan.server, arguments, folder, chance, lives)
 
     def run(self, stop: threading.Event | None = None) -> Tally:

@@ -7,8 +7,10 @@ import math
 import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ampmon import identity
 from ampmon.identity.process import start_time
@@ -20,7 +22,8 @@ from soak.told import Told
 _LOOK_S = 0.05
 _LOOKS = 20
 
-Span = tuple[float, float]
+_Process: TypeAlias = tuple[int, int | None]
+Span: TypeAlias = tuple[float, float]
 """Seconds, from and to, between which an instant is drawn."""
 
 
@@ -28,8 +31,8 @@ Span = tuple[float, float]
 class Lives:
     """How long each lives, and the pause before the next. Senders and servers are drawn from when they are at work."""
 
-    trainer: Span = (0.0, 2.0)
-    sender: Span = (0.0, 1.5)
+    trainer: Span = (0.0, 4.0)
+    sender: Span = (0.0, 1.0)
     server: Span = (0.0, 2.0)
     pause: Span = (0.0, 0.2)
     early: float = 0.15
@@ -88,7 +91,7 @@ class Lane:
             told=str(told),
             seed=chance.getrandbits(32),
             updates=chance.randrange(1, 20) if finishes else 10_000,
-            pause_s=chance.choice([0.002, 0.01]),
+            pause_s=chance.choice([0.005, 0.03]),
             resume_step=resume_step,
             scale=2.0 ** chance.randrange(8, 13),
         )
@@ -118,17 +121,25 @@ class Lane:
 
 
 class SenderVictim:
-    """The sender of ``directory``, whoever started it: found by its command line, elected when it holds the lock."""
+    """The sender of ``directory``, whoever started it: found by its command line, elected when it holds the lock.
 
-    def __init__(self, directory: Path, chance: random.Random, lives: Lives) -> None:
+    ``requests`` is how many there were so far: one that was elected is at work once there is another.
+    """
+
+    def __init__(
+        self, directory: Path, requests: Callable[[], int], chance: random.Random, lives: Lives
+    ) -> None:
         self.kills = 0
         self.kills_before = 0
         """Those killed before they were elected."""
         self._mark = f"-m\0ampmon.sender\0{directory}\0".encode()
         self._chance = chance
         self._lives = lives
-        self._ends: dict[tuple[int, int | None], float] = {}
-        """When each is to be killed; never, as long as it is not elected."""
+        self._requests = requests
+        self._ends: dict[_Process, float] = {}
+        """When each is to be killed; never, as long as it is not at work."""
+        self._elected: dict[_Process, int] = {}
+        """How many requests there were when each was seen to be elected."""
         self._looked_s = 0.0
         self._others: dict[int, int] = {}
         """How often another process was looked at."""
@@ -141,11 +152,18 @@ class SenderVictim:
         for pid in self.processes():
             process = pid, start_time(pid)
             end_s = ends.get(process) or self._birth(now_s)
-            if end_s == math.inf and _holds_lock(pid):
+            if end_s == math.inf and self._works(process):
                 end_s = now_s + self._chance.uniform(*self._lives.sender)
             self._ends[process] = end_s
             if now_s >= end_s:
                 self._kill(pid)
+
+    def _works(self, process: _Process) -> bool:
+        if process not in self._elected:
+            if _holds_lock(process[0]):
+                self._elected[process] = self._requests()
+            return False
+        return self._requests() > self._elected[process]
 
     def _birth(self, now_s: float) -> float:
         early = self._chance.random() < self._lives.early
