@@ -34,6 +34,7 @@ _BESIDE: Mapping[Fault, float] = {
     "delay": 0.05,
 }
 """What else befalls requests beside lost acknowledgements, as shares."""
+_STRETCH_MAX = 4.0
 _LOST_ACKS = 0.1
 _LOST_ACKS_BEHIND = 0.6
 
@@ -124,11 +125,20 @@ class Round:
             self._sender.tick(now_s)
             self._server.tick(now_s, killing=True)
             self._note()
+            self._balance()
             behind = tally.lost_acks < min(tally.trainer, tally.sender, tally.server)
             lost = _LOST_ACKS_BEHIND if behind else _LOST_ACKS
             self._proxy.chances = {**_BESIDE, "lose_ack": lost}
             if stop.wait(_TICK_S):
                 raise Stopped
+
+    def _balance(self) -> None:
+        """Let those live longer of whom many were killed: all four come to their number at about the same time."""
+        fewest = self.tally.fewest() + 3
+        for lane in self._lanes:
+            lane.stretch = _stretch(lane.kills * len(self._lanes) / fewest)
+        self._sender.stretch = _stretch(self._sender.kills / fewest)
+        self._server.stretch = _stretch(self._server.kills / fewest)
 
     def _note(self) -> None:
         tally, proxy = self.tally, self._proxy
@@ -190,3 +200,7 @@ class Round:
             for run_id in verification.runs():
                 found += verification.run(run_id)
         self.tally.count.problems += [str(each) for each in found]
+
+
+def _stretch(ahead: float) -> float:
+    return min(max(ahead, 1.0), _STRETCH_MAX)

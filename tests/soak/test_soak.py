@@ -17,6 +17,10 @@ from soak.round import Plan, Round
 from soak.victims import Lives
 
 
+pytestmark = pytest.mark.timeout(
+    300
+)  # on a machine where nothing else goes on, a fifth of a minute
+
 QUICK = Lives(trainer=(0.0, 0.8), sender=(0.0, 0.8), server=(0.0, 1.0))
 
 

@@ -29,7 +29,10 @@ Span: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """How long each lives, and the pause before the next. Senders and servers are drawn from when they are at work."""
+    """How long each lives, and the pause before the next. Senders and servers live from when they are at work.
+
+    Lives are as many times as long as a victim's ``stretch`` says.
+    """
 
     trainer: Span = (0.0, 4.0)
     sender: Span = (0.0, 1.0)
@@ -53,6 +56,7 @@ class Lane:
         lives: Lives,
     ) -> None:
         self.kills = 0
+        self.stretch = 1.0
         self.trainings: list[Training] = []
         self.problems: list[str] = []
         self._nursery = nursery
@@ -96,7 +100,7 @@ class Lane:
             scale=2.0 ** chance.randrange(8, 13),
         )
         self.trainings.append(Training(self._run_id, self._child.pid, resume_step, told))
-        self._end_s = now_s + (
+        self._end_s = now_s + self.stretch * (
             8.0 if finishes and chance.random() < 0.5 else chance.uniform(*self._lives.trainer)
         )
 
@@ -130,6 +134,7 @@ class SenderVictim:
         self, directory: Path, requests: Callable[[], int], chance: random.Random, lives: Lives
     ) -> None:
         self.kills = 0
+        self.stretch = 1.0
         self.kills_before = 0
         """Those killed before they were elected."""
         self._mark = f"-m\0ampmon.sender\0{directory}\0".encode()
@@ -153,7 +158,7 @@ class SenderVictim:
             process = pid, start_time(pid)
             end_s = ends.get(process) or self._birth(now_s)
             if end_s == math.inf and self._works(process):
-                end_s = now_s + self._chance.uniform(*self._lives.sender)
+                end_s = now_s + self.stretch * self._chance.uniform(*self._lives.sender)
             self._ends[process] = end_s
             if now_s >= end_s:
                 self._kill(pid)
@@ -226,6 +231,7 @@ class ServerVictim:
         lives: Lives,
     ) -> None:
         self.kills = 0
+        self.stretch = 1.0
         self.problems: list[str] = []
         self._nursery = nursery
         self._target = target
@@ -264,7 +270,7 @@ class ServerVictim:
             self._begin_s = now_s + self._chance.uniform(*self._lives.pause)
 
     def _draw(self, now_s: float) -> float:
-        return now_s + self._chance.uniform(*self._lives.server)
+        return now_s + self.stretch * self._chance.uniform(*self._lives.server)
 
     def stop(self) -> None:
         """End it as Ctrl-C does."""
