@@ -176,12 +176,15 @@ class Campaign:
 
 
 def _commit() -> str:
-    """The commit at work, with a plus where there is more than that."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=10"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
+    """The commit that last changed what is tested, with a plus where there is more than that."""
+    product = ("--", ":/ampmon", ":/server")
+    changed = _git("status", "--porcelain", *product)
+    return _git("log", "-1", "--format=%h", *product) + "+" * bool(changed)
+
+
+def _git(*arguments: str) -> str:
+    here = Path(__file__).parent
+    done = subprocess.run(
+        ["git", *arguments], cwd=here, capture_output=True, text=True, check=False
     )
-    return described.stdout.strip() or "unknown"
+    return done.stdout.strip() or ("unknown" if done.returncode else "")

@@ -26,6 +26,7 @@ from soak.victims import Lane, Lives, SenderVictim, ServerVictim
 _TICK_S = 0.01
 _AFRESH_S = 1.0
 _REST_S = 90.0
+"""Where nothing more has arrived for so long, it does not come."""
 _BESIDE: Mapping[Fault, float] = {
     "repeat": 0.08,
     "cut_request": 0.04,
@@ -34,9 +35,9 @@ _BESIDE: Mapping[Fault, float] = {
     "delay": 0.05,
 }
 """What else befalls requests beside lost acknowledgements, as shares."""
-_STRETCH_MAX = 4.0
+_STRETCH_MAX = 8.0
 _LOST_ACKS = 0.1
-_LOST_ACKS_BEHIND = 0.6
+_LOST_ACKS_BEHIND = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,8 @@ class Round:
     def _rest(self) -> None:
         """Let what is left arrive: nothing is killed any more but trainings that are still at work."""
         self._proxy.calm()
-        end_s, looked_s = time.monotonic() + _REST_S, 0.0
+        moved_s = looked_s = time.monotonic()
+        left: list[str] = []
         at_work = True
         while at_work or self._left():
             now_s = time.monotonic()
@@ -161,8 +163,10 @@ class Round:
             if now_s - looked_s > _AFRESH_S:
                 looked_s = now_s
                 sender.ensure_running(self._data)
-            if now_s > end_s:
-                self.tally.count.problems.append(f"left in the spool: {self._left()}")
+            if at_work or left != self._left():
+                moved_s, left = now_s, self._left()
+            if now_s - moved_s > _REST_S:
+                self.tally.count.problems.append(f"left in the spool: {left}")
                 break
             time.sleep(_TICK_S)
         self._note()

@@ -34,7 +34,7 @@ class Lives:
     Lives are as many times as long as a victim's ``stretch`` says.
     """
 
-    trainer: Span = (0.0, 4.0)
+    trainer: Span = (0.0, 5.0)
     sender: Span = (0.0, 1.0)
     server: Span = (0.0, 2.0)
     pause: Span = (0.0, 0.2)
