@@ -32,6 +32,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     namespace: int
 
+    def place(self) -> str:
+        """What `place` is where this process runs."""
+        inner = self.namespace not in (0, _FIRST_NAMESPACE)
+        return file_name(self.host) + (f"-{self.namespace}" if inner else "")
+
     def fate(self) -> Fate:
         """Whether the process lives. Unknown from another machine or container, which is not to be taken for an end."""
         if self.boot_id != boot_id():
@@ -91,8 +96,7 @@ def boot_id() -> str:
 
 def place() -> str:
     """Names this machine, and the container on it: where processes know each other's fate. Fit for a file's name."""
-    namespace = _namespace()
-    return file_name(host()) + (f"-{namespace}" if namespace not in (0, _FIRST_NAMESPACE) else "")
+    return this_process().place()
 
 
 def file_name(name: str) -> str:

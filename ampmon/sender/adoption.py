@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ampmon.sender.author import is_closed, is_silent
-from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segments, spools
+from ampmon.identity import Process
+from ampmon.sender.author import LINGER_S, SILENT_S, is_closed, is_silent
+from ampmon.spool import Cursor, Destination, claim, claimant_of, is_mine, segments, spools, time_at
 
 
 class LeftAlone(Exception):
@@ -24,9 +25,21 @@ def adopt(path: Path, destination: Destination) -> Path | None:
     fate = (claimant or destination.process).fate()
     if claimant is None and fate != "unknown":
         return path
-    if fate == "gone" or (fate == "unknown" and is_silent(path)):
+    if fate == "gone" or (
+        fate == "unknown" and _is_given_up(path, claimant or destination.process)
+    ):
         return claim(path)
     return None
+
+
+def _is_given_up(path: Path, process: Process) -> bool:
+    """Whether a spool was silent for long, and no sender works where its process is: that one stays with who lives."""
+    status = path.parent.parent / "senders" / process.place() / "status"
+    try:
+        heard_s = time_at(path.parent) - status.stat().st_mtime
+    except FileNotFoundError:
+        heard_s = SILENT_S
+    return heard_s >= LINGER_S and is_silent(path)
 
 
 def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
@@ -70,4 +83,6 @@ def _is_orphan(path: Path) -> bool:
     if destination is None or destination.mode != "online" or not segments(path):
         return False
     fate = (claimant_of(path) or destination.process).fate()
-    return fate == "gone" or (fate == "unknown" and is_silent(path))
+    return fate == "gone" or (
+        fate == "unknown" and _is_given_up(path, claimant_of(path) or destination.process)
+    )

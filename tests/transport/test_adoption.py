@@ -108,6 +108,23 @@ def test_a_stranger_s_spool_is_taken_when_it_was_silent_for_long(tmp_path: Path)
     attempt.spool.close()
 
 
+def test_a_stranger_whose_sender_works_is_only_silent(tmp_path: Path) -> None:
+    """A trainer that is silent for long, as in an evaluation, is not given up while its machine's sender works."""
+    attempt = Attempt(tmp_path, process=STRANGER)
+    attempt.events(2)
+    silent(attempt.spool.path)
+    status = tmp_path / "senders" / STRANGER.place() / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text("{}")
+    destination = Destination.read(attempt.spool.path)
+    assert destination is not None
+    assert adopt(attempt.spool.path, destination) is None
+    assert orphans(tmp_path) == {}
+    status.unlink()
+    assert adopt(attempt.spool.path, destination) is not None
+    attempt.spool.close()
+
+
 def test_a_spool_taken_over_is_another_s_only_when_its_taker_is_gone(tmp_path: Path) -> None:
     """What a living process of this machine took over is left to it; a dead one's or a silent stranger's is not."""
     living = msgspec.structs.replace(this_process(), pid=1, started=0)
