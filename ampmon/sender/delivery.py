@@ -66,7 +66,7 @@ class Delivery:
     def series(self) -> tuple[UUID, int] | None:
         """The run and rank that this is an attempt of, once that is known. Does not raise."""
         with contextlib.suppress(OSError, SpoolError):
-            if self._attempt is not None or self._find_attempt():
+            if self._attempt is not None or self._find_attempt(over=False):
                 assert self._attempt is not None
                 return self._attempt.run_id, self._attempt.rank
         return None
@@ -92,7 +92,7 @@ class Delivery:
         OSError; what was not acknowledged is then sent again by a later call.
         """
         over = self._author.is_over()
-        if self._attempt is None and not self._find_attempt():
+        if self._attempt is None and not self._find_attempt(over):
             return self._leave() if over else "quiet"
         before = self._settled.position
         self._reader.seek(before)
@@ -106,11 +106,11 @@ class Delivery:
         self._settled.pass_by(chunk)
         return "sent"
 
-    def _find_attempt(self) -> bool:
+    def _find_attempt(self, over: bool) -> bool:
         """The attempt's header may stand far behind the first records: the ranks had to agree on their run."""
         while (header := self._scout.headers.get("attempt")) is None:
             before = self._scout.position
-            self._scout.read(bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=False)
+            self._scout.read(bytes_max=_BATCH_BYTES_MIN, records_max=BATCH_RECORDS_MAX, over=over)
             if self._scout.position == before:
                 return False
         try:

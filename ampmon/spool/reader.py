@@ -72,7 +72,7 @@ class SpoolReader:
         A record longer than ``bytes_max`` comes alone. ``over`` says that nobody appends any more: bytes at the end
         that are no frame are then damage, not one that is still being written. Raises OSError.
         """
-        following = self._following()
+        following = self._following(over)
         complete = over or following is not None
         chunk = self._read_segment(bytes_max, records_max, complete)
         self._position = chunk.end
@@ -80,11 +80,12 @@ class SpoolReader:
             chunk.end = self._position = Position(following, 0)
         return chunk
 
-    def _following(self) -> int | None:
+    def _following(self, over: bool) -> int | None:
         number = self._position.segment
         if self._size(number + 1) is not None:
             return number + 1
-        if self._size(number) is not None:
+        # One that is missing between others is looked past once nobody appends: until then this is asked too often.
+        if self._size(number) is not None and not over:
             return None
         return next((n for n in layout.segments(self.path) if n > number), None)
 

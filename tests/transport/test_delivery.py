@@ -311,6 +311,19 @@ def test_damage_costs_the_records_it_hit(tmp_path: Path, server: MemoryTransport
     attempt.spool.close()
 
 
+def test_missing_segment_holds_back_none_behind_it(tmp_path: Path, server: MemoryTransport) -> None:
+    """A segment that is gone from the middle of a spool is a gap: what lies behind it is delivered before it goes."""
+    attempt = Attempt(tmp_path, segment_bytes=300)
+    attempt.events(30)
+    attempt.finish()
+    (attempt.spool.path / "000001.seg").unlink()
+    send(tmp_path, server)
+    stored = seqs(server.records(attempt.id))
+    assert (stored[0], stored[-1]) == (0, 30)
+    assert 20 < len(stored) < 31
+    assert spools(tmp_path) == []
+
+
 def test_offline_spools_are_sent_on_request_only(tmp_path: Path, server: MemoryTransport) -> None:
     """What was recorded offline stays where it is until somebody asks for it."""
     attempt = Attempt(tmp_path, mode="offline")
