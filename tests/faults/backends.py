@@ -14,12 +14,19 @@ from ampmon.errors import Unreachable
 from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
 from ampmon_server.store import Verification
-from faults.life import Key, Life
+from faults.life import Key
 from proxy import Fault, Proxy
 from threaded_server import ThreadedServer
 
 
 DECODED_BYTES_MAX = 2**22
+
+
+class Account(Protocol):
+    """What an attempt has recorded."""
+
+    id: UUID
+    records: dict[Key, bytes]
 
 
 class Backend(Protocol):
@@ -46,7 +53,7 @@ class Backend(Protocol):
 
     def stored(self) -> set[Key]: ...
 
-    def check(self, lives: Iterable[Life], stored: set[Key]) -> None:
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
         """Hold what is stored to what was recorded, value by value, and to itself."""
 
     def close(self) -> None: ...
@@ -101,7 +108,7 @@ class InMemory:
             for record in self._server.records(attempt)
         ]
 
-    def check(self, lives: Iterable[Life], stored: set[Key]) -> None:
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
         recorded = {key: payload for life in lives for key, payload in life.records.items()}
         for key, record in self._records():
             assert wire.encode(record) == recorded[key]
@@ -169,7 +176,12 @@ class Real:
         assert len(keys) == len(set(keys))
         return set(keys)
 
-    def check(self, lives: Iterable[Life], stored: set[Key]) -> None:
+    def lost(self, run_id: UUID) -> int:
+        """How many records of a run the server knows to be missing."""
+        rows = self._server.rows(f"SELECT lost FROM runs WHERE run_id = x'{run_id.hex}'")
+        return int(rows[0][0]) if rows else 0
+
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
         """Rows are those of the records in the ledger, one each; cells and totals are those of the rows."""
         rows, expected = self._rows(), _rows_of(lives, stored)
         for kind, wanted in expected.items():
@@ -209,7 +221,7 @@ class Real:
         self._server.close()
 
 
-def _rows_of(lives: Iterable[Life], stored: set[Key]) -> dict[str, list[tuple[object, ...]]]:
+def _rows_of(lives: Iterable[Account], stored: set[Key]) -> dict[str, list[tuple[object, ...]]]:
     """The rows that the records in ``stored`` make: of values logged twice for a step the last stands."""
     events, updates, scalars = [], [], {}
     for life in lives:

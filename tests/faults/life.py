@@ -25,6 +25,13 @@ Key: TypeAlias = tuple[UUID, str, int]
 Kind: TypeAlias = Literal["event", "update", "skip", "sample", "scalars"]
 
 
+class Refused(msgspec.Struct):
+    """A line of the file of what was refused."""
+
+    record: bytes
+    reason: str
+
+
 class Life:
     """A training process from its start to its end: a real spool, a real process to live and die, made-up records.
 

@@ -37,7 +37,7 @@ from ampmon.spool import Cursor, Destination, spools
 from ampmon.testing import ManualClock
 from ampmon.transport import Transport
 from faults.backends import Backend, InMemory, Real
-from faults.life import Key, Kind, Life
+from faults.life import Key, Kind, Life, Refused
 
 
 EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "0"))
@@ -323,13 +323,6 @@ class Machine(RuleBasedStateMachine):
             refused = (life.writer.path / "rejected").exists()
             assert life.writer.path.exists() == refused or life.headless
         self.backend.check(self.lives, stored)
-
-
-class Refused(msgspec.Struct):
-    """A line of the file of what was refused."""
-
-    record: bytes
-    reason: str
 
 
 def clear(path: Path, *, directories_only: bool = False) -> None:
