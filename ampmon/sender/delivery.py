@@ -121,10 +121,18 @@ class Delivery:
         return True
 
     def _leave(self) -> Progress:
-        """Nobody can tell any more which run it is of. It goes where nothing waits: its writer died at its birth."""
-        if self.waiting_bytes() == 0 and not self._settled.keeps_records():
+        """Nobody can tell any more which run it is of: it goes, unless it holds a record that somebody might miss."""
+        if not self._settled.keeps_records() and not self._holds_a_record():
             remove(self.path)
         return "done"
+
+    def _holds_a_record(self) -> bool:
+        self._reader.seek(before := self._settled.position)
+        while not (chunk := self._reader.read(bytes_max=2**16, records_max=1, over=True)).entries:
+            if chunk.end == before:
+                return False
+            before = chunk.end
+        return True
 
     def _conclude(self) -> Progress:
         if not self._settled.cursor.finished and not self._goes_on():

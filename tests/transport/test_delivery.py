@@ -267,6 +267,19 @@ def test_answer_that_blames_no_record_sets_none_aside(tmp_path: Path, status: in
         attempt.spool.close()
 
 
+@pytest.mark.parametrize("torn", [b"", b"\xc1AMP\1\1\7\0 and no more of the header"])
+def test_spool_that_holds_nothing_goes(
+    tmp_path: Path, server: MemoryTransport, torn: bytes
+) -> None:
+    """A process that could write nothing, or was killed as it wrote its first, leaves a spool that is not kept."""
+    empty, other = (Attempt(tmp_path, process=DEAD, announced=False) for _ in range(2))
+    (empty.spool.path / "000000.seg").write_bytes(torn)
+    other.event()
+    send(tmp_path, server)
+    assert spools(tmp_path) == [other.spool.path]
+    assert server.batches == []
+
+
 def test_header_that_cannot_be_read_holds_up_no_other_spool(
     tmp_path: Path, server: MemoryTransport
 ) -> None:
