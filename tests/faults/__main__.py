@@ -28,7 +28,7 @@ def main() -> int:
     from faults import matrix, report, runner
 
     lines = [*matrix.short(), *matrix.PLANTED] if options.json else [*matrix.lines()]
-    lines = [line for line in lines if fnmatch.fnmatch(line.name, options.only)]
+    lines = [each for each in lines if any(fnmatch.fnmatch(each.name, o) for o in options.only)]
     done = report.done(STATE) if options.all else {}
     most = None if options.all else options.most
     wrong, began = 0, time.monotonic()
@@ -54,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help=f"every call; resumes from {STATE}")
     parser.add_argument("--most", type=int, default=MOST, help="calls of each line, unless --all")
     parser.add_argument(
-        "--only", default="*", help="lines whose name fits, such as 'server/commit/*'"
+        "--only", nargs="*", default=["*"], help="lines whose name fits, such as 'server/commit/*'"
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument(

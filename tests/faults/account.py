@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 from ampmon import wire
-from ampmon.spool import Position, SpoolReader
+from ampmon.spool import Position, SpoolReader, spools
 
 
 # What tells of a fault, and so is not in a training without one.
@@ -29,7 +31,6 @@ class Account:
     events: Counter[str] = field(default_factory=Counter)
     scalars: dict[tuple[int, str], float | None] = field(default_factory=dict)
     dropped: int = 0
-    in_memory: bool = False
     damaged: int = 0
 
     @property
@@ -40,6 +41,33 @@ class Account:
     def lost(self) -> int:
         """Holes before the last record of a stream."""
         return sum(max(seqs) + 1 - len(set(seqs)) for seqs in self.seqs.values())
+
+    def leave_out(self, payload: bytes) -> None:
+        """Do not expect a record that was set aside: it is kept in a file, and its seq is a hole."""
+        record = wire.decode(payload)
+        assert isinstance(record, wire.Update | wire.Event | wire.Scalars)
+        self.seqs[record.stream].remove(record.seq)
+        if isinstance(record, wire.Update):
+            del self.updates[record.ordinal]
+            self.skips.discard(record.ordinal)
+            self.samples.discard(record.ordinal)
+        elif isinstance(record, wire.Scalars):
+            for name in record.values:
+                del self.scalars[record.ordinal, name]
+        else:
+            self.events -= Counter([record.kind])
+
+
+def waiting(directory: Path) -> bool:
+    """Whether any spool there holds what is not delivered."""
+    return any(any(path.glob("*.seg")) for path in spools(directory))
+
+
+def set_aside(directory: Path) -> list[bytes]:
+    """The records that a server refused."""
+    files = [path / "rejected" for path in spools(directory)]
+    lines = [line for file in files if file.exists() for line in file.read_bytes().splitlines()]
+    return [base64.b64decode(json.loads(line)["record"]) for line in lines]
 
 
 def of_spool(path: Path) -> Account:
@@ -71,7 +99,6 @@ def _add(account: Account, record: wire.Header | wire.Record) -> None:
         account.events[record.kind] += 1
         if record.kind == "dropped":
             account.dropped += record.detail["count"]
-        account.in_memory |= record.kind == "spool" and record.detail["kept"] == "memory"
 
 
 def of_database(path: Path, attempt_id: UUID) -> tuple[Account, dict[str, object]]:

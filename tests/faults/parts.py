@@ -18,15 +18,15 @@ from typing import Any
 from uuid import UUID
 
 import ampmon
-from ampmon import wire
+from ampmon import process, wire
 from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
-from ampmon.spool import Destination, SpoolWriter, spools
+from ampmon.spool import Destination, SpoolWriter
 from ampmon.transport import HttpTransport, Transport
 from ampmon_server.cli.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from faults import seams, workload
+from faults import account, seams, workload
 from faults.hostile import Hostile
 from faults.plants import (
     AcknowledgesBeforeCommit,
@@ -168,7 +168,12 @@ def train(trap: Trap, directory: Path, run_id: UUID) -> None:
     )
     scaler = watched()
     trap.tell(began=True)
-    trained = workload.train(scaler, ampmon.log, lambda step: trap.tell(step=step))
+
+    def stepped(step: int) -> None:
+        run = process.current()
+        trap.tell(step=step, in_memory=run is not None and run._spool.kept == "memory")
+
+    trained = workload.train(scaler, ampmon.log, stepped)
     trap.tell(trained=trained)
     ampmon.finish(deadline_s=2.0)
     trap.tell(finished=True)
@@ -214,7 +219,7 @@ def send(trap: Trap, directory: Path, token: str, plant: str = "") -> None:
     end = time.monotonic() + SENDING_S
 
     def at_work() -> bool:
-        if not spools(directory) or time.monotonic() > end:
+        if not account.waiting(directory) or time.monotonic() > end:
             stop.set()
         return True
 

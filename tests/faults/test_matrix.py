@@ -59,6 +59,7 @@ def test_without_a_fault_nothing_is_wrong(cells: Cells) -> None:
 @pytest.mark.parametrize("line", [line.name for line in short()])
 def test_nothing_is_lost_or_doubled(cells: Cells, line: str) -> None:
     """A call fails: training goes on to the bit, what is acknowledged is stored, once, and what is missing is told."""
+    assert cells[line]
     assert wrong(cells[line]) == []
 
 
