@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -139,6 +140,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_promise_is_held_by_tests() -> None:
+    """Each promise about data names at least one test, and each test that it names is there."""
+    page = (ROOT / "docs" / "promises.md").read_text().partition("## What is not promised")[0]
+    promises = [text for text in page.split("\n\n") if text.startswith("**")]
+    named = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise) for promise in promises]
+
+    assert len(promises) >= 10
+    assert [promise for promise, tests in zip(promises, named, strict=True) if not tests] == []
+    assert [
+        f"{path}::{name}"
+        for path, name in itertools.chain(*named)
+        if f"\ndef {name}(" not in (ROOT / path).read_text()
+    ] == []
 
 
 STOCK_TRAINING = """
