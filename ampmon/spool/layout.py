@@ -136,6 +136,15 @@ def make_private(path: Path) -> None:
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
+def sync_directory(path: Path) -> None:
+    """Have the disk keep the names in a directory, which a file's own sync need not. Blocks. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
     """Put ``content`` in the place of a file at once: a reader finds the old one or the new one, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

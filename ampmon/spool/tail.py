@@ -47,6 +47,8 @@ class Tail:
         self._retired: deque[int] = deque()
         self._sync_lock = threading.Lock()
         self._gone = False
+        self._named = False
+        """Whether a segment took its name since the last `sync`."""
         self._rotate_at = 0
         """The offset from which on a frame goes to the next segment."""
         self._end: int | None = None
@@ -97,8 +99,13 @@ class Tail:
         return layout.bytes_behind(self.path, layout.Position(0, 0))
 
     def sync(self) -> None:
-        """Have the disk keep what was appended so far. Blocks."""
+        """Have the disk keep what was appended so far, and the names by which it is found. Blocks."""
         with self._sync_lock:
+            if self._named:
+                self._named = False
+                for folder in (self.path, *list(self.path.parents)[:2]):
+                    with contextlib.suppress(OSError):  # not every system syncs directories
+                        layout.sync_directory(folder)
             retired = [self._retired.popleft() for _ in range(len(self._retired))]
             tail = self._file[0]
             for fd in (*retired, tail) if tail != _NO_FD else retired:
@@ -195,6 +202,7 @@ class Tail:
             while rest:
                 rest = rest[os.write(fd, rest) :]
             os.rename(unborn, path)
+            self._named = True
         except OSError:
             os.close(fd)
             with contextlib.suppress(OSError):

@@ -95,6 +95,29 @@ def test_segments_rotate_and_begin_with_the_newest_headers(tmp_path: Path) -> No
     assert "attempt" in reader.headers
 
 
+def test_names_are_synced_with_what_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first sync has the disk keep the names of spool and segment; later ones again only for a new segment."""
+    synced: list[Path] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), sync(fd))[1]
+    )
+    attempt = Attempt(tmp_path, segment_bytes=500)
+    path = attempt.spool.path
+    attempt.spool.sync()
+    assert [path, path.parent, tmp_path] == [each for each in synced if each.is_dir()]
+    attempt.events(1)
+    attempt.spool.sync()
+    assert synced.count(path) == 1
+    attempt.events(20)
+    attempt.spool.sync()
+
+    assert synced.count(path) == 2
+    assert len(segments(path)) > 1
+
+
 def test_reader_resumes_at_any_record(tmp_path: Path) -> None:
     """A reader that starts where an entry ended reads what follows it, and knows the headers before it."""
     attempt = Attempt(tmp_path, segment_bytes=1500)
