@@ -1,0 +1,108 @@
+"""The whole way through a hostile network: a real trainer, its real sender, a proxy that misbehaves, a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ampmon.sender import drain
+from ampmon.sender.loop import http_transports
+from ampmon.spool import spools
+from ampmon.transport import HttpTransport
+from attempts import Attempt, seqs
+from proxy import Fault, Proxy
+from recording_server import RecordingServer
+from serving import Server
+from training import Trainer, wait_for
+
+
+HOSTILE: dict[Fault, float] = {
+    "lose_ack": 0.12,
+    "cut_answer": 0.08,
+    "repeat": 0.08,
+    "echo": 0.08,
+    "drop": 0.08,
+    "reset": 0.06,
+    "cut_request": 0.08,
+    "delay": 0.08,
+    "hang_up": 0.06,
+    "trickle": 0.02,
+    "error": 0.04,
+    "busy": 0.04,
+    "garbage": 0.02,
+    "nonsense": 0.02,
+    "redirect": 0.02,
+}
+UPDATES = 600
+
+
+def test_everything_arrives_once_through_a_hostile_network(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of some seconds of training through drops, repeats, cuts and lost answers all is stored, once."""
+    with Proxy(server.port, chances=HOSTILE, seed=11) as proxy:
+        proxy.trickle_s = 0.001
+        monkeypatch.setenv("AMPMON_URL", proxy.url)
+        with Trainer(UPDATES, 0.004) as trainer:
+            # It may say that the server is not to be reached; nothing else.
+            assert trainer.errors().count("Warning") <= 1
+            assert trainer.process.returncode == 0
+        run: dict[str, Any] = wait_for(lambda: finished(server, trainer.run_id))
+        bad = sum(proxy.counts.values()) - proxy.counts["pass"]
+        assert bad >= 10
+        assert proxy.lost_acks >= 3
+        wait_for(lambda: not spools(server.directory))
+    assert (run["updates"], run["skipped"], run["lost_records"]) == (UPDATES, UPDATES // 100, 0)
+    columns = server.get(f"/runs/{trainer.run_id}/updates?limit=100000")
+    assert columns["step"] == list(range(UPDATES))
+
+
+def finished(server: Server, run_id: str) -> dict[str, Any] | None:
+    answer = server.request("GET", f"/api/v1/runs/{run_id}")
+    found = answer.json() if answer.status == 200 else {}
+    return found if found.get("status") == "finished" else None
+
+
+@pytest.fixture
+def recorder() -> Iterator[RecordingServer]:
+    with RecordingServer(token="secret") as recorder:
+        yield recorder
+
+
+def test_token_follows_no_redirect(tmp_path: Path, recorder: RecordingServer) -> None:
+    """A server that redirects gets nobody's token sent elsewhere, and no record is lost to it."""
+    with RecordingServer() as elsewhere, Proxy(recorder.port) as proxy:
+        proxy.elsewhere = f"{elsewhere.url}/api/v1/ingest"
+        proxy.next("redirect")
+        attempt = Attempt(tmp_path, url=proxy.url)
+        attempt.events(3)
+        (tmp_path / "token").write_text("secret")
+        assert drain(tmp_path, http_transports(tmp_path)).problems
+        assert elsewhere.requests == []
+        assert drain(tmp_path, http_transports(tmp_path)).sent == 3
+        assert seqs(recorder.store.records(attempt.id)) == [0, 1, 2]
+        attempt.spool.close()
+
+
+@pytest.mark.parametrize("fault", ["garbage", "nonsense", "cut_answer", "withhold", "hang"])
+def test_answer_that_is_none_moves_no_cursor(
+    tmp_path: Path, recorder: RecordingServer, fault: Fault
+) -> None:
+    """Whatever comes in the place of an answer, all that was not acknowledged is sent again and stored once."""
+    with Proxy(recorder.port) as proxy:
+        attempt = Attempt(tmp_path, url=proxy.url)
+        attempt.events(3)
+        for faults in ([fault] * 3, ["pass"]):
+            proxy.next(*faults)
+            for _ in faults:
+                report = drain(
+                    tmp_path,
+                    lambda _: HttpTransport(proxy.url, token="secret", read_timeout_s=0.1),
+                )
+        assert report.sent == 3
+        assert proxy.counts[fault] == 3
+        assert seqs(recorder.store.records(attempt.id)) == [0, 1, 2]
+        attempt.spool.close()
