@@ -51,8 +51,9 @@ def take(path: Path, destination: Destination, *, sender_at_work: bool) -> Path:
     claimant = claimant_of(path)
     if is_mine(path):
         return path
-    fate = (claimant or destination.process).fate()
-    may_live = fate == "alive" or (fate == "unknown" and not is_silent(path))
+    process = claimant or destination.process
+    fate = process.fate()
+    may_live = fate == "alive" or (fate == "unknown" and not _is_given_up(path, process))
     if claimant is not None and may_live:
         raise LeftAlone(f"process {claimant.pid} of {claimant.host} took it over to send it")
     if may_live and not is_closed(path):

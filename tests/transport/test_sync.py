@@ -155,6 +155,29 @@ def test_a_stranger_heard_of_lately_is_sent_and_kept(
     assert spools(tmp_path) == [attempt.spool.path]
 
 
+def test_a_silent_stranger_whose_sender_works_is_sent_and_kept(
+    tmp_path: Path, server: RecordingServer
+) -> None:
+    """A process of another machine may be silent for long and live: while that machine's sender does, it stays."""
+    attempt = left_behind(tmp_path, server.url, process=STRANGER)
+    silent(attempt.spool.path)
+    status = tmp_path / "senders" / STRANGER.place() / "status"
+    status.parent.mkdir(parents=True)
+    status.write_text("{}")
+    assert ampmon("sync", tmp_path).returncode == 0
+    assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
+    assert spools(tmp_path) == [attempt.spool.path]
+
+
+def test_a_token_that_is_missing_is_asked_for(tmp_path: Path) -> None:
+    """Where the server knows no such token, the last line says how to name another."""
+    with RecordingServer(token="another") as server:
+        left_behind(tmp_path, server.url)
+        done = ampmon("sync", tmp_path)
+    assert done.returncode == 1
+    assert "--token-file" in done.stderr
+
+
 def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingServer) -> None:
     """A server that is away, a record that is refused and a spool without a header: each in words, exit code 1."""
     left_behind(tmp_path / "away", "http://127.0.0.1:9")

@@ -130,7 +130,8 @@ def _words(outcome: Outcome) -> str:
     if outcome.left_bytes:
         parts.append(f"{outcome.left_bytes:,} bytes left")
     why = outcome.problem or outcome.kept
-    return f"{outcome.path.name}: {', '.join(parts)}{f' ({why})' if why else ''}"
+    attempt = outcome.path.name.partition("~")[0]
+    return f"{attempt}: {', '.join(parts)}{f' ({why})' if why else ''}"
 
 
 def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
@@ -138,7 +139,7 @@ def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
     if left:
         print(
             f"ampmon sync: {len(left)} of {len(outcomes)} spools are not sent whole, {sync.left_bytes:,} bytes are "
-            "left: call it again to go on",
+            f"left: {_advice(left)}",
             file=sys.stderr,
         )
         return LEFT
@@ -147,6 +148,12 @@ def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
     else:
         print("nothing is left to send")
     return 0
+
+
+def _advice(left: list[Outcome]) -> str:
+    if any("HTTP 401" in str(outcome.problem) for outcome in left):
+        return "name the server's token with --token-file or AMPMON_TOKEN"
+    return "call it again to go on"
 
 
 def _cannot(why: str) -> int:
