@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,14 +62,6 @@ def test_a_locked_file_is_a_503(client: TestClient, settings: Settings) -> None:
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert stored == [200, 200, 200]
     assert [run["updates"] for run in client.get("/api/v1/runs").json()["runs"]] == [5, 5, 5]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path / "served")
-    made.start()
-    yield made
-    made.stop()
 
 
 def test_a_full_disk_is_a_503(server: Server) -> None:

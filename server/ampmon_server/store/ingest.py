@@ -49,6 +49,9 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
     roster.introduce(batch, shares)
     acked, stored = _store(Writer(connection, state, roster, attempt), shares)
     _endings(connection, batch, state, attempt, stored, now)
+    if stored and (attempt.newest or state.last_time is None):
+        # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
+        state.last_time = max(share.records[-1].time for share in stored)
     if batch.alive and not attempt.newest and _trains(stored):
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, keeping.KIND):

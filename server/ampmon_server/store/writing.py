@@ -50,8 +50,6 @@ class Writer:
         self._events(rows, placed[wire.Event])
         self._scalars(rows, placed[wire.Scalars], placed[wire.Update])
         self.state.records += len(share.records)
-        newest = max(record.time for record in share.records)
-        self.state.last_time = max(self.state.last_time or 0, newest)
 
     def _updates(self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share) -> None:
         last_place, last = placed[-1]
