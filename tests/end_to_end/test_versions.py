@@ -16,7 +16,7 @@ from serving import Server
 
 
 def test_sides_of_different_versions_get_along(server: Server, tmp_path: Path) -> None:
-    """A kind of record that the server does not know is set aside alone; another schema version hears whom to upgrade."""
+    """A kind of record that a server does not know is set aside alone; another schema version hears whom to upgrade."""
     transport = HttpTransport(server.url, token=server.token)
     attempt = Attempt(tmp_path / "client", url=server.url)
     attempt.events(20)

@@ -68,12 +68,11 @@ def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], li
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
-        page = Page(writer.connection, writer.state.run_id, stream.number, writer.attempt.number)
+        place = (writer.state.run_id, stream.number, writer.attempt.number)
+        page = Page(writer.connection, *place, share)
         unknown = page.unknown(share)
         if unknown.records:
-            lost = page.lost
-            page.add(unknown)
-            writer.state.lost += page.lost - lost
+            writer.state.lost += page.add(unknown)
             writer.write(unknown)
             stored.append(unknown)
         acked[name] = page.last

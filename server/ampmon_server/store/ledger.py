@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, delete, select
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
 
 from ampmon_server.store import ranges
 from ampmon_server.store.batch import Share
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.tables import ledger
 
 
 class Page:
-    """The ledger of one stream of an attempt, as it stands in a transaction."""
+    """The ledger of one stream of an attempt where a share of a batch meets it, as it stands in a transaction.
 
-    def __init__(self, connection: Connection, run_id: bytes, stream: int, attempt: int) -> None:
+    Reads no more than that, however many gaps there are elsewhere.
+    """
+
+    def __init__(
+        self, connection: Connection, run_id: bytes, stream: int, attempt: int, share: Share
+    ) -> None:
         self._connection = connection
         self._key = (run_id, stream, attempt)
-        self._held = self._load()
-
-    def _load(self) -> list[ranges.Range]:
-        columns = ledger.c
-        rows = self._connection.execute(
-            select(columns.first_seq, columns.last_seq)
-            .where(
-                columns.run_id == self._key[0],
-                columns.stream == self._key[1],
-                columns.attempt == self._key[2],
-            )
-            .order_by(columns.first_seq)
-        )
-        return [(first, last) for first, last in rows]
-
-    @property
-    def last(self) -> int:
+        of = {"of": run_id, "stream": stream, "attempt": attempt}
+        ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
+        self._near: list[ranges.Range] = [
+            (first, last) for first, last in fetch(connection, _near(), {**of, **ends})
+        ]
+        newest = fetch(connection, _newest(), of)
+        self.last: int = newest[0][0] if newest else -1
         """The last seq held; -1 for none."""
-        return self._held[-1][1] if self._held else -1
-
-    @property
-    def lost(self) -> int:
-        """Records that are missing before the last one held."""
-        return ranges.missing(self._held)
 
     def unknown(self, share: Share) -> Share:
-        """Those of a batch's records that are not held yet."""
-        return share.take(ranges.absent(share.seqs, self._held))
+        """Those of the share's records that are not held yet."""
+        return share.take(ranges.absent(share.seqs, self._near))
 
-    def add(self, share: Share) -> None:
-        """Hold these records from now on."""
-        before, after = (
-            self._held,
-            ranges.merge([*self._held, *ranges.from_numbers(share.seqs)]),
-        )
-        self._held = after
+    def add(self, share: Share) -> int:
+        """Hold these records from now on; how many more are missing before the last one held than before."""
+        before, after = self._near, ranges.merge([*self._near, *ranges.from_numbers(share.seqs)])
+        self._near = after
+        last, self.last = self.last, max(self.last, share.seqs[-1])
         gone = {first for first, _ in before} - {first for first, _ in after}
         if gone:
             self._delete(gone)
@@ -62,13 +52,50 @@ class Page:
             [(*self._key, first, last) for first, last in sorted(changed)],
             replace=True,
         )
+        return self.last - last - len(share.records)
 
     def _delete(self, firsts: set[int]) -> None:
-        columns = ledger.c
-        statement = delete(ledger).where(
-            columns.run_id == self._key[0],
-            columns.stream == self._key[1],
-            columns.attempt == self._key[2],
-            columns.first_seq == bindparam("first"),
+        statement = delete(ledger).where(*_here(), ledger.c.first_seq == bindparam("first"))
+        of = dict(zip(("of", "stream", "attempt"), self._key, strict=True))
+        self._connection.execute(statement, [{**of, "first": first} for first in firsts])
+
+
+def _here() -> tuple[ColumnElement[bool], ...]:
+    columns = ledger.c
+    return (
+        columns.run_id == bindparam("of"),
+        columns.stream == bindparam("stream"),
+        columns.attempt == bindparam("attempt"),
+    )
+
+
+@lru_cache
+def _near() -> Select[Any]:
+    """The ranges that hold any seq from ``first`` to ``last``, and the one before them, in order."""
+    columns, before = ledger.c, ledger.alias()
+    start = (
+        select(func.max(before.c.first_seq))
+        .where(
+            before.c.run_id == bindparam("of"),
+            before.c.stream == bindparam("stream"),
+            before.c.attempt == bindparam("attempt"),
+            before.c.first_seq <= bindparam("first"),
         )
-        self._connection.execute(statement, [{"first": first} for first in firsts])
+        .scalar_subquery()
+    )
+    return (
+        select(columns.first_seq, columns.last_seq)
+        .where(
+            *_here(),
+            columns.first_seq >= func.coalesce(start, 0),
+            columns.first_seq <= bindparam("last"),
+        )
+        .order_by(columns.first_seq)
+    )
+
+
+@lru_cache
+def _newest() -> Select[Any]:
+    """The last seq of the last range."""
+    columns = ledger.c
+    return select(columns.last_seq).where(*_here()).order_by(columns.first_seq.desc()).limit(1)
