@@ -70,6 +70,18 @@ def test_the_same_seq_twice_in_a_batch_is_one_record(store: Store) -> None:
     assert store.run(trainer.run_id)[0].last_step == 0
 
 
+def test_a_batch_may_hold_its_records_in_any_order(store: Store) -> None:
+    """Records are put in order of seq: none is lost, and the last one is what is acknowledged."""
+    trainer = Trainer()
+    records = [*trainer.updates(3), trainer.scalars({"loss": 1.0}), *trainer.updates(3)]
+    first = store.ingest(trainer.batch([records[3], *records[:3]])).ack
+    second = store.ingest(trainer.batch(records[:1:-1])).ack
+    summary = store.run(trainer.run_id)[0]
+
+    assert (first.acked, second.acked) == ({"scaler": 3}, {"scaler": 6})
+    assert (summary.records, summary.lost_records, summary.updates) == (7, 0, 6)
+
+
 def test_an_ordinal_given_twice_counts_once(store: Store) -> None:
     """A second record of an update that is stored already is held, and changes no total."""
     trainer = Trainer()

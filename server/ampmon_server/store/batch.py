@@ -34,8 +34,11 @@ class Share:
         return [record.seq for record in self.records]
 
     def take(self, indices: Sequence[int]) -> Share:
-        if len(indices) == len(self.records):
-            return self
+        """Those of its records, in their order."""
+        return self if len(indices) == len(self.records) else self.at(indices)
+
+    def at(self, indices: Sequence[int]) -> Share:
+        """Its records at these places, in the order of those."""
         return Share(
             self.name,
             [self.places[index] for index in indices],
@@ -65,7 +68,7 @@ def _ordered(share: Share) -> Share:
     first: dict[int, int] = {}
     for index, seq in enumerate(seqs):
         first.setdefault(seq, index)
-    return share.take([first[seq] for seq in sorted(first)])
+    return share.at([first[seq] for seq in sorted(first)])
 
 
 def _checked(share: Share) -> Share:
