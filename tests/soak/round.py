@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -16,7 +18,6 @@ from ampmon import sender
 from ampmon_server.settings import Settings
 from ampmon_server.store import Verification
 from proxy import Fault, Proxy
-from serving import free_port
 from soak.comparison import Training, compare
 from soak.nursery import Nursery
 from soak.tally import Tally
@@ -35,6 +36,7 @@ _BESIDE: Mapping[Fault, float] = {
     "delay": 0.05,
 }
 """What else befalls requests beside lost acknowledgements, as shares."""
+_NOT_EPHEMERAL = 20_000, 32_000
 _STRETCH_MAX = 8.0
 _LOST_ACKS = 0.1
 _LOST_ACKS_BEHIND = 0.7
@@ -75,7 +77,7 @@ class Round:
         self._data = folder / "data"
         self._settings = Settings(data_directory=self._data, database_url=database_url)
         chance = random.Random(seed)
-        port = free_port()
+        port = _lasting_port(chance)
         self._proxy = Proxy(port, seed=chance.getrandbits(32))
         environment = {
             "AMPMON_DIR": str(self._data),
@@ -204,6 +206,14 @@ class Round:
             for run_id in verification.runs():
                 found += verification.run(run_id)
         self.tally.count.problems += [str(each) for each in found]
+
+
+def _lasting_port(chance: random.Random) -> int:
+    """A free port that no connection is given by itself, while the server that listens there is away."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", chance.randrange(*_NOT_EPHEMERAL)))
+            return int(listener.getsockname()[1])
 
 
 def _stretch(ahead: float) -> float:
