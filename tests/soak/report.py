@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks import machine, report
 from soak.campaign import Campaign
 
@@ -42,7 +44,7 @@ def line(campaign: Campaign, seconds: float, done_before: int) -> str:
 def write(campaign: Campaign, path: Path | None = None) -> str:
     """The result in words; also at ``path``, by default among those of the benchmarks, if there was enough."""
     figures = _figures(campaign)
-    text = f"# {TITLE}\n\n{_measured(figures)}\n\n{ABOUT}\n{_table(figures)}\n"
+    text = f"# {TITLE}\n\n{_measured(figures)}\n\n{ABOUT}\n{_table(figures)}"
     problems = campaign.total().count.problems
     if problems:
         text += "\nWrong:\n\n" + "".join(f"- {each}\n" for each in problems)
@@ -52,6 +54,7 @@ def write(campaign: Campaign, path: Path | None = None) -> str:
 
 
 def _figures(campaign: Campaign) -> dict[str, Any]:
+    torch.set_num_threads(1)  # as in the trainings
     engines = sorted({each.engine for each in campaign.done}, reverse=True)
     return {
         "command": "make soak",
