@@ -50,9 +50,10 @@ class Child:
         return True
 
     def wait(self, within_s: float) -> bool:
-        """Whether it has ended within ``within_s`` seconds."""
+        """Whether it has ended within ``within_s`` seconds, and with it all that its threads held."""
         end = time.monotonic() + within_s
-        while self.alive():
+        # The first thread may be a zombie while others are not yet gone; the entry is there as long as any is.
+        while os.path.exists(f"/proc/{self.pid}"):
             if time.monotonic() > end:
                 return False
             time.sleep(_POLL_S)
