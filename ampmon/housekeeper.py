@@ -117,11 +117,15 @@ class Housekeeper:
                 "memory, which a kill would lose. Make room there, or set AMPMON_DIR to a directory on a local disk.",
             )
         elif spool.kept == "disk" and spool.fullness >= SCARCE:
+            offline = self._household.options.mode == "offline"
+            send = (
+                "Send it with `ampmon sync`" if offline else "Start the server with `ampmon serve`"
+            )
             warn(
                 "room",
                 f"ampmon: what waits in {where} to be sent has taken most of the room that it may. Training goes on; "
-                "samples of gradients are left out, and once it is full, records. Start the server with "
-                "`ampmon serve`, or allow more by AMPMON_SPOOL_BYTES.",
+                f"samples of gradients are left out, and once it is full, records. {send}, or allow more by "
+                "AMPMON_SPOOL_BYTES.",
             )
 
     def _look_after_delivery(self) -> None:

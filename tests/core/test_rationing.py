@@ -142,6 +142,7 @@ def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(data_directory: 
     assert recorded.events("finish")
     said = " ".join(str(warning.message) for warning in warned)
     assert "AMPMON_SPOOL_BYTES" in said
+    assert "`ampmon sync`" in said
     assert os.fspath(data_directory) in said
 
 

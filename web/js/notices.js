@@ -16,13 +16,13 @@ export function noticesOf(run) {
       `${plural(run.lost_records, "record")} of ${count(run.records + run.lost_records)} missing: numbered by the ` +
         "training process, never received. Charts and counts leave them out. What its machine still has on disk is sent " +
         "when ampmon next runs there." +
-        (run.dropped > 0 ? " Those that were dropped there are among them." : ""),
+        (run.dropped > 0 ? " Records dropped there are missing too." : ""),
     );
   }
   if (run.dropped > 0) {
     notices.push(
-      `${plural(run.dropped, "record")} dropped on the training machine, most likely because its disk was full. ` +
-        "Free some space there, or set AMPMON_DIR to another disk.",
+      `${plural(run.dropped, "record")} dropped on the training machine: its disk was full, or what waited to be sent had taken all ` +
+        "the room that it may. Free some space there, set AMPMON_DIR to another disk, or allow more by AMPMON_SPOOL_BYTES.",
     );
   }
   if (run.thinned > 0) {
