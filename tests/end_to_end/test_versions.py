@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,10 @@ def test_sides_of_different_versions_get_along(server: Server, tmp_path: Path) -
     report = drain(tmp_path / "client", lambda _: transport)
     run = server.get(f"/runs/{attempt.run}")
     batch = wire.Batch(schema_version=2, run_id=attempt.run, attempt_id=attempt.id)
-    with pytest.raises(Refused, match=r"this server reads 1\. Upgrade ampmon on the server\."):
+    with (
+        contextlib.closing(transport),
+        pytest.raises(Refused, match=r"this server reads 1\. Upgrade ampmon on the server\."),
+    ):
         transport.send(wire.encode(batch), 0)
     (refused,) = server.get("/runs")["refused"]
 
