@@ -152,6 +152,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
             cost=0.0,
             interval=None,
             over_budget=False,
+            fresh=False,
             memory_peak=None,
             done=lambda *said: told.append(said),
         )
@@ -178,21 +179,22 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
     stream.submit(
         PendingUpdate(
-            stream,
-            0,
-            iteration,
-            before,
-            after,
-            False,
-            2000,
-            False,
-            BackwardOrderLearner(),
-            None,
-            0.0,
-            None,
-            False,
-            None,
-            print,
+            stream=stream,
+            ordinal=0,
+            iteration=iteration,
+            before=before,
+            after=after,
+            manual=False,
+            growth_interval=2000,
+            infers_skips=False,
+            order=BackwardOrderLearner(),
+            duration=None,
+            cost=0.0,
+            interval=None,
+            over_budget=False,
+            fresh=False,
+            memory_peak=None,
+            done=print,
         )
     )
     step = paper.records[0].optimizers[0]
