@@ -10,6 +10,7 @@ from ampmon_server.figures import Source, View
 from ampmon_server.figures.exponents import exponents
 from ampmon_server.figures.gaps import Gaps, apart
 from ampmon_server.figures.judged import judge
+from ampmon_server.figures.layout import middles
 from ampmon_server.figures.source import cut
 
 
@@ -96,7 +97,7 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
         return
     cells = _map(exponents(source, view), "2^")
     counts = made.read(cells["customdata"])
-    columns = apart(judged.x, Gaps.of(window))
+    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
     counted = window.gradients[f"{judged.side}_histogram"].sum(0)
