@@ -329,7 +329,7 @@ def test_missing_segment_holds_back_none_behind_it(tmp_path: Path, server: Memor
     attempt = Attempt(tmp_path, segment_bytes=300)
     attempt.events(30)
     attempt.finish()
-    (attempt.spool.path / "000001.seg").unlink()
+    (attempt.spool.path / "000002.seg").unlink()
     send(tmp_path, server)
     stored = seqs(server.records(attempt.id))
     assert (stored[0], stored[-1]) == (0, 30)

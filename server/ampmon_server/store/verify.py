@@ -17,7 +17,7 @@ from ampmon_server.store.checks import Finding, blocks, records, strays
 from ampmon_server.store.checks.cells import Comparison
 from ampmon_server.store.checks.finding import RESTORE, UPGRADE
 from ampmon_server.store.checks.kinds import KINDS
-from ampmon_server.store.errors import NotFound
+from ampmon_server.store.errors import Busy, NotFound
 from ampmon_server.store.opening import Opened
 from ampmon_server.store.packing import Damaged
 from ampmon_server.tables import runs
@@ -60,8 +60,11 @@ class Verification:
         try:
             with self._reading() as connection:
                 return list(strays.integrity(connection))
-        except DatabaseError as error:
-            return [Finding(self.database, str(error.orig), RESTORE)]
+        except Busy as busy:
+            cause = busy.__cause__
+            if type(cause) is not DatabaseError:  # not one of its kinds: a file that is damaged
+                raise
+            return [Finding(self.database, str(cause.orig), RESTORE)]
 
     def strays(self) -> list[Finding]:
         """What belongs to no run. Raises Busy."""
