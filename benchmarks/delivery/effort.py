@@ -14,6 +14,7 @@ class Effort(NamedTuple):
     paces: tuple[tuple[int, int], ...] = ((20, 600), (200, 4000))
     backlog: int = 1_000_000
     kills: int = 20
+    job_kills: int = 10
     alive_s: tuple[float, float] = (2.0, 5.0)
     at_once: int = 3
 
@@ -26,4 +27,5 @@ QUICK = Effort(
     paces=((20, 40), (200, 400)),
     backlog=20_000,
     kills=2,
+    job_kills=1,
 )

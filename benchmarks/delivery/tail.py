@@ -76,7 +76,12 @@ def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[
         name: peers.missing(peer) for name in names if (peer := tools.TOOLS[name].peer) is not None
     }
     there = [name for name in names if not missing.get(name)]
-    cases = [Case(*each) for each in product(there, (ALONE, JOB), range(effort.kills))]
+    kills = {ALONE: effort.kills, JOB: effort.job_kills}
+    cases = [
+        Case(name, killed, number)
+        for name, killed in product(there, kills)
+        for number in range(kills[killed])
+    ]
     random.shuffle(cases)
     with _server(directory), ThreadPoolExecutor(effort.at_once) as threads:
         context = get_context("forkserver")
@@ -88,7 +93,7 @@ def compare(directory: Path, names: Sequence[str], effort: Effort) -> list[dict[
         of.setdefault((case.tool, case.killed), []).append(outcome)
     return [
         _row(name, killed, of.get((name, killed), []), missing.get(name) or "")
-        for name, killed in product(names, (ALONE, JOB))
+        for name, killed in product(names, kills)
     ]
 
 
