@@ -112,12 +112,16 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
     process = context.Process(
         target=tools.log_until_killed, args=(case.tool, folder), name=folder.name
     )
+    alive_s = random.uniform(*effort.alive_s)
+    victims: list[int] = []
     process.start()
     try:
         _wait_for_first_call(folder, process)
-        time.sleep(random.uniform(*effort.alive_s))
-    finally:
+        time.sleep(alive_s / 2)
+        # Not just before the kill: to look through all processes holds up those that are looked at.
         victims = tools.job(folder) if case.killed == JOB else []
+        time.sleep(alive_s / 2)
+    finally:
         process.kill()
         for victim in victims:
             with suppress(ProcessLookupError):

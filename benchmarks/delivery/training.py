@@ -26,6 +26,7 @@ from benchmarks.paired import Work
 Make: TypeAlias = Callable[..., torch.amp.GradScaler]
 
 ELEMENTS = 64
+RECORDED_AT_ONCE, REST_S = 1000, 0.01
 END_S = 60.0
 
 
@@ -49,7 +50,7 @@ def small_model(make: Make) -> Work:
 
 
 def given_gradients(make: Make) -> Work:
-    """An iteration of nothing but the scaler: a million of them are done in some minutes."""
+    """An iteration of nothing but the scaler: a hundred thousand are done in half a minute."""
     return given.iteration([torch.ones(ELEMENTS)], make(**given.SCALER))
 
 
@@ -71,17 +72,48 @@ def train(iterate: Work, updates: int, per_second: float) -> list[int]:
     return returned
 
 
+def record(updates: int) -> None:
+    """Hand so many more updates to the run's recorder, as a scaler does that has measured them."""
+    from ampmon import process, wire
+
+    recorder = process.current()
+    assert recorder is not None
+    stream = recorder.recent
+    took = (wire.OptimizerStep(optimizer="Still", path="unscaled"),)
+    for update in range(updates):
+        if update % RECORDED_AT_ONCE == 0:
+            time.sleep(REST_S)  # no training writes without a pause
+        values = {"duration": 50_000.0 + update % 997, "cost": 100.0 + update % 7}
+        stream.put(
+            wire.Update,
+            ordinal=stream.ordinal,
+            scale=1.0,
+            scale_after=1.0,
+            growth_tracker=update,
+            event="steady",
+            optimizers=took,
+            **values,
+        )
+        stream.ordinal += 1
+
+
 @contextmanager
 def training(
-    work: str, updates: int, per_second: float = 0.0, *, monitored: tuple[Path, str] | None
+    work: str,
+    updates: int,
+    per_second: float = 0.0,
+    *,
+    monitored: tuple[Path, str] | None,
+    recorded: int = 0,
 ) -> Iterator[subprocess.Popen[str]]:
     """A process that trains, ready on entry; ``monitored`` is a data directory and the server's address.
 
-    On the way out it is told to end, and waited for. Raises RuntimeError where it failed.
+    After its updates it hands ``recorded`` more to its recorder. On the way out it is told to end, and waited for.
+    Raises RuntimeError where it failed.
     """
     command = [sys.executable, "-m", "benchmarks.delivery.training", work]
     process = subprocess.Popen(
-        [*command, str(updates), str(per_second), *map(str, monitored or ())],
+        [*command, *map(str, (updates, per_second, recorded, *(monitored or ())))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -101,17 +133,21 @@ def training(
         process.stdout.close()
 
 
-def _main(work: str, updates: str, per_second: str, directory: str = "", url: str = "") -> None:
+def _main(work: str, *arguments: str) -> None:
     torch.set_num_threads(1)
+    updates, per_second, recorded, *monitored = arguments
     make: Make = torch.amp.GradScaler
-    if directory:
+    if monitored:
         import ampmon
 
+        directory, url = monitored
         ampmon.init("benchmark", dir=directory, url=url, mode="online")
         make = ampmon.GradScaler
     iterate = WORKS[work](make)
     print("ready", flush=True)
-    print(json.dumps(train(iterate, int(updates), float(per_second))), flush=True)
+    returned = train(iterate, int(updates), float(per_second))
+    record(int(recorded)) if monitored else None
+    print(json.dumps(returned), flush=True)
     sys.stdin.read()
 
 
