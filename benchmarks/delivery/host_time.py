@@ -106,7 +106,6 @@ def _rows(rounds: list[dict[Place, Times]]) -> list[dict[str, Any]]:
         name, caches, tensors = place
         offline = (OFFLINE, caches, tensors)
         row = _summary([each[place] for each in rounds])
-        alone = _summary([each[offline] for each in rounds])
         against = ratio(
             [_added(each[place])[0] for each in rounds],
             [_added(each[offline])[0] for each in rounds],
@@ -119,7 +118,6 @@ def _rows(rounds: list[dict[Place, Times]]) -> list[dict[str, Any]]:
             | {"holds": "yes" if p50 <= bar50 and p99 <= bar99 else "no"}
             | {"p50_to_offline": round(against.value, 2)}
             | {"low": round(against.low, 2), "high": round(against.high, 2)}
-            | {"p99_to_offline": round(p99 / alone["added_p99_us"], 2)}
             | {"added_p50_us_by_round": [round(_added(each[place])[0], 2) for each in rounds]}
         )
     return rows
