@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Callable
 
 
-POLL_S = 0.05
+POLL_S = 0.02
+"""How often the thread looks: a killed process loses what came since."""
 RING_BYTES = 2 * 2**20
 """What may wait in memory at ease. At most twice that does."""
 SLOW_S = 0.005
 """A write that takes longer is slow."""
 _ENTRY_BYTES = 300
 """What an entry takes beside its payload."""
-_RETRY_MAX_S = 1.0
+_RETRY_MIN_S, _RETRY_MAX_S = 0.1, 1.0
 _STUCK_S = 1.0
 
 
@@ -95,7 +96,8 @@ class Relay:
             refused = False
             while self._waiting and self._thread is me and not refused:
                 refused = not self._write_next()
-            retry_s = min(2 * retry_s, _RETRY_MAX_S) if refused else POLL_S
+            again_s = max(2 * retry_s, _RETRY_MIN_S)
+            retry_s = min(again_s, _RETRY_MAX_S) if refused else POLL_S
             self._wake.wait(retry_s)
             self._wake.clear()
 
