@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -208,3 +209,18 @@ def test_refusals_are_few_and_forgotten() -> None:
     assert len(few) == WORDS_MAX
     assert few[-1] == "again"
     assert refusals.recent() == ["again"]
+
+
+def test_a_client_that_goes_away_is_not_the_server_s_failure(server: Server) -> None:
+    """A sender that is killed in mid-request leaves no traceback behind, and the server takes the next one's batch."""
+    head = f"POST {INGEST} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+    head += "Content-Type: application/msgpack\r\nContent-Length: 1000\r\n\r\nhalf"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head.encode())
+        time.sleep(0.2)
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(trainer.updates(5)))
+    assert server.request("POST", INGEST, body=body, headers=HEADERS).status == 200
+    time.sleep(0.2)
+
+    assert "Traceback" not in server.printed

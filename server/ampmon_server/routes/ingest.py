@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import zstandard
 from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from ampmon import wire
@@ -80,6 +81,8 @@ async def _read(request: Request, service: Service, room: Room) -> bytes:
                 if len(body) > settings.body_bytes_max:
                     raise too_large
                 room.grow(len(chunk))
+    except ClientDisconnect:  # a sender that was killed: the next one sends it again
+        raise _Rejected(400, "The client went away.", "body") from None
     except TimeoutError:
         raise _Rejected(408, "The body did not arrive in time.", "body") from None
     return bytes(body)
