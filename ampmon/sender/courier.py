@@ -70,9 +70,8 @@ class Courier:
             return self.work()
         except Exception:
             _log.exception("%s", self.url)
-            time.sleep(
-                BROKEN_PAUSE_S
-            )  # and go on: without this thread nothing would be sent any more
+            # And go on: without this thread nothing would be sent any more.
+            time.sleep(BROKEN_PAUSE_S)
             return False
 
     def work(self) -> bool:

@@ -42,9 +42,8 @@ def claim(path: Path) -> Path | None:
     assert attempt_id is not None, f"{path} is a spool"
     taken = path.with_name(f"{attempt_id.hex}{layout.TAKEN}{_name(this_process())}")
     try:
-        os.utime(
-            path
-        )  # that it is taken is a change, for whoever waits until nothing changes any more
+        # That it is taken is a change, for whoever waits until nothing changes any more.
+        os.utime(path)
         path.rename(taken)
     except FileNotFoundError:
         # A file server that answers a repeated request says so too, of a rename that was done.

@@ -114,6 +114,23 @@ def test_a_reading_from_a_device_is_exact() -> None:
     assert arrived.found == [True, False, False]
 
 
+def pending(**told: Any) -> PendingUpdate:
+    """An update of which nothing else is known than what is told."""
+    return PendingUpdate(
+        manual=False,
+        growth_interval=2000,
+        infers_skips=False,
+        order=BackwardOrderLearner(),
+        duration=None,
+        cost=0.0,
+        interval=None,
+        over_budget=False,
+        fresh=False,
+        memory_peak=None,
+        **told,
+    )
+
+
 def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
     """Readings, statistics and culprits that came as packed copies make the record that host values make."""
     gradients = [
@@ -138,22 +155,12 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
     )
     told: list[tuple[int, list[int], float, float]] = []
     stream.submit(
-        PendingUpdate(
+        pending(
             stream=stream,
             ordinal=3,
             iteration=iteration,
             before=on_device(4.0, 11, 1.0),
             after=on_device(2.0, 0),
-            manual=False,
-            growth_interval=2000,
-            infers_skips=False,
-            order=BackwardOrderLearner(),
-            duration=None,
-            cost=0.0,
-            interval=None,
-            over_budget=False,
-            fresh=False,
-            memory_peak=None,
             done=lambda *said: told.append(said),
         )
     )
@@ -178,22 +185,12 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
     )
     before, after = Reading(4.0, 0, [True]), Reading(2.0, 0, [])
     stream.submit(
-        PendingUpdate(
+        pending(
             stream=stream,
             ordinal=0,
             iteration=iteration,
             before=before,
             after=after,
-            manual=False,
-            growth_interval=2000,
-            infers_skips=False,
-            order=BackwardOrderLearner(),
-            duration=None,
-            cost=0.0,
-            interval=None,
-            over_budget=False,
-            fresh=False,
-            memory_peak=None,
             done=print,
         )
     )
