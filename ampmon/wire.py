@@ -36,6 +36,7 @@ StepPath: TypeAlias = Literal["plain", "unscaled", "fused"]
 Layout: TypeAlias = Literal["replicated", "sharded"]
 BackwardOrder: TypeAlias = Literal["learned", "assumed"]
 LeftOut: TypeAlias = Literal["compiled", "scripted"]
+Severity: TypeAlias = Literal["notice", "warning", "critical"]
 
 
 class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
@@ -181,7 +182,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     time since the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training
     thread, and on devices of this and earlier updates, as far as that is known. A sampled update tells ``interval``,
     the updates between samples from then on, and whether even that is ``over_budget``. ``fresh`` is said of a stream's
-    first update, where the scaler was made in this process and has been given no state since.
+    first update, where the scaler was made in this process and has been given no state since. ``scheduled`` is said of
+    the update after one that was skipped, where the learning rate was changed in between.
     """
 
     stream: StreamName
@@ -198,6 +200,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     interval: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] | None = None
     over_budget: bool = False
     fresh: bool = False
+    scheduled: bool = False
     memory_peak: Count | None = None  # bytes on the device
     gradients: Gradients | None = None
     activations: Activations | None = None
@@ -261,11 +264,40 @@ class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive: bool = False
 
 
-class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version."""
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with a run, why, and what to change.
+
+    ``rule`` names its page in docs/findings/. ``title`` is one sentence with its numbers, ``explanation`` says what
+    that means to somebody who has not met it, ``fix`` is the code to write instead, empty where there is none. It
+    holds from ``first_step`` to ``last_step``, both included, where it is of certain steps. ``parameters`` are those
+    it is about, the worst first, or modules. ``evidence`` are the numbers that it was concluded from, ``figure`` the
+    chart that shows it. ``stop`` says that training on is a waste: what is trained is destroyed, or stands still.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    explanation: str
+    fix: str = ""
+    scaler: str = ""
+    first_step: int | None = None
+    last_step: int | None = None
+    parameters: tuple[str, ...] = ()
+    evidence: dict[str, float | int | str | None] = {}
+    figure: str = ""
+    stop: bool = False
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version.
+
+    ``findings`` are what it last found wrong with the run, the worst first, each as a `Finding` in plain data, for one of
+    a newer server may be otherwise; None where it has not looked.
+    """
 
     acked: dict[str, int]
     version: int = 0
+    findings: tuple[dict[str, Any], ...] | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

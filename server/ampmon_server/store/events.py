@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 import orjson
 from sqlalchemy import Connection, select
 
+from ampmon_server.case import Happening
 from ampmon_server.store import paging
 from ampmon_server.store.paging import Paged
 from ampmon_server.tables import events, streams
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """An event; ``scaler`` is empty for the process itself. ``step`` is the update it came before, if there is one."""
-
-    time: int
-    kind: str
-    stream: str
-    rank: int
-    scaler: str
-    attempt: int
-    seq: int
-    step: int | None
-    detail: dict[str, Any]
 
 
 def read(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -11,49 +10,13 @@ import orjson
 from sqlalchemy import Connection, Row, select, tuple_
 
 from ampmon import wire
+from ampmon_server.case import Culprit, Skip
 from ampmon_server.store import paging
 from ampmon_server.store.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.scalers import not_superseded
 from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import headers, skips, streams
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """A parameter whose gradient was not finite; None where its elements were not counted."""
-
-    parameter: str
-    inf: int | None
-    nan: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown.
-
-    ``origin`` says whether the overflow began forward or backward, and ``origin_module`` the first module where it was
-    seen; None where the update's activations were not sampled, or no module showed it.
-    """
-
-    step: int
-    time: int
-    stream: str
-    rank: int
-    scaler: str
-    attempt: int
-    optimizer: str
-    path: str
-    cause: str
-    scale: float | None
-    scale_kind: str | None
-    scale_after: float | None
-    scale_after_kind: str | None
-    culprits: list[Culprit]
-    culprit_order: str
-    culprit_parameters: int
-    origin: str | None
-    origin_module: str | None
 
 
 def read(

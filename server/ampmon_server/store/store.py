@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server import migrations
+from ampmon_server.case import Happening, Skip
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
@@ -295,7 +296,7 @@ class Store:
         stream: int | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Paged[skips.Skip]:
+    ) -> Paged[Skip]:
         """Skips, newest first. Raises NotFound, BadQuery."""
         with engine.reading(self._engine) as connection:
             scalers.find(connection, run_id, stream)
@@ -308,7 +309,7 @@ class Store:
         stream: int | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Paged[events.Happening]:
+    ) -> Paged[Happening]:
         """Events, newest first. Raises NotFound, BadQuery."""
         with engine.reading(self._engine) as connection:
             runs.read_one(connection, run_id, 0)

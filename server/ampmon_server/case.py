@@ -1,0 +1,153 @@
+"""What those who judge a run are given of it: pure data, bounded however long the run is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ampmon_server.cells.merging import Cells
+from ampmon_server.series import Forgotten, GradientSeries, Ints
+
+
+RECENT = 2048
+"""Of the newest updates, and of the first, so many are given one by one."""
+
+SKIPS = 1000
+"""So many of the newest rows of the skip ledger are given."""
+
+SAMPLES = 2000
+"""At most so many sampled updates are given one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """A parameter whose gradient was not finite; None where its elements were not counted."""
+
+    parameter: str
+    inf: int | None
+    nan: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown.
+
+    ``origin`` says whether the overflow began forward or backward, and ``origin_module`` the first module where it was
+    seen; None where the update's activations were not sampled, or no module showed it.
+    """
+
+    step: int
+    time: int
+    stream: str
+    rank: int
+    scaler: str
+    attempt: int
+    optimizer: str
+    path: str
+    cause: str
+    scale: float | None
+    scale_kind: str | None
+    scale_after: float | None
+    scale_after_kind: str | None
+    culprits: list[Culprit]
+    culprit_order: str
+    culprit_parameters: int
+    origin: str | None
+    origin_module: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An event; ``scaler`` is empty for the process itself. ``step`` is the update it came before, if there is one."""
+
+    time: int
+    kind: str
+    stream: str
+    rank: int
+    scaler: str
+    attempt: int
+    seq: int
+    step: int | None
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a scaler moves its scale, as its newest attempt said."""
+
+    scaler_type: str = "torch.amp.grad_scaler.GradScaler"
+    device: str = "cuda"
+    layout: str = "replicated"
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCase:
+    """The parameters of a scaler, and their ``cells`` as `ampmon_server.cells.parameters` has them: of newest samples.
+
+    ``numel`` [n] are the elements of each, in the order of ``names``.
+    """
+
+    names: tuple[str, ...]
+    numel: Ints
+    cells: Cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerCase:
+    """One scaler on all ranks. Cells are as `ampmon_server.cells.updates` and `.gradients` have them, in order of step.
+
+    ``updates`` and ``gradients`` are of the whole run, a few hundred cells. ``first`` and ``recent`` are its first and
+    newest `RECENT` updates, a cell each; they may overlap. ``samples`` are newest samples one by one and those next to
+    changes of the scale, at most `SAMPLES`. ``skips`` are the newest rows of the ledger, the newest first, none
+    superseded. ``ranks`` are the newest updates of each rank by itself, where there are several.
+    """
+
+    name: str
+    number: int
+    policy: Policy
+    first: Cells
+    updates: Cells
+    recent: Cells
+    gradients: Cells
+    samples: GradientSeries
+    parameters: ParameterCase
+    skips: tuple[Skip, ...] = ()
+    forgotten: tuple[Forgotten, ...] = ()
+    ranks: Mapping[int, Cells] = field(default_factory=dict)
+    optimizers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run. Times are microseconds since the epoch; ``now`` is when it is judged.
+
+    ``status`` is running, finished, crashed or silent. ``events`` are the newest, the newest first, the lints all of
+    them. ``logged`` are cells, as `ampmon_server.cells.scalars` has them, of the first few names that were logged.
+    ``config`` is what the newest attempt was given as its configuration. ``scheduled`` counts the skipped updates after
+    which the learning rate was changed all the same.
+    """
+
+    run_id: str
+    now: int
+    status: str = "running"
+    disabled: bool = False
+    last_time: int | None = None
+    update_us: float = 0.0
+    updates: int = 0
+    skipped: int = 0
+    scheduled: int = 0
+    lost: int = 0
+    dropped: int = 0
+    errors: int = 0
+    rivals: int = 0
+    attempts: int = 0
+    ranks: int = 1
+    scalers: tuple[ScalerCase, ...] = ()
+    events: tuple[Happening, ...] = ()
+    logged: Mapping[str, Cells] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
