@@ -291,7 +291,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Ack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version.
 
-    ``findings`` are what it last found wrong with the run, the worst first, each as a `Finding` in plain data, for one of
+    ``findings`` are what it last found wrong with the run, the worst first, each a `Finding` in plain data, for one of
     a newer server may be otherwise; None where it has not looked.
     """
 
