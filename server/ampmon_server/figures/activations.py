@@ -25,8 +25,8 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES, Fate
-from ampmon_server.figures.words import count, percent, plural, power_of_two, within
 from ampmon_server.series import Floats, Ints, ModuleSample
+from ampmon_server.words import count, percent, plural, power_of_two, within
 
 
 ROWS_MAX = 48

@@ -27,8 +27,8 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, plural
 from ampmon_server.series import Floats, Ints
+from ampmon_server.words import count, plural
 
 
 # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.

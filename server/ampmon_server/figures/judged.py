@@ -13,8 +13,8 @@ from ampmon_server.cells.gradients import LAYOUT, SHARES, SIDES, Side
 from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.layout import NO_USER_STEPS, nothing_here
 from ampmon_server.figures.source import Source, View, Window, XAxis
-from ampmon_server.figures.words import count, plural
 from ampmon_server.series import Floats, Ints
+from ampmon_server.words import count, plural
 
 
 GRID_DEFINITION = (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ampmon_server.figures.gaps import shades
 from ampmon_server.figures.source import Axis, View, Window
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, steps
+from ampmon_server.words import count, steps
 
 
 Figure: TypeAlias = dict[str, Any]

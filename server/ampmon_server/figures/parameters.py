@@ -29,8 +29,8 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, percent, plural
 from ampmon_server.series import Floats, Ints
+from ampmon_server.words import count, percent, plural
 
 
 COLUMN_PIXELS = 8

@@ -25,8 +25,8 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import Source, View, Window, XAxis, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, plural, steps
 from ampmon_server.series import Floats, Ints
+from ampmon_server.words import count, plural, steps
 
 
 PANELS_MAX = 4

@@ -27,8 +27,8 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import PLACES, Place, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, plural, power, power_of_two, pruned, steps
 from ampmon_server.series import Flags, Floats, Ints
+from ampmon_server.words import count, plural, power, power_of_two, pruned, steps
 
 
 DEAD = -128

@@ -19,7 +19,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.scale import why_no_updates
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, percent, pruned, steps
+from ampmon_server.words import count, percent, pruned, steps
 
 
 BAR_PIXELS = 8

@@ -34,8 +34,8 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.figures.words import count, percent, within
 from ampmon_server.series import Floats, Ints
+from ampmon_server.words import count, percent, within
 
 
 ENDS = ("first", "last")

@@ -1,4 +1,4 @@
-"""Numbers in words, for captions and hovers. The page's format.js says the same: one golden file tests both."""
+"""Numbers in words, for charts and findings. The page's format.js says the same: one golden file tests both."""
 
 from __future__ import annotations
 
