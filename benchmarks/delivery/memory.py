@@ -46,14 +46,18 @@ def watched(processes: Mapping[str, int]) -> Iterator[dict[str, Peak]]:
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(EVERY_S):
-            for name, process in processes.items():
-                peaks[name].see(process)
+        for name, process in processes.items():
+            peaks[name].see(process)
 
-    thread = threading.Thread(target=look)
+    def keep_looking() -> None:
+        while not ended.wait(EVERY_S):
+            look()
+
+    thread = threading.Thread(target=keep_looking)
     thread.start()
     try:
         yield peaks
     finally:
         ended.set()
         thread.join()
+        look()

@@ -35,11 +35,12 @@ def optimizer(model: torch.nn.Linear) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_init_is_optional(data_directory: Path) -> None:
+def test_init_is_optional(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first scaler begins a run named after the script, with who and where it is."""
+    monkeypatch.setattr(sys, "argv", ["somewhere/finetune.py"])
     ampmon.GradScaler("cpu")
     attempt = recording(data_directory).attempt
-    assert attempt.name == Path(sys.argv[0]).stem
+    assert attempt.name == "finetune"
     assert attempt.project == "default"
     assert attempt.owner
     assert attempt.versions["torch"] == torch.__version__

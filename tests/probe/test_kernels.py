@@ -49,6 +49,7 @@ def run_suite(**environment: str) -> None:
 
 
 @needs_tools
+@pytest.mark.timeout(300)
 def test_the_kernels_under_the_interpreter() -> None:
     """Every fact of kernel_suite.py holds under Triton's interpreter."""
     run_suite(TRITON_INTERPRET="1")
