@@ -16,6 +16,9 @@ RECENT = 2048
 SKIPS = 1000
 """So many of the newest rows of the skip ledger are given."""
 
+CULPRITS = 16
+"""Of each skip so many of its culprits are given, the first to overflow first."""
+
 SAMPLES = 2000
 """At most so many sampled updates are given one by one."""
 
@@ -124,7 +127,7 @@ class ScalerCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A run. Times are microseconds since the epoch; ``now`` is when it is judged.
+    """A run at its ``version``. Times are microseconds since the epoch; ``now`` is when it is judged.
 
     ``status`` is running, finished, crashed or silent. ``events`` are the newest, the newest first, the lints all of
     them. ``logged`` are cells, as `ampmon_server.cells.scalars` has them, of the first few names that were logged.
@@ -134,6 +137,7 @@ class Case:
 
     run_id: str
     now: int
+    version: int = 0
     status: str = "running"
     disabled: bool = False
     last_time: int | None = None

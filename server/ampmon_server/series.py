@@ -172,6 +172,25 @@ def take_samples(series: GradientSeries, rows: npt.NDArray[Any]) -> GradientSeri
     )
 
 
+def join_samples(parts: Sequence[GradientSeries]) -> GradientSeries:
+    """One series of several, of at least one, whose steps follow one another."""
+
+    def together(of: Sequence[Any], name: str) -> Any:
+        return np.concatenate([getattr(each, name) for each in of])
+
+    def totals(of: Sequence[Totals]) -> Totals:
+        return Totals(*(together(of, each.name) for each in fields(Totals)))
+
+    return GradientSeries(
+        together(parts, "step"),
+        together(parts, "time"),
+        together(parts, "scale"),
+        totals([part.on_grid for part in parts]),
+        totals([part.off_grid for part in parts]),
+        all(part.exact for part in parts),
+    )
+
+
 def combine_shards(shards: Sequence[GradientSeries]) -> GradientSeries:
     """One series from those of the ranks that each hold a shard: counts and squares add up, amax is the largest.
 

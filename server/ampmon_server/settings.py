@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ampmon.config import DEFAULT_URL, data_directory
+from ampmon_server.thresholds import Thresholds
 
 
 DEFAULT_HOST = "127.0.0.1"
@@ -38,6 +39,9 @@ class Settings:
     """How long after its last record a run keeps its updates and logged values; None for ever."""
     keep_samples_days: float | None = None
     """How long it keeps its samples of gradients and activations."""
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    """From where on a finding is worth a word."""
 
     @property
     def server_directory(self) -> Path:

@@ -194,6 +194,7 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
     """Everything that can be asked of a run, with and without each parameter."""
     path = f"/runs/{run_id}"
     ask(path)
+    ask(f"{path}/diagnosis")
     ask(f"{path}/updates")
     ask.pages(f"{path}/updates?limit=77&start=3")
     for query in ("?", "?stream=1&"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, Select, select
 
 from ampmon_server.case import Happening
 from ampmon_server.store import paging
@@ -13,34 +14,48 @@ from ampmon_server.store.paging import Paged
 from ampmon_server.tables import events, streams
 
 
+_KEY = (events.c.time, events.c.stream, events.c.attempt, events.c.seq)
+
+
 def read(
     connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
 ) -> Paged[Happening]:
     """Events, newest first. Raises BadQuery for a foreign cursor."""
+    statement = _of(run_id.bytes)
+    if stream is not None:
+        statement = statement.where(events.c.stream == stream)
+    rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
+    return Paged([_happening(row) for row in rows], following)
+
+
+def newest(connection: Connection, run_id: UUID, limit: int, always: str) -> list[Happening]:
+    """The newest ``limit`` events, and as many of the kind ``always`` however many others came later, newest first."""
+    of_kind = _of(run_id.bytes).where(events.c.kind == always)
+    found: dict[tuple[int, ...], Happening] = {}
+    for statement in (_of(run_id.bytes), of_kind):
+        rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
+        found |= {(row.time, row.stream, row.attempt, row.seq): _happening(row) for row in rows}
+    return [found[key] for key in sorted(found, reverse=True)]
+
+
+def _of(run_id: bytes) -> Select[Any]:
     table = events.c
-    key = (table.time, table.stream, table.attempt, table.seq)
-    statement = (
+    return (
         select(events, streams.c.rank, streams.c.scaler)
         .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
-        .where(table.run_id == run_id.bytes)
+        .where(table.run_id == run_id)
     )
-    if stream is not None:
-        statement = statement.where(table.stream == stream)
-    rows, following = paging.newest(connection, statement, key, limit=limit, cursor=cursor)
-    return Paged(
-        [
-            Happening(
-                row.time,
-                row.kind,
-                str(row.stream),
-                row.rank,
-                row.scaler,
-                row.attempt,
-                row.seq,
-                row.step,
-                orjson.loads(row.detail),
-            )
-            for row in rows
-        ],
-        following,
+
+
+def _happening(row: Row[Any]) -> Happening:
+    return Happening(
+        row.time,
+        row.kind,
+        str(row.stream),
+        row.rank,
+        row.scaler,
+        row.attempt,
+        row.seq,
+        row.step,
+        orjson.loads(row.detail),
     )

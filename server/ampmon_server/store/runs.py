@@ -120,16 +120,23 @@ def read_page(
 
 def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
     """Raises NotFound for a run that is not there."""
-    return _summary(_row(connection, run_id), now)
+    return _summary(find(connection, run_id), now)
 
 
-def _row(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
-    """``held``: until the transaction ends."""
+def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
+    """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
     statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return row
+
+
+def status_of(row: Row[Any], now: int) -> Status:
+    """What a run's row says of it at ``now``, in us since the epoch."""
+    silent = row.state == "running" and row.silent_after < now
+    status: Status = "silent" if silent else row.state
+    return status
 
 
 def _summary(row: Row[Any], now: int) -> Summary:
@@ -142,7 +149,7 @@ def _summary(row: Row[Any], now: int) -> Summary:
         owner=row.owner,
         tags=orjson.loads(row.tags),
         archived=bool(row.archived),
-        status="silent" if row.state == "running" and row.silent_after < now else row.state,
+        status=status_of(row, now),
         started=row.started,
         elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
         last_time=row.last_time,
@@ -196,7 +203,7 @@ def read_versions(connection: Connection, run_ids: list[UUID] | None, limit: int
 
 def change(connection: Connection, run_id: UUID, edit: Edit, now: int) -> None:
     """Change what a user may change. Raises NotFound."""
-    row = _row(connection, run_id, held=True)
+    row = find(connection, run_id, held=True)
     values: dict[str, Any] = {"version": row.version + 1, "changed": now}
     if edit.name is not None:
         values["name"] = edit.name
@@ -212,7 +219,7 @@ def bury(connection: Connection, run_id: UUID, now: int) -> Change:
 
     What is held of it is not to be seen any more, and is still to be removed: see `store.removing`.
     """
-    row = _row(connection, run_id, held=True)
+    row = find(connection, run_id, held=True)
     connection.execute(
         update(runs)
         .where(runs.c.run_id == run_id.bytes)

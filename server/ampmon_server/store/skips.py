@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, select, tuple_
+from sqlalchemy import Connection, Row, Select, select, tuple_
 
 from ampmon import wire
 from ampmon_server.case import Culprit, Skip
@@ -19,13 +19,32 @@ from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import headers, skips, streams
 
 
+_KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
+
+
 def read(
     connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
 ) -> Paged[Skip]:
     """Skips that no later attempt has done over, newest first. Raises BadQuery for a foreign cursor."""
+    statement = _of(run_id)
+    if stream is not None:
+        statement = statement.where(skips.c.stream == stream)
+    rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
+    return Paged(_skips(connection, run_id, rows, None), following)
+
+
+def newest(
+    connection: Connection, run_id: UUID, streams_of: Sequence[int], limit: int, culprits: int
+) -> list[Skip]:
+    """The newest ``limit`` skips of some streams, each with its first ``culprits``."""
+    statement = _of(run_id).where(skips.c.stream.in_(streams_of))
+    rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
+    return _skips(connection, run_id, rows, culprits)
+
+
+def _of(run_id: UUID) -> Select[Any]:
     table = skips.c
-    key = (table.step, table.stream, table.attempt, table.optimizer)
-    statement = (
+    return (
         select(skips, streams.c.rank, streams.c.scaler)
         .join(streams, (streams.c.run_id == table.run_id) & (streams.c.stream == table.stream))
         .where(
@@ -33,14 +52,13 @@ def read(
             not_superseded(table.run_id, table.stream, table.step, table.attempt),
         )
     )
-    if stream is not None:
-        statement = statement.where(table.stream == stream)
-    rows, following = paging.newest(connection, statement, key, limit=limit, cursor=cursor)
+
+
+def _skips(
+    connection: Connection, run_id: UUID, rows: Sequence[Row[Any]], culprits: int | None
+) -> list[Skip]:
     told = _headers(connection, run_id, rows)
-    return Paged(
-        [_skip(row, *told[row.stream, row.attempt]) for row in rows],
-        following,
-    )
+    return [_skip(row, *told[row.stream, row.attempt], culprits) for row in rows]
 
 
 def _headers(
@@ -61,7 +79,10 @@ def _headers(
 
 
 def _skip(
-    row: Row[Any], parameters: Sequence[wire.Parameter], modules: Sequence[wire.Module]
+    row: Row[Any],
+    parameters: Sequence[wire.Parameter],
+    modules: Sequence[wire.Module],
+    culprits: int | None,
 ) -> Skip:
     scale_kind, after_kind = kinds_of_pair(row.kinds)
     return Skip(
@@ -80,7 +101,7 @@ def _skip(
         scale_after_kind=KINDS[after_kind],
         culprits=[
             Culprit(parameters[index].name, inf, nan)
-            for index, inf, nan in orjson.loads(row.culprits)
+            for index, inf, nan in orjson.loads(row.culprits)[:culprits]
         ],
         culprit_order=row.culprit_order,
         culprit_parameters=row.culprit_parameters,

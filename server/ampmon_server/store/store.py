@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from ampmon import wire
 from ampmon_server import migrations
-from ampmon_server.case import Happening, Skip
+from ampmon_server.case import Case, Happening, Skip
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
@@ -20,6 +20,7 @@ from ampmon_server.series import Forgotten, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
+    cases,
     changes,
     columns,
     engine,
@@ -187,6 +188,11 @@ class Store:
         """Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return runs.read_one(connection, run_id, _now()), identity.read(connection, run_id)
+
+    def case(self, run_id: UUID) -> Case:
+        """What the run is judged by; its cost does not depend on the run's length. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return cases.read(connection, run_id, _now())
 
     def versions(self, run_ids: list[UUID] | None = None, limit: int = 1000) -> list[Change]:
         """(run, version, last step) of the runs asked for that exist, or of the newest."""

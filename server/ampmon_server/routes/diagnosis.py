@@ -1,0 +1,30 @@
+"""What is wrong with a run, judged anew from what is stored."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ampmon_server.diagnosis import diagnose
+from ampmon_server.routes.answers import ServiceDependency, tagged_json
+
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}")
+
+
+@router.get("/diagnosis")
+def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
+    """The verdict on a run, and its findings, the worst first, each with what to change."""
+    case = service.store.case(run_id)
+    diagnosis = diagnose(case, service.settings.thresholds)
+    answer = {
+        "run_id": case.run_id,
+        "version": case.version,
+        "verdict": diagnosis.verdict,
+        "severity": diagnosis.severity,
+        "findings": [msgspec.structs.asdict(each) for each in diagnosis.findings],
+    }
+    return tagged_json(answer, request)

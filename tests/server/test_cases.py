@@ -1,0 +1,199 @@
+"""What a run is judged by: held to the records that were posted, and bounded however long the run is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ampmon_server.case import CULPRITS, RECENT
+from ampmon_server.series import EVENTS
+from ampmon_server.store import NotFound, Store, cases
+from batches import PARAMETERS, Trainer, statistics
+
+
+pytestmark = pytest.mark.engines
+
+
+def test_every_update_skip_and_sample_of_a_short_run_is_in_its_case(store: Store) -> None:
+    """Of a run of some hundred updates each one, each skip and each sample is given, as it was recorded."""
+    trainer = Trainer()
+    updates = trainer.updates(300, skipped=(3, 4, 290), sampled=range(0, 300, 10))
+    store.ingest(trainer.batch(updates))
+    case = store.case(trainer.run_id)
+    (scaler,) = case.scalers
+    steps = [update.ordinal for update in updates]
+    assert (case.updates, case.skipped, case.ranks) == (300, 3, 1)
+    assert scaler.recent["first"].tolist() == scaler.first["first"].tolist() == steps
+    assert scaler.recent["scale_last"].tolist() == [update.scale for update in updates]
+    assert scaler.recent["after_last"].tolist() == [update.scale_after for update in updates]
+    assert np.flatnonzero(scaler.recent["skipped"]).tolist() == [3, 4, 290]
+    assert int(scaler.updates["n"].sum()) == 300
+    assert [skip.step for skip in scaler.skips] == [290, 4, 3]
+    assert scaler.skips[0].culprits[0].parameter == PARAMETERS[1].name
+    assert scaler.samples.step.tolist() == list(range(0, 300, 10))
+    assert int(scaler.gradients["n"].sum()) == 30
+    assert scaler.parameters.names == tuple(each.name for each in PARAMETERS)
+    assert scaler.parameters.numel.tolist() == [800, 80]
+    assert scaler.policy.growth_interval == 2000
+    assert case.config == {"lr": 0.1}
+
+
+def test_the_newest_and_the_first_updates_are_given_whatever_lies_between(store: Store) -> None:
+    """Of a longer run the first and the newest 2048 updates are given one by one, the whole in a few hundred cells."""
+    trainer = Trainer()
+    for _ in range(10):
+        store.ingest(trainer.batch(trainer.updates(1000)))
+    (scaler,) = store.case(trainer.run_id).scalers
+    assert scaler.first["first"].tolist() == list(range(RECENT))
+    assert scaler.recent["first"].tolist() == list(range(10_000 - RECENT, 10_000))
+    assert int(scaler.updates["n"].sum()) == 10_000
+    assert len(scaler.updates) <= 4 * cases.COLUMNS
+
+
+def test_holes_make_the_newest_updates_fewer_and_never_others(store: Store) -> None:
+    """Where records are missing among the newest updates, those given are the newest that are held."""
+    trainer = Trainer()
+    sent = [update for update in trainer.updates(6000) if update.ordinal % 7]
+    store.ingest(trainer.batch(sent))
+    (scaler,) = store.case(trainer.run_id).scalers
+    held = [update.ordinal for update in sent]
+    given = scaler.recent["first"].tolist()
+    assert given == held[-len(given) :]
+    assert len(given) > 0.9 * RECENT
+
+
+def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store) -> None:
+    """A growth long ago comes with the sample before it and the one after, though newer samples are many."""
+    trainer = Trainer()
+
+    def post(count: int, every: int) -> None:
+        made = trainer.updates(count, sampled=range(0, count, every))
+        store.ingest(trainer.batch(made))
+
+    post(1000, 50)
+    grown = trainer.update(event="grow", scale_after=2048.0)
+    store.ingest(trainer.batch([grown]))
+    post(8000, 10)
+    samples = store.case(trainer.run_id).scalers[0].samples
+    older = samples.step[samples.step < 2000].tolist()
+    assert older == [950, 1001]
+    assert len(samples) <= cases.NEWEST + 20 + 2
+    assert (np.diff(samples.step) > 0).all()
+
+
+def test_lints_are_given_however_many_events_came_later(store: Store) -> None:
+    """A lint of the first minute is among the events of a run that has had a thousand since."""
+    trainer = Trainer()
+    lint = trainer.event("lint", stream=trainer.scaler, rule="fused_sgd")
+    store.ingest(trainer.batch([*trainer.updates(1), lint]))
+    for _ in range(cases.EVENTS + 100):
+        store.ingest(trainer.batch([trainer.event("manual_set", stream=trainer.scaler)]))
+    events = store.case(trainer.run_id).events
+    assert len(events) == cases.EVENTS + 1
+    assert events[-1].detail == {"rule": "fused_sgd"}
+    assert all(each.kind == "manual_set" for each in events[:-1])
+
+
+def test_ranks_are_given_one_by_one(store: Store) -> None:
+    """Of two ranks that disagree on the scale each one's newest updates are given by itself."""
+    first = Trainer(world_size=2)
+    second = Trainer(run_id=first.run_id, rank=1, world_size=2)
+    store.ingest(first.batch(first.updates(400)))
+    store.ingest(second.batch([second.update(scale=512.0) for _ in range(390)]))
+    case = store.case(first.run_id)
+    ranks = case.scalers[0].ranks
+    assert case.ranks == 2
+    assert {rank: set(cells["scale_last"].tolist()) for rank, cells in ranks.items()} == {
+        0: {1024.0},
+        1: {512.0},
+    }
+    assert int(ranks[1]["last"][-1]) == 389
+    assert len(ranks[0]) == cases.RANK_UPDATES
+
+
+def test_what_an_attempt_did_again_counts_once(store: Store) -> None:
+    """Of steps that a later attempt has done again its updates are given, and no skip that it has taken back."""
+    first = Trainer()
+    store.ingest(first.batch(first.updates(100, skipped=(50, 80))))
+    second = Trainer(run_id=first.run_id, resume_step=60)
+    store.ingest(second.batch([second.update(scale=256.0) for _ in range(60)]))
+    case = store.case(first.run_id)
+    (scaler,) = case.scalers
+    assert case.attempts == 2
+    assert scaler.recent["first"].tolist() == list(range(120))
+    assert scaler.recent["scale_last"][60:].tolist() == [256.0] * 60
+    assert [skip.step for skip in scaler.skips] == [50]
+
+
+def test_two_scalers_are_two(store: Store) -> None:
+    """Each scaler of a run stands for itself, the one that reported first before the other."""
+    first = Trainer(scaler="generator")
+    other = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="critic")
+    store.ingest(first.batch(first.updates(5)))
+    store.ingest(other.batch(other.updates(7, skipped=(1,))))
+    case = store.case(first.run_id)
+    assert [(each.name, len(each.recent), len(each.skips)) for each in case.scalers] == [
+        ("generator", 5, 0),
+        ("critic", 7, 1),
+    ]
+
+
+def test_of_many_culprits_the_first_are_given(store: Store) -> None:
+    """A skip of two hundred parameters comes with the first of them, and how many there were."""
+    trainer = Trainer()
+    (update,) = trainer.updates(1, skipped=(0,))
+    told = update.optimizers[0].culprits * 100
+    optimizer = type(update.optimizers[0])(
+        optimizer="SGD", path="plain", skipped=True, culprits=told, culprit_parameters=len(told)
+    )
+    skipped = trainer.update(skipped=True, optimizers=(optimizer,))
+    store.ingest(trainer.batch([update, skipped]))
+    newest = store.case(trainer.run_id).scalers[0].skips[0]
+    assert len(newest.culprits) == CULPRITS
+    assert newest.culprit_parameters == 200
+
+
+def test_logged_losses_come_before_other_names(store: Store) -> None:
+    """Of many names that were logged the few that are given have the loss among them."""
+    trainer = Trainer()
+    (update,) = trainer.updates(1)
+    values = {f"a{number:02}": 1.0 for number in range(20)} | {"train/loss": 2.5}
+    store.ingest(trainer.batch([update, trainer.scalars(values)]))
+    logged = store.case(trainer.run_id).logged
+    assert len(logged) == cases.NAMES
+    assert logged["train/loss"]["value_last"].tolist() == [2.5]
+
+
+def test_a_run_that_has_hardly_begun_has_a_case(store: Store) -> None:
+    """A run of which only a header has come, and one whose scaler has done nothing yet, can be judged."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([trainer.event("init")], headers=(trainer.attempt,)))
+    assert store.case(trainer.run_id).scalers == ()
+    store.ingest(trainer.batch())
+    (scaler,) = store.case(trainer.run_id).scalers
+    assert len(scaler.recent) == len(scaler.samples) == len(scaler.updates) == 0
+    with pytest.raises(NotFound):
+        store.case(Trainer().run_id)
+
+
+def test_events_are_coded_as_cells_have_them(store: Store) -> None:
+    """Changes of the scale are in the cells of the whole run, by kind and with their steps."""
+    trainer = Trainer()
+    made = trainer.updates(30, skipped=(20,))
+    store.ingest(trainer.batch(made))
+    cells = store.case(trainer.run_id).scalers[0].updates
+    backoff = EVENTS.index("backoff") - 1
+    assert int(cells["moves"][:, backoff].sum()) == 1
+    assert int(cells["move_last"][:, backoff].max()) == 20
+
+
+def test_shards_are_added_up(store: Store) -> None:
+    """Samples of sharded gradients are those that every rank has, their counts added up."""
+    first = Trainer(world_size=2, layout="sharded")
+    second = Trainer(run_id=first.run_id, rank=1, world_size=2, layout="sharded")
+    for trainer in (first, second):
+        store.ingest(trainer.batch(trainer.updates(50, sampled=(0, 25, 49))))
+    (scaler,) = store.case(first.run_id).scalers
+    assert scaler.policy.layout == "sharded"
+    assert scaler.samples.step.tolist() == [0, 25, 49]
+    assert scaler.samples.on_grid.looked.tolist() == [2 * int(statistics().looked.sum())] * 3
