@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
-from ampmon_server.cli import db, sync
+from ampmon_server.cli import db, doctor, sync
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -41,6 +41,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return token.run(arguments)
     if arguments.command == "db":
         return db.run(arguments)
+    if arguments.command == "doctor":
+        return doctor.run(arguments)
     if arguments.command == "sync":
         return sync.run(arguments)
     return demo.main(arguments)
@@ -80,6 +82,9 @@ def _parser() -> argparse.ArgumentParser:
     token.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
     token.add_argument(
         "--token-file", type=Path, help="file with a token that several servers share"
+    )
+    doctor.add_arguments(
+        commands.add_parser("doctor", help="say what is wrong with a run, and why")
     )
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))

@@ -1,0 +1,79 @@
+"""Asks a server for answers, with its token. Knows what keeps an answer from coming, not what answers say."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import msgspec
+import urllib3
+
+
+TIMEOUT_S = 60.0
+"""A diagnosis takes less than a second, however long the run; a busy server may let it wait."""
+
+
+class Unanswered(Exception):
+    """There is no answer to be had; the message says why, and what to do."""
+
+
+class Refused(Unanswered):
+    """The server answered, and not with what was asked for."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Asking:
+    """A server at ``url``. A context: its connections are closed at the end.
+
+    ``page`` is where a browser finds it, None where it is gone once it has been asked.
+    """
+
+    def __init__(self, url: str, token: str, *, lasts: bool = True) -> None:
+        self.url = url.rstrip("/")
+        self.page = self.url if lasts else None
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._http = urllib3.PoolManager(retries=False, timeout=TIMEOUT_S)
+
+    def __enter__(self) -> Asking:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._http.clear()
+
+    def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
+        """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
+        try:
+            answer = self._http.request(
+                "GET",
+                f"{self.url}/api/v1{path}",
+                fields=fields,
+                headers=self._headers,
+                redirect=False,
+            )
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            # Its message may quote what was sent.
+            raise Unanswered(
+                f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
+            ) from None
+        if answer.status == 401:
+            raise Refused(
+                401, f"{self.url} does not accept this token: name its --data-dir or --token-file"
+            )
+        if answer.status != 200:
+            raise Refused(answer.status, _detail(answer))
+        return answer.data
+
+
+def _detail(answer: urllib3.BaseHTTPResponse) -> str:
+    try:
+        problem = msgspec.json.decode(answer.data, type=dict[str, object])
+    except msgspec.DecodeError:
+        return f"HTTP {answer.status}"
+    return str(problem.get("detail") or problem.get("title") or f"HTTP {answer.status}")

@@ -1,0 +1,63 @@
+"""Where answers come from: the server that was named, the one that runs on the data directory, else its database."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ampmon.config import DEFAULT_URL, RunOptions, resolve
+from ampmon.errors import ConfigurationError
+from ampmon_server.cli.doctor.asking import Asking, Refused, Unanswered
+from ampmon_server.settings import Settings
+
+
+@contextmanager
+def answering(arguments: argparse.Namespace) -> Iterator[Asking]:
+    """Whoever can be asked. Raises Unanswered."""
+    try:
+        options = resolve(url=arguments.url, dir=arguments.data_dir)
+    except ConfigurationError as error:
+        raise Unanswered(str(error)) from None
+    settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
+    if arguments.url or options.url != DEFAULT_URL:
+        with Asking(options.url, _token(settings, options)) as server:
+            yield server
+    elif (url := _running(settings, options)) is not None:
+        with Asking(url, _token(settings, options)) as server:
+            yield server
+    else:
+        from ampmon_server.cli.doctor.alone import alone
+
+        with alone(settings) as server:
+            yield server
+
+
+def _running(settings: Settings, options: RunOptions) -> str | None:
+    """The address of the server that runs on the data directory, if one does: one that was killed leaves it behind."""
+    url = None
+    with suppress(OSError):
+        url = settings.address_file.read_text().strip()
+    if not url:
+        return None
+    try:
+        with Asking(url, _token(settings, options)) as server:
+            server.get("/runs", {"limit": "1"})
+    except Refused:
+        return url
+    except Unanswered:
+        return None
+    return url
+
+
+def _token(settings: Settings, options: RunOptions) -> str:
+    if settings.token_file is None and options.token:
+        return options.token
+    file = settings.token_file or settings.data_directory / "token"
+    try:
+        return file.read_text("ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise Unanswered(
+            f"{file}: {why}; name the server's --data-dir or --token-file, or set AMPMON_TOKEN"
+        ) from None

@@ -1,0 +1,135 @@
+"""A diagnosis on paper: rich's, at most 100 columns; colour on terminals only, and never alone."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from ampmon.wire import Finding, Severity
+from ampmon_server.cli.doctor.answers import Diagnosed, Run
+
+
+COLUMNS_MAX = 100
+_NAMED = 5
+_INDENT = 2
+_SHAPES: dict[Severity | None, tuple[str, str]] = {
+    None: ("✓", "green"),
+    "notice": ("○ notice", "cyan"),
+    "warning": ("▲ warning", "yellow"),
+    "critical": ("■ critical", "bold red"),
+}
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A word on stderr while something takes its time, where that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+class Paper:
+    """What is printed of a run. ``page`` is the address of a server that shows it, None where none runs."""
+
+    def __init__(self, run: Run, page: str | None) -> None:
+        self._run = run
+        self._page = page
+        self._console = _console()
+        # Colours that the terminal's owner has chosen, and can read.
+        self._python = Syntax("", "python", theme="ansi_dark")
+
+    def show(self, diagnosed: Diagnosed) -> None:
+        """Which run, its effective training, then the findings, of which the first is the verdict."""
+        run, findings = self._run, diagnosed.findings
+        about = f"  {run.project}, {run.status}, {run.updates:,} updates, {run.run_id}"
+        self._write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
+        self._write(Text(plain(diagnosed.training.words)), 0)
+        if not findings:
+            self._write(Text.assemble(_SHAPES[None], f"  {plain(diagnosed.verdict)}"), 0)
+        for number, finding in enumerate(findings, start=1):
+            self._console.print()
+            self._finding(finding, f"{number} of {len(findings)}")
+
+    def _finding(self, finding: Finding, place: str) -> None:
+        title = plain(finding.title)
+        self._write(Text.assemble(_SHAPES[finding.severity], "  ", (title, "bold")), 0)
+        self._write(Text(f"{place} · {_where(finding)}", "dim"))
+        self._write(Text(plain(finding.explanation)))
+        if finding.stop:
+            self._write(Text("Training on is a waste: stop it.", "bold"))
+        if finding.parameters:
+            self._write(Text(plain(_named(finding.parameters))))
+        self._code(finding.fix)
+        self._write(Text(f"See docs/findings/{finding.rule}.md{self._chart(finding)}", "dim"))
+        if finding.figure and self._page is not None:
+            self._unbroken(Text(self._address(finding), "dim"))
+
+    def _write(self, words: Text, indent: int = _INDENT) -> None:
+        if not words:
+            return
+        for line in words.wrap(self._console, self._console.width - indent):
+            self._unbroken(line, indent)
+
+    def _code(self, code: str) -> None:
+        if code:
+            for line in self._python.highlight(plain(code).rstrip("\n")).split("\n"):
+                self._unbroken(line, 2 * _INDENT)
+
+    def _unbroken(self, line: Text, indent: int = _INDENT) -> None:
+        """One line, of whatever length: what is to be copied."""
+        line.rstrip()
+        self._console.print(Text(" " * indent).append(line) if line else line, soft_wrap=True)
+
+    def _chart(self, finding: Finding) -> str:
+        if not finding.figure:
+            return ""
+        where = ":" if self._page is not None else " of the page that `ampmon serve` shows"
+        return f", and the chart “{finding.figure}”{where}"
+
+    def _address(self, finding: Finding) -> str:
+        """The run's page at the finding's steps and scaler."""
+        query: dict[str, str | int] = {}
+        if finding.first_step is not None and finding.last_step is not None:
+            query = {"start": finding.first_step, "stop": finding.last_step + 1}
+        stream = next(
+            (each.stream for each in self._run.streams if each.scaler == finding.scaler), None
+        )
+        if stream is not None:
+            query["stream"] = stream
+        return f"{self._page}/#/runs/{self._run.run_id}{'?' if query else ''}{urlencode(query)}"
+
+
+def plain(words: str) -> str:
+    """Words without what a terminal would obey: some of them came with a run."""
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in words)
+
+
+def _console() -> Console:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # shapes stand for words in any encoding
+    console = Console(highlight=False)
+    console.width = min(console.width, COLUMNS_MAX)
+    return console
+
+
+def _where(finding: Finding) -> str:
+    words = finding.rule
+    if finding.first_step is not None and finding.last_step is not None:
+        first, last = f"{finding.first_step:,}", f"{finding.last_step:,}"
+        words += f" · step {first}" if first == last else f" · steps {first} to {last}"
+    return f"{words} · scaler {finding.scaler}" if finding.scaler else words
+
+
+def _named(parameters: tuple[str, ...]) -> str:
+    rest = len(parameters) - _NAMED
+    return ", ".join(parameters[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,321 @@
+"""`ampmon doctor`: real trainings, judged by a server or in a directory where none runs, and printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import urllib3
+
+import ampmon
+from ampmon.wire import Finding
+from ampmon_server.cli import main
+from ampmon_server.cli.doctor.answers import Diagnosed, Run
+from ampmon_server.cli.doctor.printing import Paper
+from serving import Server
+from threaded_server import ThreadedServer
+
+
+CODES = {None: 0, "notice": 10, "warning": 20, "critical": 30}
+TO_BE_COPIED = ("    ", "  http://")
+
+
+@dataclass
+class Done:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def doctor(*arguments: str | Path) -> Done:
+    """`ampmon doctor ARGUMENTS`, here, where its output is no terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(["doctor", *map(str, arguments)])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def train(directory: Path, name: str, *, sick: bool = False, updates: int = 120) -> str:
+    """A training recorded offline; a sick one is given a NaN in every third batch after the 50th. Its run's id."""
+    run_id = ampmon.init("tests", name, dir=directory, mode="offline")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0**10, model=model)
+    for update in range(updates):
+        inputs, targets = torch.randn(8, 16), torch.randint(0, 4, (8,))
+        if sick and update > 50 and update % 3 == 2:
+            inputs[0, 0] = float("nan")
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    ampmon.finish()
+    return str(run_id)
+
+
+@dataclass
+class Ward:
+    """A server with runs on it, and how the doctor is sent there."""
+
+    server: ThreadedServer
+    runs: dict[str, list[str]]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    @property
+    def way(self) -> tuple[str | Path, ...]:
+        return "--url", self.url, "--data-dir", self.server.directory
+
+    def get(self, path: str) -> bytes:
+        token = (self.server.directory / "token").read_text().strip()
+        answer = urllib3.request(
+            "GET", f"{self.url}/api/v1{path}", headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.status == 200, answer.data
+        return answer.data
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[str]]]:
+    """A directory with trainings that no server was told of yet: two of one name, a healthy one and a sick one."""
+    directory = tmp_path_factory.mktemp("recorded") / "ampmon"
+    runs = {
+        "twice": [train(directory, "twice", updates=5) for _ in range(2)],
+        "healthy": [train(directory, "healthy")],
+        "sick": [train(directory, "sick", sick=True)],
+    }
+    return directory, runs
+
+
+@pytest.fixture(scope="module")
+def ward(
+    recorded: tuple[Path, dict[str, list[str]]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ward]:
+    """A server that was sent what is recorded."""
+    directory, runs = recorded
+    server = ThreadedServer(tmp_path_factory.mktemp("ward") / "ampmon")
+    ward = Ward(server, runs)
+    copy = server.directory / "copy"
+    shutil.copytree(directory, copy)
+    token = server.directory / "token"
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["sync", str(copy), "--url", ward.url, "--token-file", str(token)]) == 0
+    yield ward
+    server.close()
+
+
+def test_a_healthy_run_is_said_to_be_healthy(ward: Ward) -> None:
+    """Of a run with nothing wrong it says so in a word, and exits with 0 whatever it is to fail on."""
+    done = doctor("healthy", "--fail-on", "notice", *ward.way)
+
+    assert (done.code, done.err) == (0, "")
+    assert "✓  healthy" in done.out
+    assert "tests, finished, 120 updates" in done.out
+
+
+def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
+    """Of each finding it prints severity, title, explanation, fix, page and chart; the exit code is the worst's."""
+    [run_id] = ward.runs["sick"]
+    answer = json.loads(ward.get(f"/runs/{run_id}/diagnosis"))
+    done = doctor("sick", *ward.way)
+    told = " ".join(done.out.split())
+
+    assert answer["findings"]
+    assert done.code == CODES[answer["severity"]] == 30
+    for finding in answer["findings"]:
+        for part in ("severity", "title", "explanation", "fix"):
+            assert " ".join(finding[part].split()) in told
+        assert f"docs/findings/{finding['rule']}.md" in told
+    assert f"{ward.url}/#/runs/{run_id}?start=" in told
+
+
+def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
+    """No line is longer than 80 columns, but code and addresses, which are to be copied; none ends in blanks."""
+    lines = doctor("sick", *ward.way).out.splitlines()
+
+    assert [each for each in lines if len(each) > 80 and not each.startswith(TO_BE_COPIED)] == []
+    assert [each for each in lines if each != each.rstrip()] == []
+
+
+def test_json_is_the_answer_as_it_is(ward: Ward) -> None:
+    """With --json stdout is the body of GET /diagnosis and a newline, and the exit code is the same."""
+    [run_id] = ward.runs["sick"]
+    done = doctor(run_id, "--json", *ward.way)
+
+    assert done.out.encode() == ward.get(f"/runs/{run_id}/diagnosis") + b"\n"
+    assert done.code == 30
+
+
+@pytest.mark.parametrize("way", ["id", "beginning", "name", "latest", "nothing"])
+def test_a_run_is_found_by_any_of_its_names(ward: Ward, way: str) -> None:
+    """A run is asked for by its id, a beginning that no other has, its name, or as the newest."""
+    [run_id] = ward.runs["sick"]
+    beginning = next(
+        run_id[:length]
+        for length in range(4, 37)
+        if sum(each.startswith(run_id[:length]) for ids in ward.runs.values() for each in ids) == 1
+    )
+    named = {"id": [run_id], "beginning": [beginning], "name": ["sick"], "latest": ["latest"]}
+
+    assert run_id in doctor(*named.get(way, []), *ward.way).out
+
+
+def test_of_several_runs_with_one_name_the_newest_is_meant(ward: Ward) -> None:
+    """A name that two runs have means the one that was started last."""
+    assert ward.runs["twice"][1] in doctor("twice", *ward.way).out
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are_near(ward: Ward) -> None:
+    """An unknown name or id, or a beginning that several ids have, exits with 2 and names runs that may be meant."""
+    misspelt = doctor("helthy", *ward.way)
+    unknown = doctor("00000000-0000-0000-0000-000000000000", *ward.way)
+    first, second = ward.runs["twice"]
+    shared = next(at for at in range(36) if first[at] != second[at])
+    common = doctor(first[:shared], *ward.way)
+
+    assert [each.code for each in (misspelt, unknown, common)] == [2, 2, 2]
+    assert f"healthy ({ward.runs['healthy'][0]})" in misspelt.err
+    assert "there is no run 00000000-" in unknown.err
+    assert ward.runs["sick"][0] in unknown.err
+    assert ward.runs["twice"][0] in common.err
+
+
+def test_a_token_that_is_not_accepted_is_said_to_be_none(ward: Ward, tmp_path: Path) -> None:
+    """With the token of another server it exits with 2 and says which options name the right one."""
+    (tmp_path / "token").write_text("0" * 43)
+    done = doctor("--url", ward.url, "--token-file", tmp_path / "token")
+
+    assert (done.code, done.out) == (2, "")
+    assert "does not accept this token: name its --data-dir or --token-file" in done.err
+
+
+def test_where_no_server_runs_it_asks_the_database(
+    recorded: tuple[Path, dict[str, list[str]]], tmp_path: Path
+) -> None:
+    """Of trainings that nobody has sent it tells the same, stores them once, and leaves the spools to be sent."""
+    directory, runs = tmp_path / "ampmon", recorded[1]
+    shutil.copytree(recorded[0], directory)
+    spools = sorted(path.name for path in (directory / "spool").iterdir())
+    done = doctor("sick", "--data-dir", directory)
+    again = doctor("sick", "--json", "--data-dir", directory)
+
+    assert done.code == again.code == 30
+    assert "no server runs" in done.err
+    assert "records that waited in spools" in done.err
+    assert "`ampmon serve` shows" in " ".join(done.out.split())
+    assert json.loads(again.out)["run_id"] == runs["sick"][0]
+    assert sorted(path.name for path in (directory / "spool").iterdir()) == spools
+
+
+def test_where_there_is_nothing_it_makes_nothing(tmp_path: Path) -> None:
+    """A directory without runs and without a server is left as it is, and the words say what to name."""
+    done = doctor("--data-dir", tmp_path)
+
+    assert (done.code, done.out) == (2, "")
+    assert "name a --data-dir, or a server's --url" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_runs_is_found_by_its_directory(
+    recorded: tuple[Path, dict[str, list[str]]], tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """Once a server runs on the data directory it is asked, of what the doctor stored; once it is killed, the file."""
+    directory = tmp_path / "ampmon"
+    shutil.copytree(recorded[0], directory)
+    doctor("--data-dir", directory)
+    shutil.rmtree(directory / "spool")
+    server = new_server(directory)
+    running = doctor("sick", "--data-dir", directory)
+    server.kill()
+    killed = doctor("sick", "--data-dir", directory)
+
+    assert (running.code, running.err) == (30, "")
+    assert server.url in running.out
+    assert killed.code == 30
+    assert "no server runs" in killed.err
+
+
+def on_terminal(*arguments: str | Path, **environment: str) -> str:
+    """What the command writes to a terminal."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "ampmon_server.cli", "doctor", *map(str, arguments)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=slave,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    ):
+        os.close(slave)
+        written = b""
+        with contextlib.suppress(OSError):  # a terminal that is gone, on Linux
+            while chunk := os.read(master, 65536):
+                written += chunk
+    os.close(master)
+    return written.decode()
+
+
+def test_colour_is_for_terminals_that_want_it(ward: Ward) -> None:
+    """A terminal gets colours, with NO_COLOR none; both get the same words, and severities have one without colour."""
+    coloured = on_terminal("sick", *ward.way)
+    plain = on_terminal("sick", *ward.way, NO_COLOR="1")
+
+    assert re.search(r"\x1b\[[\d;]*31m", coloured)
+    assert not re.search(r"\x1b\[[\d;]*3[0-9]", plain)
+    bare = [re.sub(r"\x1b\[[\d;]*m", "", each) for each in (coloured, plain)]
+    assert bare[0] == bare[1]
+    assert "■ critical" in bare[0]
+
+
+RUN = Run(run_id="run", project="p", name="n", status="running", started=0, updates=1, streams=())
+
+
+@pytest.mark.parametrize("part", ["title", "explanation", "fix", "parameters"])
+def test_words_of_a_run_cannot_command_the_terminal(
+    part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control characters and marks of rich's in what came with a run are printed as blanks, or as they are."""
+    evil = "a\x1b]0;owned\x07b\x9b31m[red]"
+    words: dict[str, Any] = {"title": "t", "explanation": "e", "fix": "f = 1", "parameters": ()}
+    words[part] = (evil,) if part == "parameters" else evil
+    finding = Finding(rule="r", severity="notice", **words)
+    Paper(RUN, None).show(Diagnosed(verdict="v", severity="notice", findings=(finding,)))
+    out = capsys.readouterr().out
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out)
+    assert "[red]" in out
+
+
+@pytest.mark.parametrize("fail_on", ["notice", "warning", "critical"])
+@pytest.mark.parametrize("severity", [None, "notice", "warning", "critical"])
+def test_the_exit_code_tells_the_severity_from_which_it_is_to_fail(
+    severity: str | None, fail_on: str
+) -> None:
+    """Below --fail-on the code is 0; from there on it is the severity's, which no usage error has."""
+    from ampmon_server.cli.doctor import exit_code
+
+    ranks = [None, "notice", "warning", "critical"]
+    expected = CODES[severity] if ranks.index(severity) >= ranks.index(fail_on) else 0
+
+    assert exit_code(msgspec.convert(severity, type=str | None), fail_on) == expected  # type: ignore[arg-type]
