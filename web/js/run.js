@@ -4,6 +4,7 @@ import { Refused, get } from "./api.js";
 import { badge, setBadge } from "./badge.js";
 import { Charts } from "./charts.js";
 import { h, say } from "./dom.js";
+import { Findings } from "./findings.js";
 import { clock, eventLedger, skipLedger } from "./ledger.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
@@ -14,6 +15,7 @@ import { Parameters } from "./parameters.js";
 
 const CHARTS_MS = 200;
 const TABLES_MS = 2000;
+const FINDINGS_MS = 5000;
 
 export class Run {
   #name = h("h1", {}, "…");
@@ -28,6 +30,7 @@ export class Run {
   #skipped = -1;
   #sampled = -1;
   #ownSteps = false;
+  #judged = "";
 
   /**
    * @param {string} id
@@ -42,15 +45,18 @@ export class Run {
     this.onGone = onGone;
     this.skips = skipLedger(id);
     this.events = eventLedger(id);
+    this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
     this.parameters = new Parameters(id);
     this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
+    this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
     this.charts = new Charts(id, view, { onView, onWanted: this.drawCharts, onTrouble });
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status" }, this.#badge), this.#about, this.#streams),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#streams),
       this.#description,
+      this.findings.element,
       this.#notices.element,
       this.#numbers.element,
       this.charts.element,
@@ -77,6 +83,7 @@ export class Run {
     if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
     this.#skipped = this.#run.skipped;
     this.readTables();
+    this.#judge(this.#run);
   }
 
   /** Writes the numbers again: ages change by themselves. */
@@ -106,6 +113,7 @@ export class Run {
   close() {
     this.drawCharts.stop();
     this.readTables.stop();
+    this.readFindings.stop();
     this.charts.close();
   }
 
@@ -119,6 +127,38 @@ export class Run {
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
     }
+  }
+
+  /**
+   * Asks for the findings where what they are of has changed.
+   * @param {Summary} run
+   */
+  #judge({ version, status }) {
+    const now = `${version} ${status}`;
+    if (now !== this.#judged) this.readFindings();
+    this.#judged = now;
+  }
+
+  async #diagnosis() {
+    try {
+      await this.findings.refresh();
+    } catch (error) {
+      this.#judged = "";
+      if (!(error instanceof Refused)) this.onTrouble();
+    }
+  }
+
+  /**
+   * Moves the charts to some steps of a scaler, and the page to the charts.
+   * @param {string} scaler
+   * @param {number} start
+   * @param {number} stop
+   */
+  #lookAt(scaler, start, stop) {
+    const found = this.#streams.hidden ? null : this.#run?.streams.find((stream) => stream.scaler === scaler);
+    const stream = found?.stream ?? this.charts.view.stream;
+    this.onView({ x: "step", start, stop, stream });
+    this.charts.element.scrollIntoView({ behavior: "smooth" });
   }
 
   /** Those of one name are enough, and they do not go away. */

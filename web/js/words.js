@@ -23,4 +23,12 @@ export const STATUS = /** @type {const} */ ({
   silent: ["◌", "No update for longer than usual, and the process has not said that it ended."],
 });
 
+/** @type {Record<"critical" | "warning" | "notice" | "healthy", [shape: string, word: string]>} */
+export const SEVERITY = {
+  critical: ["■", "critical"],
+  warning: ["▲", "warning"],
+  notice: ["○", "notice"],
+  healthy: ["✓", "healthy"],
+};
+
 export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];

@@ -174,6 +174,30 @@ export interface Figure {
   layout: { meta: Meta; [key: string]: unknown };
 }
 
+export type Severity = "critical" | "warning" | "notice";
+
+/** What is wrong, why, and what to write instead. It holds from `first_step` to `last_step`, if of certain steps. */
+export interface Finding {
+  rule: string;
+  severity: Severity;
+  title: string;
+  explanation: string;
+  fix: string;
+  scaler: string;
+  first_step: number | null;
+  last_step: number | null;
+  parameters: string[];
+  figure: string;
+  stop: boolean;
+}
+
+export interface Diagnosis {
+  verdict: string;
+  severity: Severity | null;
+  findings: Finding[];
+  training?: { words?: string };
+}
+
 export interface Problem {
   title: string;
   status: number;

@@ -1,0 +1,21 @@
+// Findings as the page tells them apart, and the steps they hold for.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { numbered, stepsOf } from "../../web/js/findings.js";
+
+test("a finding keeps its name while its numbers change and others come before it", () => {
+  const one = { rule: "skip_rate", scaler: "g", title: "1 of 9" };
+  const later = { ...one, title: "2 of 9" };
+  const other = { rule: "skip_rate", scaler: "d", title: "3 of 9" };
+  const keys = (findings) => numbered(findings).map(({ key }) => key);
+  assert.equal(keys([one])[0], keys([other, later])[1]);
+  assert.equal(new Set(keys([one, later, other])).size, 3);
+});
+
+test("the steps of a finding are shown to the last", () => {
+  assert.deepEqual(stepsOf({ first_step: 3, last_step: 3 }), { start: 3, stop: 4 });
+  assert.deepEqual(stepsOf({ first_step: 0, last_step: 9 }), { start: 0, stop: 10 });
+  assert.equal(stepsOf({ first_step: null, last_step: null }), null);
+});

@@ -1,0 +1,151 @@
+// What is wrong with a run: each finding with its reason, the code to write instead, and the steps that show it.
+
+import { get } from "./api.js";
+import { dotted, h, keyed, mark, say } from "./dom.js";
+import { plural, steps } from "./format.js";
+import { setVerdict, verdict } from "./verdict.js";
+
+/** @import { Diagnosis, Finding, Range } from "../types/page.js" */
+
+const NAMED = 5;
+const COPY = "Copy the code";
+const COPIED_MS = 2000;
+
+/** A finding as it stands on the page; the reader opens and closes it. */
+class Entry {
+  #verdict = verdict();
+  #title = h("span", { class: "title" });
+  #explanation = h("p");
+  #stop = h("p", { class: "stop" }, "Training on is a waste: stop it.");
+  #parameters = h("p", { class: "caption" });
+  #code = h("code");
+  #fix = h("pre", {}, this.#code);
+  #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
+  #steps = h("button", { type: "button", onclick: () => this.#look() });
+  #page = h("a", {}, "More about it");
+  /** @type {Finding | null} */
+  #finding = null;
+
+  /** @param {(finding: Finding, steps: Range) => void} onSteps */
+  constructor(onSteps) {
+    this.onSteps = onSteps;
+    this.element = h(
+      "details",
+      { class: "finding" },
+      h("summary", {}, this.#verdict, this.#title),
+      this.#explanation,
+      this.#stop,
+      this.#parameters,
+      this.#fix,
+      h("p", { class: "ways" }, this.#copy, this.#steps, this.#page),
+    );
+  }
+
+  /** @param {Finding} finding */
+  show(finding) {
+    this.#finding = finding;
+    mark(this.element, "data-rule", finding.rule);
+    setVerdict(this.#verdict, finding.severity);
+    say(this.#title, finding.title);
+    say(this.#explanation, finding.explanation);
+    this.#stop.hidden = !finding.stop;
+    this.#name(finding.parameters);
+    this.#fix.hidden = this.#copy.hidden = finding.fix === "";
+    say(this.#code, finding.fix);
+    const range = stepsOf(finding);
+    this.#steps.hidden = range === null;
+    if (range) say(this.#steps, `Show ${steps(range.start, range.stop - 1)}`);
+    mark(this.#page, "href", `/findings/${encodeURIComponent(finding.rule)}`);
+  }
+
+  /** @param {string[]} parameters */
+  #name(parameters) {
+    this.#parameters.hidden = parameters.length === 0;
+    const names = parameters.slice(0, NAMED).flatMap((name, index) => (index ? [", ", dotted(name)] : [dotted(name)]));
+    const rest = parameters.length - NAMED;
+    this.#parameters.replaceChildren("In ", ...names, rest > 0 ? ` and ${plural(rest, "more parameter")}` : "");
+  }
+
+  async #copied() {
+    const done = await navigator.clipboard.writeText(this.#code.textContent ?? "").then(() => true, () => false);
+    // Without the right to the clipboard the code is marked, for the reader to copy.
+    if (!done) getSelection()?.selectAllChildren(this.#code);
+    say(this.#copy, done ? "Copied" : "Marked above");
+    setTimeout(() => say(this.#copy, COPY), COPIED_MS);
+  }
+
+  #look() {
+    const range = this.#finding && stepsOf(this.#finding);
+    if (this.#finding && range) this.onSteps(this.#finding, range);
+  }
+}
+
+export class Findings {
+  /** The worst finding's severity, for the page's head. */
+  verdict = verdict();
+  #list = h("div");
+  #training = h("p", { class: "caption" });
+  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#training, this.#list);
+  /** @type {WeakMap<HTMLElement, Entry>} */
+  #entries = new WeakMap();
+  /** @type {unknown} */
+  #newest;
+
+  /**
+   * @param {string} run
+   * @param {(finding: Finding, steps: Range) => void} onSteps
+   */
+  constructor(run, onSteps) {
+    this.path = `/runs/${encodeURIComponent(run)}/diagnosis`;
+    this.onSteps = onSteps;
+    this.verdict.hidden = true;
+  }
+
+  /** Fetches and shows what is wrong now. Rejects where the server does not answer. */
+  async refresh() {
+    const newest = await get(this.path);
+    if (newest === this.#newest) return;
+    this.#newest = newest;
+    this.#show(/** @type {Diagnosis} */ (newest));
+  }
+
+  /** @param {Diagnosis} diagnosis */
+  #show({ severity, findings, training }) {
+    this.verdict.hidden = false;
+    setVerdict(this.verdict, severity);
+    say(this.#training, training?.words ?? "");
+    keyed(this.#list, numbered(findings), {
+      key: ({ key }) => key,
+      make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),
+      update: (element, { finding }) => this.#entries.get(element)?.show(finding),
+    });
+  }
+
+  /** @param {boolean} open */
+  #make(open) {
+    const entry = new Entry(this.onSteps);
+    entry.element.open = open;
+    this.#entries.set(entry.element, entry);
+    return entry.element;
+  }
+}
+
+/**
+ * Each finding with a name that stays while its numbers change: several may be of one rule.
+ * @param {Finding[]} findings
+ */
+export function numbered(findings) {
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  return findings.map((finding, index) => {
+    const of = `${finding.rule} ${finding.scaler}`;
+    const number = (seen.get(of) ?? 0) + 1;
+    seen.set(of, number);
+    return { key: `${of} ${number}`, finding, index };
+  });
+}
+
+/** @param {Finding} finding @returns {Range | null} */
+export function stepsOf({ first_step, last_step }) {
+  return first_step === null || last_step === null ? null : { start: first_step, stop: last_step + 1 };
+}
