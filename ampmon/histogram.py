@@ -272,3 +272,46 @@ def shift(histogram: Ints, bits: int) -> Ints:
     target = np.clip(source + bits, 0, BINS - 1)
     np.add.at(np.moveaxis(shifted, -1, 0), target, np.moveaxis(histogram, -1, 0))
     return shifted
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Shares of the elements of histograms [...] at another scale, or in another format: each lies between two.
+
+    One format's limits lie within bins: the ``least`` counts those bins as on this side of the limit, the ``most`` as
+    beyond it. Elements that are zero already are in no bin, and in none of these.
+    """
+
+    flushed_least: Floats
+    flushed_most: Floats
+    subnormal_least: Floats
+    subnormal_most: Floats
+    overflow_least: Floats
+    overflow_most: Floats
+
+
+def elsewhere(
+    histogram: Ints | Floats, elements: Ints | Floats, bits: int, into: FloatFormat = FP16
+) -> Elsewhere:
+    """What a format makes of ``elements`` [...], counted by histograms [..., 64], at ``2^bits`` times their scale.
+
+    What rounds to zero lies at or below half of the smallest subnormal number, in whose bin others round up; what
+    overflows begins within the bin of the largest number.
+    """
+    most = np.maximum(elements, 1)
+
+    def below(exponent: int) -> Floats:
+        end = min(max(exponent - bits - EXPONENT_MIN, 0), BINS)
+        return np.asarray(histogram[..., :end].sum(-1) / most, np.float64)
+
+    tie = into.exponent_min_subnormal - 1
+    flushed_least, flushed_most = below(tie), below(tie + 1)
+    normal, everything = below(into.exponent_min_normal), below(2 * BINS)
+    return Elsewhere(
+        flushed_least,
+        flushed_most,
+        normal - flushed_most,
+        normal - flushed_least,
+        everything - below(into.exponent_max + 1),
+        everything - below(into.exponent_max),
+    )

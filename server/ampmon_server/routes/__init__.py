@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from ampmon_server.routes import diagnosis, figures, health, ingest, live, login, page, runs, series
+from ampmon_server.routes import (
+    diagnosis,
+    figures,
+    health,
+    ingest,
+    live,
+    login,
+    page,
+    runs,
+    series,
+    simulate,
+)
 
 
 def all_routes() -> list[BaseRoute]:
     """Every route in one flat list, so that a test can walk them."""
-    parts = (ingest, runs, series, diagnosis, figures, live, login, page, health)
+    parts = (ingest, runs, series, diagnosis, simulate, figures, live, login, page, health)
     return [route for part in parts for route in part.router.routes]

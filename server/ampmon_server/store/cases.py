@@ -94,7 +94,7 @@ def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
     return ScalerCase(
         name=scaler.name,
         number=scaler.number,
-        policy=_policy(connection, scaler),
+        policy=policy_of(connection, scaler),
         first=_one_by_one(connection, scaler, first, first + RECENT - 1),
         updates=whole,
         recent=_one_by_one(connection, scaler, start_of(whole, RECENT), INTEGER_MAX)[-RECENT:],
@@ -140,7 +140,8 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
     return found
 
 
-def _policy(connection: Connection, scaler: Scaler) -> Policy:
+def policy_of(connection: Connection, scaler: Scaler) -> Policy:
+    """How a scaler moves its scale, as its newest attempt said."""
     told = headers.c
     newest = (
         select(told.scaler_type, told.device, told.settings)

@@ -16,6 +16,7 @@ from ampmon_server.case import Case, Happening, Skip
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
+from ampmon_server.policy import History
 from ampmon_server.series import Forgotten, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
@@ -26,6 +27,7 @@ from ampmon_server.store import (
     engine,
     events,
     gradient_rollups,
+    history,
     identity,
     ingest,
     logged,
@@ -193,6 +195,11 @@ class Store:
         """What the run is judged by; its cost does not depend on the run's length. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return cases.read(connection, run_id, _now())
+
+    def history(self, run_id: UUID, *, stream: int | None = None) -> History:
+        """A scaler's newest updates, to be replayed. Raises NotFound, for one without an update too."""
+        with engine.reading(self._engine) as connection:
+            return history.read(connection, run_id, stream)
 
     def versions(self, run_ids: list[UUID] | None = None, limit: int = 1000) -> list[Change]:
         """(run, version, last step) of the runs asked for that exist, or of the newest."""

@@ -1,0 +1,22 @@
+"""Replays a recorded run under other policies of moving the scale. Pure: a history in, what would have been out."""
+
+from __future__ import annotations
+
+from ampmon_server.policy.advice import Advice, advise
+from ampmon_server.policy.history import UPDATES_MAX, History
+from ampmon_server.policy.settings import KINDS, Kind, Setting, changed
+from ampmon_server.policy.simulate import Simulation, Simulator
+
+
+__all__ = [
+    "KINDS",
+    "UPDATES_MAX",
+    "Advice",
+    "History",
+    "Kind",
+    "Setting",
+    "Simulation",
+    "Simulator",
+    "advise",
+    "changed",
+]

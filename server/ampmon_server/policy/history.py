@@ -1,0 +1,108 @@
+"""What a recorded run tells of overflow: stretches of updates at one scale, and what samples saw of its gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ampmon.histogram import headroom_bits
+from ampmon_server.case import Policy
+from ampmon_server.series import Flags, Floats, GradientSeries, Ints
+
+
+UPDATES_MAX = 200_000
+"""So many of a run's newest updates are replayed."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A scaler's updates from step ``first`` to ``last``, in s stretches in order, of ``updates`` that it did in all.
+
+    Each is of ``length`` [s] updates at the scale 2^``level`` [s], none of which was skipped but the last, where
+    ``skipped`` [s]; by a NaN that no scale prevents where ``nan`` [s]. ``sample_at`` [m] are places of ``samples``
+    among all these updates, from 0. ``policy`` is the one it was recorded under.
+    """
+
+    first: int
+    last: int
+    updates: int
+    policy: Policy
+    level: Floats
+    length: Ints
+    skipped: Flags
+    nan: Flags
+    samples: GradientSeries
+    sample_at: Ints
+
+    @classmethod
+    def of(
+        cls,
+        steps: Ints,
+        scales: Floats,
+        skipped: Flags,
+        nan: Flags,
+        *,
+        policy: Policy,
+        samples: GradientSeries,
+        updates: int | None = None,
+    ) -> History:
+        """From n updates one by one, n at least 1. A scale that is no positive number counts as the one before it."""
+        level = _held(scales)
+        ends = np.append(np.flatnonzero((np.diff(level) != 0) | skipped[:-1]), len(steps) - 1)
+        return cls(
+            first=int(steps[0]),
+            last=int(steps[-1]),
+            updates=len(steps) if updates is None else updates,
+            policy=policy,
+            level=level[ends],
+            length=np.diff(ends, prepend=-1),
+            skipped=skipped[ends],
+            nan=(nan & skipped)[ends],
+            samples=samples,
+            sample_at=np.searchsorted(steps, samples.step).astype(np.int64),
+        )
+
+    @property
+    def replayed(self) -> int:
+        """How many updates are here."""
+        return int(self.length.sum())
+
+    @property
+    def skips(self) -> int:
+        return int(self.skipped.sum())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it begins with the scaler's first update."""
+        return self.replayed == self.updates
+
+    @cached_property
+    def ends(self) -> Ints:
+        """The place after the last update of each stretch, [s]."""
+        return np.asarray(np.cumsum(self.length), np.int64)
+
+    @cached_property
+    def surely(self) -> Floats:
+        """The level from which on each sampled update overflows for certain, [m]: its largest gradient would.
+
+        It may overflow far below that: gradients of activations are often larger, and of a sample of the elements
+        the largest is not the largest of all.
+        """
+        largest = np.fmax(self.samples.on_grid.amax, self.samples.off_grid.amax)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = np.log2(self.samples.scale)
+        room = headroom_bits(np.where(np.isfinite(largest), largest, np.inf))
+        # A gradient that was inf overflowed at the scale it had.
+        return np.asarray(level + np.where(np.isinf(room) & (room < 0), 0.0, room), np.float64)
+
+
+def _held(scales: Floats) -> Floats:
+    """log2 of scales; where one is no positive number, that of the one before."""
+    usable = np.isfinite(scales) & (scales > 0)
+    if not usable.any():
+        return np.zeros(len(scales))
+    held = np.maximum.accumulate(np.where(usable, np.arange(len(scales)), -1))
+    held[held < 0] = np.flatnonzero(usable)[0]
+    return np.asarray(np.log2(scales[held]), np.float64)

@@ -1,0 +1,170 @@
+"""How scalers move their scale, each as a small state machine: overflows in, scales out. Knows no run.
+
+torch's is that of `torch.amp.GradScaler`'s documentation and is held to it by tests; those of other frameworks are as
+their own documentation and sources describe them: Megatron-LM's `DynamicGradScaler`, DeepSpeed's `DynamicLossScaler`
+and fairseq's `DynamicLossScaler`, each with that framework's defaults.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+
+FOREVER = 2**62
+"""So many updates never come."""
+
+
+class Machine(Protocol):
+    """``scale`` is in force at the next update. ``ended`` says why training cannot go on; None while it can."""
+
+    scale: float
+    ended: str | None
+
+    @property
+    def until_growth(self) -> int:
+        """After so many updates without an overflow the scale grows."""
+        ...
+
+    def clean(self, updates: int) -> None:
+        """So many updates, at most `until_growth`, did not overflow."""
+        ...
+
+    def overflow(self) -> None:
+        """An update overflowed, and is skipped."""
+        ...
+
+
+class Fixed:
+    """A scale that never moves."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.ended: str | None = None
+        self.until_growth = FOREVER
+
+    def clean(self, updates: int) -> None:
+        pass
+
+    def overflow(self) -> None:
+        pass
+
+
+class Torch:
+    """`torch.amp.GradScaler`: no least scale, and growth only as far as fp32 is finite."""
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+    ) -> None:
+        self.scale = _fp32(init_scale)
+        self.ended: str | None = None
+        self._growth, self._backoff = growth_factor, backoff_factor
+        self._interval, self._tracker = growth_interval, 0
+
+    @property
+    def until_growth(self) -> int:
+        return self._interval - self._tracker
+
+    def clean(self, updates: int) -> None:
+        self._tracker += updates
+        if self._tracker == self._interval:
+            grown = _fp32(self.scale * self._growth)
+            self.scale = grown if math.isfinite(grown) else self.scale
+            self._tracker = 0
+
+    def overflow(self) -> None:
+        self.scale = _fp32(self.scale * self._backoff)
+        self._tracker = 0
+        if self.scale <= 2.0**-128:
+            self.ended = "the scale is dead: 1/scale is infinite, and destroys the weights"
+
+
+class Hysteresis:
+    """Megatron-LM's and DeepSpeed's: the first overflows after a growth are let pass, and there is a least scale.
+
+    DeepSpeed ``raises`` where it would have to back off at the least scale; Megatron stays there.
+    """
+
+    def __init__(
+        self,
+        init_scale: float,
+        growth_interval: int = 1000,
+        minimum: float = 1.0,
+        hysteresis: int = 2,
+        *,
+        raises: bool,
+    ) -> None:
+        self.scale = init_scale
+        self.ended: str | None = None
+        self._interval, self._tracker = growth_interval, 0
+        self._minimum, self._raises = minimum, raises
+        self._hysteresis = self._left = hysteresis
+
+    @property
+    def until_growth(self) -> int:
+        return self._interval - self._tracker
+
+    def clean(self, updates: int) -> None:
+        self._tracker += updates
+        if self._tracker == self._interval:
+            self.scale *= 2.0
+            self._tracker, self._left = 0, self._hysteresis
+
+    def overflow(self) -> None:
+        self._tracker = 0
+        if self._left > 1:
+            self._left -= 1
+        elif self._raises and self.scale == self._minimum:
+            self.ended = "it raises: an overflow at the least scale"
+        else:
+            self.scale = max(self.scale / 2.0, self._minimum)
+
+
+class Fairseq:
+    """fairseq's: backs off once overflows are ``tolerance`` of the updates since the scale last moved, and raises at
+    the least scale."""
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**15,
+        growth_interval: int = 2000,
+        minimum: float = 1e-4,
+        tolerance: float = 0.0,
+    ) -> None:
+        self.scale = init_scale
+        self.ended: str | None = None
+        self._interval, self._tracker = growth_interval, 0
+        self._minimum, self._tolerance = minimum, tolerance
+        self._since, self._overflows = 0, 0
+
+    @property
+    def until_growth(self) -> int:
+        return self._interval - self._tracker
+
+    def clean(self, updates: int) -> None:
+        self._tracker += updates
+        self._since += updates
+        if self._tracker == self._interval:
+            self.scale *= 2.0
+            self._tracker = self._since = 0
+
+    def overflow(self) -> None:
+        self._tracker = 0
+        self._since += 1
+        self._overflows += 1
+        if self._overflows / self._since >= self._tolerance:
+            self.scale /= 2.0
+            self._since = self._overflows = 0
+            if self.scale <= self._minimum:
+                self.ended = "it raises: an overflow at the least scale"
+
+
+def _fp32(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))

@@ -1,0 +1,108 @@
+"""The policies that a run can be replayed under, by name, with what may be set of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, get_args
+
+from ampmon_server.case import Policy
+from ampmon_server.policy.machines import Fairseq, Fixed, Hysteresis, Machine, Torch
+
+
+Kind: TypeAlias = Literal["torch", "fixed", "megatron", "deepspeed", "fairseq"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A policy and what it is set to; what a policy does not have is None."""
+
+    kind: Kind
+    init_scale: float
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
+    growth_interval: int | None = None
+
+    def machine(self, scale: float | None = None) -> Machine:
+        """A scaler that begins at ``scale``, or where it is set to."""
+        return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
+
+    def code(self) -> str:
+        """What to write for it; empty where it is no setting of torch's scaler."""
+        if self.kind == "fixed":
+            return f"scaler.update({self.init_scale:g})  # after each scaler.step(optimizer)"
+        if self.kind != "torch":
+            return ""
+        given = ", ".join(
+            f"{name}={getattr(self, name):g}"
+            for name in NAMES
+            if getattr(self, name) != getattr(TORCH, name)
+        )
+        return f"scaler = ampmon.GradScaler({given})"
+
+
+NAMES = tuple(field.name for field in fields(Setting))[1:]
+
+TORCH = Setting("torch", 2.0**16, 2.0, 0.5, 2000)
+
+DEFAULTS: Mapping[Kind, Setting] = {
+    "torch": TORCH,
+    "fixed": Setting("fixed", 2.0**16),
+    "megatron": Setting("megatron", 2.0**32, growth_interval=1000),
+    "deepspeed": Setting("deepspeed", 2.0**16, growth_interval=1000),
+    "fairseq": Setting("fairseq", 2.0**15, growth_interval=2000),
+}
+
+_MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
+    "torch": lambda of: Torch(
+        of.init_scale, of.growth_factor or 2.0, of.backoff_factor or 0.5, of.growth_interval or 2000
+    ),
+    "fixed": lambda of: Fixed(of.init_scale),
+    "megatron": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=False),
+    "deepspeed": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=True),
+    "fairseq": lambda of: Fairseq(of.init_scale, of.growth_interval or 2000),
+}
+
+
+def recorded(policy: Policy) -> Setting:
+    """The setting that a run had."""
+    return Setting(
+        "torch",
+        policy.init_scale,
+        policy.growth_factor,
+        policy.backoff_factor,
+        policy.growth_interval,
+    )
+
+
+def changed(kind: Kind, base: Policy, **given: float | None) -> Setting:
+    """A policy's setting with what is given instead: of torch's, the rest is the run's own; else its defaults.
+
+    Raises ValueError, whose arguments are the name of what is given and what is wrong with it.
+    """
+    setting = recorded(base) if kind == "torch" else DEFAULTS[kind]
+    told = {name: value for name, value in given.items() if value is not None}
+    for name, value in told.items():
+        _check(setting, name, value)
+    return replace(setting, **told)  # type: ignore[arg-type]  # an interval is whole, as was checked
+
+
+def _check(setting: Setting, name: str, value: float) -> None:
+    if getattr(setting, name) is None:
+        has = " and ".join(each for each in NAMES if getattr(setting, each) is not None)
+        raise ValueError(name, f"the policy {setting.kind!r} has none: it takes {has}")
+    allowed, words = _ALLOWED[name]
+    if not allowed(value):
+        raise ValueError(name, f"{words}, not {value:g}")
+
+
+_ALLOWED: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "init_scale": (lambda value: 2.0**-126 <= value <= 2.0**127, "a scale from 2^-126 to 2^127"),
+    "growth_factor": (lambda value: 1.0 < value <= 2.0**16, "more than 1 and at most 65536"),
+    "backoff_factor": (lambda value: 2.0**-16 <= value < 1.0, "less than 1 and at least 2^-16"),
+    "growth_interval": (
+        lambda value: 1 <= value <= 2**31 - 1,
+        "a whole number of updates, from 1 to 2^31 - 1",
+    ),
+}

@@ -1,0 +1,157 @@
+"""What a run would have been under another policy: skips, time at each scale, underflow, each as far as it tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ampmon_server.policy.ceiling import Ceiling
+from ampmon_server.policy.history import History
+from ampmon_server.policy.replay import Outcome, Replay
+from ampmon_server.policy.settings import Setting, recorded
+from ampmon_server.policy.underflow import Underflow
+
+
+REPLAYS = 32
+"""Of each of the four ways in which a run is read."""
+STRETCHES_MAX = 100_000
+"""So many stretches are replayed for one way of reading a run; of a restless one fewer replays are made."""
+
+DRAWN = (0.05, 0.95)
+"""What is between these shares of the replays that draw each update is in the band."""
+
+BAND_SHARE, BAND_LEAST = 0.3, 3
+"""A band wider than this share of what is expected, and than so many skips, is no answer."""
+
+SEED = 20260825
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """How many updates are skipped: ``low`` and ``high`` bound what the run tells. ``known``: that is narrow."""
+
+    low: int
+    expected: float
+    high: int
+
+    @property
+    def known(self) -> bool:
+        return self.high - self.low <= max(BAND_LEAST, BAND_SHARE * self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How many updates are made at a scale, a power of two of them or one that lies between."""
+
+    scale: float
+    updates: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A run under ``setting``. ``updates`` are those that are replayed, from step ``first`` to ``last``.
+
+    ``zero`` and ``subnormal`` are shares of elements of parameters on fp16's grid, over all updates; None where the
+    run was not sampled. ``ended`` says why the policy would have given up, in most replays.
+    """
+
+    setting: Setting
+    first: int
+    last: int
+    updates: int
+    skips: Skips
+    scales: tuple[Spent, ...]
+    zero: float | None
+    subnormal: float | None
+    ended: str | None
+
+
+class Simulator:
+    """Simulations of one history: what it tells is gathered once."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._ceiling = Ceiling(history)
+        self._exact = Replay(history, self._ceiling, exact=True)
+        self._drawn = Replay(history, self._ceiling, exact=False)
+        self._underflow = Underflow(history, self._ceiling)
+
+    def run(self, setting: Setting, replays: int = REPLAYS) -> Simulation:
+        """A simulation, of so many replays of each kind; the same each time it is asked for."""
+        sure = self._replays(self._exact, setting, replays, worst=False)
+        sure += self._replays(self._exact, setting, replays, worst=True)
+        counts = [outcome.skips for outcome in sure]
+        expected = float(np.mean(counts))
+        for worst in (False, True):
+            drawn = self._replays(self._drawn, setting, replays, worst=worst)
+            counts += np.quantile([each.skips for each in drawn], DRAWN, method="nearest").tolist()
+        zero, subnormal = self._underflow.mean(sure)
+        return Simulation(
+            setting,
+            self.history.first,
+            self.history.last,
+            self.history.replayed,
+            Skips(int(min(counts)), expected, int(max(counts))),
+            _spent(sure),
+            zero,
+            subnormal,
+            _ended(sure),
+        )
+
+    def recorded(self) -> Simulation:
+        """The run as it was."""
+        history = self.history
+        spent: Counter[float] = Counter()
+        was = Outcome(skips=history.skips, updates=history.replayed)
+        for part, level, length in zip(
+            self._ceiling.part.tolist(),
+            history.level.tolist(),
+            history.length.tolist(),
+            strict=True,
+        ):
+            was.spent[part, level] += length
+            spent[level] += length
+        zero, subnormal = self._underflow.mean([was])
+        skips = Skips(history.skips, history.skips, history.skips)
+        return Simulation(
+            recorded(history.policy),
+            history.first,
+            history.last,
+            history.replayed,
+            skips,
+            _spent([was]),
+            zero,
+            subnormal,
+            None,
+        )
+
+    def _replays(
+        self, replay: Replay, setting: Setting, replays: int, *, worst: bool
+    ) -> list[Outcome]:
+        stretches = len(self.history.level)
+        random = np.random.default_rng(SEED)
+        # Calibration is not among the newest updates of a long run: they begin where it was.
+        scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
+        return [
+            replay.run(setting.machine(scale), self._ceiling.draw(worst, random), random)
+            for _ in range(int(np.clip(STRETCHES_MAX // stretches, 2, replays)))
+        ]
+
+    @property
+    def _begun(self) -> float:
+        return float(2.0 ** self.history.level[0])
+
+
+def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:
+    spent: Counter[float] = Counter()
+    for outcome in outcomes:
+        for (_, level), updates in outcome.spent.items():
+            spent[level] += updates
+    return tuple(Spent(2.0**level, spent[level] / len(outcomes)) for level in sorted(spent))
+
+
+def _ended(outcomes: list[Outcome]) -> str | None:
+    why = [outcome.ended for outcome in outcomes if outcome.ended is not None]
+    return why[0] if 2 * len(why) > len(outcomes) else None

@@ -1,0 +1,90 @@
+"""What a run would have been under another policy of moving the scale."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise, changed
+from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.queries import StreamNumber
+from ampmon_server.store import BadQuery
+
+
+router = APIRouter(prefix="/api/v1/runs/{run_id}")
+
+
+@router.get("/simulate")
+def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
+    run_id: UUID,
+    request: Request,
+    service: ServiceDependency,
+    init_scale: float | None = None,
+    growth_factor: float | None = None,
+    backoff_factor: float | None = None,
+    growth_interval: int | None = None,
+    policy: Annotated[
+        Kind, Query(description="Whose policy; of torch's, what is not given is the run's.")
+    ] = "torch",
+    stream: StreamNumber = None,
+) -> Response:
+    """The run's newest updates replayed under a policy, as they were, and what is recommended.
+
+    ``skips`` are bounded by ``low`` and ``high``; where they are too far apart ``known`` is false: the run cannot tell.
+    """
+    history = service.store.history(run_id, stream=stream)
+    try:
+        setting = changed(
+            policy,
+            history.policy,
+            init_scale=init_scale,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            growth_interval=growth_interval,
+        )
+    except ValueError as error:
+        raise BadQuery(*error.args) from error
+    simulator = Simulator(history)
+    advice = advise(simulator)
+    answer = {
+        "run_id": str(run_id),
+        "whole": history.is_whole,
+        "first": history.first,
+        "last": history.last,
+        "updates": history.replayed,
+        "recorded": told(simulator.recorded()),
+        "simulated": told(simulator.run(setting)),
+        "recommended": {**told(advice.simulation), "words": advice.words, "code": advice.code},
+    }
+    return tagged_json(answer, request)
+
+
+def told(simulation: Simulation) -> dict[str, Any]:
+    """A simulation as JSON."""
+    skips = simulation.skips
+    return {
+        "policy": _setting(simulation.setting),
+        "skips": {
+            "low": skips.low,
+            "expected": skips.expected,
+            "high": skips.high,
+            "known": skips.known,
+        },
+        "scales": [{"scale": each.scale, "updates": each.updates} for each in simulation.scales],
+        "zero_fraction": simulation.zero,
+        "subnormal_fraction": simulation.subnormal,
+        "ended": simulation.ended,
+    }
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.kind,
+        "init_scale": setting.init_scale,
+        "growth_factor": setting.growth_factor,
+        "backoff_factor": setting.backoff_factor,
+        "growth_interval": setting.growth_interval,
+    }

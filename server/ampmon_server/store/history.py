@@ -1,0 +1,62 @@
+"""Reads what a replay needs of a scaler: its newest updates, thin; the skips that no scale prevents; its samples."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from ampmon_server.policy import UPDATES_MAX, History
+from ampmon_server.store import cases, samples, scalers
+from ampmon_server.store.engine import fetch
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.scalers import Scaler, not_superseded
+from ampmon_server.store.updates import read_rows, skipped_elsewhere
+from ampmon_server.tables import skips, updates
+
+
+_COLUMNS: tuple[ColumnElement[Any], ...] = (
+    updates.c.step,
+    func.coalesce(updates.c.scale, -1.0),  # one that is no number is no scale
+    updates.c.skipped,
+)
+_ROWS = np.dtype([("step", np.int64), ("scale", np.float64), ("skipped", np.bool_)])
+
+
+def read(connection: Connection, run_id: UUID, stream: int | None) -> History:
+    """The newest updates of a scaler over all ranks. Raises NotFound, for one without an update too."""
+    scaler = scalers.find(connection, run_id, stream)
+    last = max(
+        (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
+    )
+    start = max(last + 1 - UPDATES_MAX, scaler.rows_from)
+    rows = read_rows(connection, scaler, _COLUMNS, start=start)
+    if not rows:
+        raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
+    told = np.fromiter(rows, _ROWS, len(rows))
+    ends = int(told["step"][0]), int(told["step"][-1])
+    told["skipped"] |= np.isin(told["step"], skipped_elsewhere(connection, scaler, *ends))
+    return History.of(
+        told["step"],
+        told["scale"],
+        told["skipped"],
+        np.isin(told["step"], _nan(connection, scaler, ends)),
+        policy=cases.policy_of(connection, scaler),
+        samples=samples.read_series(connection, scaler, start=start),
+        updates=max(each.updates for each in scaler.sources),
+    )
+
+
+def _nan(connection: Connection, scaler: Scaler, within: tuple[int, int]) -> list[int]:
+    """The steps that were skipped for NaN without inf."""
+    table = skips.c
+    statement = select(table.step).where(
+        table.run_id == scaler.run_id,
+        table.step.between(*within),
+        table.stream.in_([each.number for each in scaler.sources]),
+        table.cause == "nan",
+        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+    )
+    return [step for (step,) in fetch(connection, statement)]

@@ -1,0 +1,64 @@
+"""Runs that overflow where a test says so. Trains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ampmon_server.case import Policy
+from ampmon_server.policy import History
+from ampmon_server.policy.machines import Torch
+from ampmon_server.series import empty_gradients
+
+
+def drive(
+    updates: int, overflows: Callable[[int, float], bool], **settings: float
+) -> list[tuple[float, bool]]:
+    """The scale in force at each of so many updates of `torch.amp.GradScaler`, and whether it was skipped."""
+    scaler = torch.amp.GradScaler("cpu", **settings)  # type: ignore[arg-type]
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    told = []
+    for update in range(updates):
+        scaler.scale(weight.sum())  # the first call makes the scale
+        scale = scaler.get_scale()
+        skipped = overflows(update, scale)
+        weight.grad = torch.full((1,), float("inf") if skipped else 0.0)
+        scaler.step(optimizer)
+        scaler.update()
+        told.append((scale, skipped))
+    return told
+
+
+def recorded(
+    updates: int, overflows: Callable[[int, float], bool], **settings: float
+) -> list[tuple[float, bool]]:
+    """The same of the state machine that is held to the real scaler, many times as fast."""
+    machine = Torch(**settings)  # type: ignore[arg-type]
+    told = []
+    for update in range(updates):
+        scale = machine.scale
+        skipped = overflows(update, scale)
+        told.append((scale, skipped))
+        if skipped:
+            machine.overflow()
+        else:
+            machine.clean(1)
+    return told
+
+
+def history(
+    told: list[tuple[float, bool]], nan: set[int] = frozenset(), **settings: float
+) -> History:  # type: ignore[assignment]
+    """A whole run that was not sampled."""
+    steps = np.arange(len(told), dtype=np.int64)
+    return History.of(
+        steps,
+        np.array([scale for scale, _ in told]),
+        np.array([skipped for _, skipped in told]),
+        np.isin(steps, list(nan)),
+        policy=Policy(**settings),  # type: ignore[arg-type]
+        samples=empty_gradients(),
+    )

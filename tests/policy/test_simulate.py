@@ -1,0 +1,136 @@
+"""Replays of runs whose every overflow is known: what a run tells is kept, what it does not tell is a band."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from ampmon_server.case import Policy
+from ampmon_server.policy import History, Setting, Simulator, advise
+from ampmon_server.policy.settings import DEFAULTS, TORCH, recorded
+from ampmon_server.series import empty_gradients
+from policy.made import history
+from policy.made import recorded as record
+
+
+RANDOM = np.random.default_rng(3)
+NOISY = 12 + RANDOM.normal(0, 0.6, 3000)
+"""The level from which on each update overflows."""
+
+
+def _noisy(update: int, scale: float) -> bool:
+    return bool(scale >= 2.0 ** NOISY[update])
+
+
+def _torch(interval: int, init: float = 2.0**16) -> Setting:
+    return Setting("torch", init, 2.0, 0.5, interval)
+
+
+def test_the_same_policy_is_the_same_run() -> None:
+    """Replayed under the policy it was recorded under, a run has the skips it had, at the scales it had."""
+    run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
+    simulated = Simulator(run).run(recorded(run.policy))
+    assert simulated.skips.expected == run.skips
+    assert simulated.scales == Simulator(run).recorded().scales
+
+
+@pytest.mark.parametrize("interval", [20, 100, 400])
+def test_the_skips_of_another_interval_are_in_the_band(interval: int) -> None:
+    """Where updates overflow by chance, the real count under another interval is in a band of at most 30 %."""
+    run = history(record(3000, _noisy, growth_interval=50), growth_interval=50)
+    skips = Simulator(run).run(_torch(interval)).skips
+    real = sum(skipped for _, skipped in record(3000, _noisy, growth_interval=interval))
+    assert skips.low <= real <= skips.high
+    assert skips.known
+
+
+def test_a_scale_never_tried_is_a_band() -> None:
+    """A run that never overflowed does not tell what a faster growth would have met."""
+    run = history(record(1500, lambda update, scale: False))
+    skips = Simulator(run).run(_torch(100)).skips
+    assert not skips.known
+    assert skips.low == 0
+    assert skips.high >= 14
+
+
+def test_a_lower_fixed_scale_is_known() -> None:
+    """An update that was clean at a scale is at any below."""
+    run = history(record(500, lambda update, scale: scale >= 2.0**13, growth_interval=2000))
+    assert Simulator(run).run(Setting("fixed", 2.0**10)).skips.high <= 3
+
+
+def test_nan_is_skipped_at_any_scale() -> None:
+    """What no scale prevents happens under every policy."""
+    run = history(
+        record(1000, lambda update, scale: update in {100, 500}, growth_interval=2000), {100, 500}
+    )
+    for setting in (Setting("fixed", 1.0), _torch(5000, 2.0**10)):
+        assert Simulator(run).run(setting).skips.low >= 2
+
+
+@pytest.mark.parametrize("kind", ["megatron", "deepspeed", "fairseq", "torch"])
+def test_each_framework_finds_the_ceiling(kind: str) -> None:
+    """Every policy comes down below a fixed ceiling, and spends most of the run there or next to it."""
+    run = history(record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=100))
+    simulated = Simulator(run).run(DEFAULTS[kind])  # type: ignore[index]
+    assert max(simulated.scales, key=lambda each: each.updates).scale in {2.0**11, 2.0**10}
+
+
+def test_deepspeed_says_that_it_would_have_raised() -> None:
+    """A run that overflows at any scale ends there."""
+    told = record(200, lambda update, scale: True)
+    run = history(told, set(range(200)))
+    assert "raises" in str(Simulator(run).run(DEFAULTS["deepspeed"]).ended)
+
+
+def test_a_scale_set_by_hand_counts_for_what_it_tells() -> None:
+    """Updates at a scale that was set in between, or that is no number, are read as any others."""
+    told = [(2.0**10, False)] * 50 + [(2.0**14, True)] * 3 + [(0.0, False)] + [(2.0**9, False)] * 50
+    run = history(told)
+    assert run.skips == 3
+    assert run.replayed == len(told)
+    assert Simulator(run).run(Setting("fixed", 2.0**10)).skips.low <= 3
+
+
+def test_the_recommendation_gains() -> None:
+    """A run that climbs into its ceiling every 20 updates is told a longer interval, with what it saves."""
+    run = history(
+        record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
+    )
+    advice = advise(Simulator(run))
+    assert advice.setting.growth_interval is not None
+    assert advice.setting.growth_interval >= 500
+    assert "instead of" in advice.words
+    assert "growth_interval=" in advice.code
+
+
+def test_nothing_is_recommended_where_nothing_gains() -> None:
+    """A run without skips is told to keep what it has."""
+    run = history(record(500, lambda update, scale: False, init_scale=2.0**8), init_scale=2.0**8)
+    advice = advise(Simulator(run))
+    assert advice.setting == recorded(run.policy)
+    assert advice.words.startswith("Keep")
+
+
+def test_a_long_calm_run_is_replayed_at_once() -> None:
+    """200 000 updates with a skip in each 2000 take well under a second a setting."""
+    n = 200_000
+    skipped = np.arange(n) % 2001 == 2000
+    steps = np.arange(n)
+    scales = np.where(skipped, 2.0**13, 2.0**12)
+    run = History.of(
+        steps,
+        scales,
+        skipped,
+        np.zeros(n, bool),
+        policy=Policy(),
+        samples=empty_gradients(),
+        updates=10**7,
+    )
+    simulator = Simulator(run)
+    began = time.process_time()
+    simulator.run(TORCH)
+    assert time.process_time() - began < 1.0
+    assert not run.is_whole

@@ -1,0 +1,90 @@
+"""A run under another policy, as HTTP tells it."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.policy.machines import Torch
+from batches import Trainer, statistics
+
+
+def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
+    """A run of growth_interval 50 that overflows from 2^13 on, sampled now and then."""
+    trainer, machine, records = Trainer(), Torch(growth_interval=50), []
+    for place in range(updates):
+        scale, skipped = machine.scale, machine.scale >= 2.0**13
+        if skipped:
+            machine.overflow()
+        else:
+            machine.clean(1)
+        gradients = statistics(seed=place).to_wire() if place % 100 == 50 else None
+        records.append(
+            trainer.update(
+                skipped=skipped, scale=scale, scale_after=machine.scale, gradients=gradients
+            )
+        )
+    return trainer, records
+
+
+@pytest.mark.engines
+def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> None:
+    """A run is told as it was and as it would have been, with the scales, what fp16 loses, and what is recommended."""
+    trainer, records = _climbing()
+    send(trainer.batch(records))
+    path = f"/api/v1/runs/{trainer.run_id}/simulate"
+    told = client.get(path, params={"growth_interval": 400}).json()
+    was, would_be = told["recorded"], told["simulated"]
+    assert was["skips"]["expected"] == sum(update.optimizers[0].skipped for update in records)
+    assert would_be["policy"]["growth_interval"] == 400
+    assert would_be["policy"]["init_scale"] == 65536.0
+    assert would_be["skips"]["high"] < was["skips"]["low"]
+    assert sum(each["updates"] for each in would_be["scales"]) == pytest.approx(told["updates"])
+    assert 0.0 < would_be["subnormal_fraction"] < 1.0
+    assert told["recommended"]["code"].startswith("scaler = ampmon.GradScaler(")
+    fixed = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()["simulated"]
+    assert fixed["scales"] == [{"scale": 1024.0, "updates": 1200.0}]
+
+
+def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
+    """A setting that cannot be, or that a policy does not have, is refused by name; so is a run without an update."""
+    trainer, records = _climbing(20)
+    send(trainer.batch(records))
+    path = f"/api/v1/runs/{trainer.run_id}/simulate"
+    for field, given in (
+        ("growth_interval", {"growth_interval": 0}),
+        ("growth_factor", {"growth_factor": 1}),
+        ("backoff_factor", {"backoff_factor": 1.5}),
+        ("init_scale", {"init_scale": "nan"}),
+        ("growth_factor", {"policy": "megatron", "growth_factor": 4}),
+        ("policy", {"policy": "apex"}),
+    ):
+        answer = client.get(path, params=given)
+        assert answer.status_code == 422
+        assert answer.json()["field"] == field
+    assert client.get(path, params={"stream": 99}).status_code == 404
+    empty = Trainer()
+    send(empty.batch([empty.event("init")]))
+    assert client.get(f"/api/v1/runs/{empty.run_id}/simulate").status_code == 404
+
+
+@pytest.mark.engines
+def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
+    """Skips for NaN without inf are skipped at the smallest scale too; overflows are not."""
+    trainer = Trainer()
+    culprits = (wire.Culprit(0, 0, 3),)
+    step = wire.OptimizerStep(
+        optimizer="SGD", path="plain", skipped=True, culprits=culprits, culprit_parameters=1
+    )
+    records = [
+        trainer.update(skipped=True, optimizers=(step,)) if place % 10 == 9 else trainer.update()
+        for place in range(100)
+    ]
+    send(trainer.batch(records))
+    path = f"/api/v1/runs/{trainer.run_id}/simulate"
+    skips = client.get(path, params={"policy": "fixed", "init_scale": 1}).json()["simulated"][
+        "skips"
+    ]
+    assert skips["low"] == skips["expected"] == 10
+    assert skips["known"]
