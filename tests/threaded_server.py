@@ -25,6 +25,8 @@ from ampmon_server.store import Store
 class ThreadedServer:
     """Serves the data directory ``directory`` from construction on; may be stopped and started again on its port.
 
+    A database that is there is kept.
+
     ``settings`` are more of the server's; `start` replaces those it is given.
     """
 
@@ -34,8 +36,9 @@ class ThreadedServer:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         database = self.settings.server_directory
-        database.mkdir(parents=True)
-        shutil.copy(_empty_database(), database)
+        if not database.exists():
+            database.mkdir(parents=True)
+            shutil.copy(_empty_database(), database)
         self.start()
 
     @property
