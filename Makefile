@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery soak wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery soak clinic wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench-delivery: $(PEERS)/.installed ## the same for the way to the database, bes
 
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m soak $(ARGS)
+
+clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random (a quarter of an hour)
+	@PYTHONPATH=tests:. $(BIN)/python -m clinic $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

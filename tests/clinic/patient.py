@@ -63,3 +63,8 @@ class Patient:
     @property
     def sick(self) -> bool:
         return bool(self.rules)
+
+    @property
+    def training(self) -> str:
+        """All that its training hangs on, beside the code."""
+        return f"{self.name}, {[kind.__name__ for kind in self.attempts]}, {self.plan}"

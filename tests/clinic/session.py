@@ -26,7 +26,7 @@ Show = Callable[[str], None]
 
 
 class _Trained(msgspec.Struct, frozen=True):
-    patient: str
+    training: str
     run_id: str
     seconds: float
 
@@ -40,7 +40,7 @@ class Session:
         self._file = folder / "trained.jsonl"
         lines = self._file.read_bytes().splitlines() if self._file.exists() else []
         done = [msgspec.json.decode(line, type=_Trained) for line in lines]
-        self._trained = {each.patient: each for each in done}
+        self._trained = {each.training: each for each in done}
         self._lock = threading.Lock()
 
     @property
@@ -51,7 +51,7 @@ class Session:
     def run(self, patients: Sequence[Patient]) -> list[Verdict]:
         """Train those that were not, and judge all. Blocks. Raises RuntimeError where one cannot be trained."""
         with self._server() as server:
-            waiting = [patient for patient in patients if patient.name not in self._trained]
+            waiting = [patient for patient in patients if patient.training not in self._trained]
             if waiting:
                 self._train(waiting, server)
             # A run is silent only after a while.
@@ -85,15 +85,15 @@ class Session:
 
     def _one(self, ward: Ward, patient: Patient) -> None:
         treated = ward.treat(patient)
-        trained = _Trained(patient.name, treated.run_id, treated.seconds)
+        trained = _Trained(patient.training, treated.run_id, treated.seconds)
         with self._lock, self._file.open("ab") as file:
             file.write(msgspec.json.encode(trained) + b"\n")
-            self._trained[patient.name] = trained
+            self._trained[patient.training] = trained
 
     # -- judging --------------------------------------------------------------------------------------------------
 
     def _judge(self, patient: Patient, server: ThreadedServer) -> Verdict:
-        run_id = self._trained[patient.name].run_id
+        run_id = self._trained[patient.training].run_id
         if patient.ends == "hung":
             self._wait_until_silent(run_id, server)
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
