@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from clinic import drawn, report
+from clinic import drawn, pictures, report
 from clinic.patients import PATIENTS
 from clinic.session import Session
 
@@ -26,6 +26,7 @@ RULES = (
 """Where the rules are: the commit that last changed them draws the patients."""
 
 
+PICTURES = Path(__file__).parents[2] / "docs" / "findings" / "img"
 TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_runs", "ward")
 
 
@@ -40,6 +41,10 @@ def main() -> int:
         if not arguments.only or any(word in patient.name for word in arguments.only)
     ]
     fixed = session.run(chosen)
+    if arguments.pictures:
+        with session.server() as server:
+            print(*pictures.take(fixed, server, PICTURES), sep="\n")
+        return 0
     generated = session.run(drawn.draw(seed, arguments.drawn)) if arguments.drawn else []
     examined = report.Examined(fixed, generated, seed, session.seconds)
     print(report.tables(examined))
@@ -78,6 +83,9 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", help="of those (default: the commit that holds the rules)")
     parser.add_argument("--at-once", type=int, default=2, help="trainings (%(default)s)")
+    parser.add_argument(
+        "--pictures", action="store_true", help="only take those of docs/findings/img"
+    )
     parser.add_argument(
         "--folder",
         type=Path,

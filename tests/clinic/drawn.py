@@ -28,7 +28,7 @@ def draw(seed: str, count: int = COUNT) -> list[Patient]:
 def find(name: str) -> Patient:
     """The patient of that name, drawn or not. Raises KeyError."""
     if name.startswith(f"{_MARK} "):
-        _, number, seed = name.split()
+        _, number, seed = name.split(maxsplit=2)
         return _draw(seed, int(number))
     return _fixed()[name]
 

@@ -23,7 +23,7 @@ class Plan:
     optimizer: str = "adam"
     lr: float = 2e-3
     batch: int = 16
-    updates: int = 300
+    updates: int = 200
     seed: int = 0
     init_scale: float = 2.0**16
     growth_interval: int = 2000

@@ -113,7 +113,7 @@ NUMBERS = (
         name="scale below 1",
         about="a loss so heavy that only a scale below 1 fits",
         attempts=(Training,),
-        plan=Plan(loss=1e8, updates=400),
+        plan=Plan(loss=1e8, updates=300),
         rules=("low_scale",),
     ),
     Patient(
@@ -141,7 +141,7 @@ NUMBERS = (
         name="heavy batches",
         about="about one batch in 25 weighs a thousandfold",
         attempts=(sick_numbers.Spikes,),
-        plan=Plan(strength=25, growth_interval=10, updates=500),
+        plan=Plan(strength=25, growth_interval=10, updates=400),
         rules=("skip_rate",),
     ),
     Patient(

@@ -50,7 +50,7 @@ class Session:
 
     def run(self, patients: Sequence[Patient]) -> list[Verdict]:
         """Train those that were not, and judge all. Blocks. Raises RuntimeError where one cannot be trained."""
-        with self._server() as server:
+        with self.server() as server:
             waiting = [patient for patient in patients if patient.training not in self._trained]
             if waiting:
                 self._train(waiting, server)
@@ -60,7 +60,8 @@ class Session:
         return [judged[patient.name] for patient in patients]
 
     @contextlib.contextmanager
-    def _server(self) -> Iterator[ThreadedServer]:
+    def server(self) -> Iterator[ThreadedServer]:
+        """The server that has all the runs."""
         server = ThreadedServer(self._folder / "server")
         try:
             yield server

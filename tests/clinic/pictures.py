@@ -1,0 +1,86 @@
+"""Pictures for the pages of the rules: what the page shows of a patient, drawn by the real page in a real browser."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import tempfile
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+import browser as chromium
+from clinic.verdict import Verdict
+from threaded_server import ThreadedServer
+
+
+DEFAULT_FIGURE = "scale"
+"""Of a finding that names no chart."""
+WIDTH, HEIGHT = 940, 1400
+WAIT_S = 30.0
+
+_DRAWN = (
+    "return !!document.querySelector('[data-figure={figure}] .plot.js-plotly-plot .plot-container')"
+)
+_TOLD = "return !!document.querySelector('details.finding[data-rule={rule}]')"
+_ALONE = """
+const finding = document.querySelector("details.finding[data-rule=" + arguments[0] + "]");
+const panel = document.querySelector("[data-figure=" + arguments[1] + "]");
+finding.open = false;
+const both = document.createElement("main");
+both.id = "picture";
+both.style.cssText = "padding: 8px; max-width: none";
+both.append(finding, panel);
+document.body.replaceChildren(both);
+scrollTo(0, 0);
+"""
+
+
+def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> list[Path]:
+    """A picture for each rule that came first in a patient that has it, of the first such one. Blocks."""
+    chosen: dict[str, Verdict] = {}
+    for each in verdicts:
+        if each.sick and each.right and each.first:
+            chosen.setdefault(each.first, each)
+    folder.mkdir(parents=True, exist_ok=True)
+    profile = tempfile.mkdtemp(prefix="ampmon-clinic-")
+    chrome = chromium.start(Path(profile), width=WIDTH, height=HEIGHT)
+    try:
+        chrome.get(_login_link(server))
+        return [_take(chrome, each, server, folder) for each in chosen.values()]
+    finally:
+        chrome.quit()
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def _take(chrome: Chrome, verdict: Verdict, server: ThreadedServer, folder: Path) -> Path:
+    figure = verdict.figure or DEFAULT_FIGURE
+    chrome.get("about:blank")
+    chrome.get(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
+    wait = WebDriverWait(chrome, WAIT_S)
+    for condition in (_TOLD.format(rule=verdict.first), _DRAWN.format(figure=figure)):
+        wait.until(functools.partial(_asked, condition))
+    chrome.execute_script(_ALONE, verdict.first, figure)
+    path = folder / f"{verdict.first}.png"
+    chrome.find_element(By.ID, "picture").screenshot(str(path))
+    return path
+
+
+def _asked(script: str, chrome: Chrome) -> bool:
+    return bool(chrome.execute_script(script))
+
+
+def _login_link(server: ThreadedServer) -> str:
+    token = (server.directory / "token").read_text().strip()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/api/v1/login-links",
+        method="POST",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["url"])
