@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from ampmon import outcome, wire
 from ampmon.activations import Gathered
 from ampmon.histogram import Statistics
+from ampmon.lints import Schedule
 from ampmon.outcome import AnyReading
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
@@ -101,7 +102,7 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: skips, culprits, and the scale before and after.
+    ``done`` is told what the record came to say: steps, how many of them were skipped, and the scale before and after.
     """
 
     stream: Stream
@@ -117,9 +118,11 @@ class PendingUpdate:
     cost: float
     interval: int | None
     over_budget: bool
+    rates_moved: bool
+    schedule: Schedule
     fresh: bool
     memory_peak: int | None
-    done: Callable[[int, list[int], float, float], None]
+    done: Callable[[Sequence[wire.OptimizerStep], int, float, float], None]
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -141,11 +144,9 @@ class PendingUpdate:
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
         skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
-        culprits: list[int] = []
         if True in skipped:
             owners = zip(iteration.steps.items(), skipped, strict=True)
             steps = tuple(self._skipped(*owner) if skip else owner[1] for owner, skip in owners)
-            culprits = [culprit.parameter for step in steps for culprit in step.culprits]
         self.stream.put(
             wire.Update,
             ordinal=self.ordinal,
@@ -159,11 +160,12 @@ class PendingUpdate:
             interval=self.interval,
             over_budget=self.over_budget,
             fresh=self.fresh,
+            scheduled=self.schedule.written(moved=self.rates_moved, skipped=True in skipped),
             memory_peak=self.memory_peak,
             gradients=_joined(samples) if samples else None,
             activations=activations.result() if activations is not None else None,
         )
-        self.done(sum(skipped), culprits, before.scale, after.scale)
+        self.done(steps, sum(skipped), before.scale, after.scale)
 
     def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
         by_parameter = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -26,6 +26,7 @@ from ampmon.iteration import (
     plain,
     taken,
 )
+from ampmon.lints import Linter
 from ampmon.measurement import Measurer
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
@@ -35,6 +36,7 @@ from ampmon.probe.graphs import capturing
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
+from ampmon.shown import Shown
 from ampmon.stream import Stream
 
 
@@ -62,7 +64,7 @@ def guarded(
     return guard
 
 
-class Monitor:
+class Monitor(Shown):
     """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
 
     ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
@@ -86,6 +88,7 @@ class Monitor:
         self._activations = Activations(model, config, self.failed)
         self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
+        self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner()
         self._budget = Budget(config.every, config.budget)
         self._measurer = Measurer(self._registry, config, self.failed)
@@ -105,53 +108,7 @@ class Monitor:
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
         self._connect(scaler)
-
-    # -- what it shows ------------------------------------------------------------------------------
-
-    @property
-    def overhead(self) -> float:
-        return self._account.overhead
-
-    @property
-    def interval(self) -> int:
-        return self._budget.every
-
-    @property
-    def over_budget(self) -> bool:
-        return self._budget.exceeded
-
-    @property
-    def errors(self) -> int:
-        return self._recorder.errors if self._recorder else 0
-
-    @property
-    def dropped(self) -> int:
-        return self._recorder.dropped if self._recorder else 0
-
-    @property
-    def thinned(self) -> int:
-        return self._recorder.thinned if self._recorder else 0
-
-    @property
-    def run_id(self) -> str | None:
-        return str(run.run_id) if (run := self._recorder) and run.run_id else None
-
-    @property
-    def url(self) -> str | None:
-        return self._recorder.options.url if self._recorder else None
-
-    def __repr__(self) -> str:
-        return (
-            f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
-            f"{self.samples} samples, one in {self.interval} updates, overhead {self._cost()}, "
-            f"{self.dropped} dropped, {self.thinned} thinned, {self.errors} errors>"
-        )
-
-    def _cost(self) -> str:
-        if self._budget.share is None:
-            return f"{self.overhead:.2%}"
-        exceeded = ", exceeded" if self.over_budget else ""
-        return f"{self.overhead:.2%} (budget {self._budget.share * 100:.3g}%{exceeded})"
+        self._linter.attached(scaler, model)
 
     def failed(self, where: str, error: BaseException) -> None:
         """Count an error of the monitor's own."""
@@ -177,6 +134,7 @@ class Monitor:
             self._activations.scaling(outputs)
         if self._recorder is not process.current():
             self._connect(scaler)
+        self._linter.scaling(outputs)
         if self._recorder is not None and self._stream is not None:
             self._stream.updating = True
             self._recorder.recent = self._stream
@@ -197,6 +155,7 @@ class Monitor:
         iteration = self._iteration
         if self._registry.meet(optimizer):
             self._learn(scaler)
+        self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
         if iteration.sampling is None:
             # Where two optimizers begin iterations in turn, each is sampled at its own turns.
             turn, spare = self._optimizers.turn(optimizer), self._measurer.wants_baseline(optimizer)
@@ -250,6 +209,7 @@ class Monitor:
             self._begun = id(optimizer)
             path = outcome.step_path(scaler, optimizer)
             self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
+            self._linter.stepping(optimizer, path)
 
     @guarded
     def before_update(self, scaler: Any) -> None:
@@ -272,6 +232,7 @@ class Monitor:
         if manual:
             self._scale = 0.0
         if not iteration.steps:
+            self._linter.moved()
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
             return
         duration = self._account.lap(started)
@@ -295,6 +256,8 @@ class Monitor:
             cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
             interval=self.interval if sampled else None,
             over_budget=sampled and self.over_budget,
+            rates_moved=self._linter.updated(iteration.steps),
+            schedule=self._linter.schedule,
             fresh=self.fresh and not (stream.ordinal or self.updates),
             memory_peak=memory_peak() if sampled else None,
             done=self._written,
@@ -318,6 +281,8 @@ class Monitor:
         detail: dict[str, Any] = {"where": where, "type": type(error).__name__}
         detail["message"] = str(error)[:500]
         if optimizer is not None:
+            if self._begun != id(optimizer) and id(optimizer) in self._iteration.steps:
+                self._linter.stepped_again()
             if self._begun == id(optimizer):  # and not a step that was taken before
                 del self._iteration.steps[id(optimizer)]
                 self._begun = None
@@ -326,6 +291,15 @@ class Monitor:
             if fp16 := self._fp16_parameters(optimizer):
                 detail["fp16_parameters"] = fp16
         self._stream.event("step_raised", ordinal=self._stream.ordinal, **detail)
+
+    @guarded
+    def unscale_raised(self, error: BaseException, optimizer: torch.optim.Optimizer) -> None:
+        """`unscale_()` raised: called twice, or after `step()`, or for gradients that were told of already."""
+        if self._raised != id(error):
+            self._begun = None
+            if id(optimizer) not in self._iteration.steps:
+                self._linter.unscaled_again()
+            self.raised("unscale_", error, optimizer)
 
     @guarded
     def state_loaded(self, state: dict[str, Any]) -> None:
@@ -353,11 +327,17 @@ class Monitor:
         ]
         return fp16[:CULPRITS_MAX]
 
-    def _written(self, skips: int, culprits: list[int], scale: float, scale_after: float) -> None:
+    def _written(
+        self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float, scale_after: float
+    ) -> None:
         self.updates += 1
         self.skips += skips
-        if culprits:
-            self.last_skip = tuple(self._registry.parameters[index].name for index in culprits)
+        if skips:
+            culprits = [culprit.parameter for step in steps for culprit in step.culprits]
+            self.last_skip = (
+                tuple(self._registry.parameters[index].name for index in culprits) or self.last_skip
+            )
+        self._linter.written(steps, skips, scale_after)
         self._scale = scale_after
         if scale != scale_after:
             self._budget.scale_changed()
@@ -371,6 +351,7 @@ class Monitor:
         self._iteration = Iteration()
         self._account.restart()
         self._optimizers.restart()
+        self._linter.connect(self._stream, run.warn if run is not None else None)
         if run is not None:
             self._activations.begin(0, self._samples_here())
             self._describe(scaler)

@@ -79,9 +79,16 @@ class Recorder:
         self._process = Stream(self, "")
         self.recent = self._process
         """The stream that `ampmon.log` adds to: the one that moved last."""
+        self.unwatched_losses = 0
+        """Losses logged that could be looked at, while no scaler reported."""
         self._opened = False
         """False also in the child of a fork, until it records."""
         self._open()
+
+    @property
+    def watches(self) -> bool:
+        """Whether any scaler reports to it."""
+        return bool(self._streams)
 
     @property
     def thinned(self) -> int:
@@ -223,6 +230,16 @@ class Recorder:
             f"ampmon: this {scaler} is disabled (no CUDA here, or enabled=False, as for bf16), so there is nothing to "
             'measure. On a CPU write GradScaler("cpu").',
         )
+
+    def unscaled(self, loss: Any, why: str) -> None:
+        """Look whether a loss that no scaler of ours scales is computed in fp16, and say so. Never raises."""
+        from ampmon.lints import Teller, computes_in  # torch is loaded, as there is a loss
+
+        try:
+            if str(computes_in(loss)) == "torch.float16":
+                Teller(self._process, self.warn).say("fp16_without_scaler", scaler=why)
+        except Exception as error:
+            self.failed("lint", error)
 
     # -- what may go wrong ------------------------------------------------------------------------------------------
 

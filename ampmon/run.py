@@ -13,10 +13,13 @@ from uuid import UUID
 from ampmon import config as configuration
 from ampmon import process, wire
 from ampmon.config import clean_name
+from ampmon.recorder import Recorder
 from ampmon.stream import Stream
 
 
 SCALARS_MAX = 1024
+_UNWATCHED_LOSSES = 3
+"""Losses logged before a scaler: the first may come before the scaler is made."""
 
 
 def init(  # noqa: PLR0913 - one argument for each thing a run can be told
@@ -73,8 +76,21 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
         stream.submit(_PendingScalars(stream, ordinal, _user_step(step), *_collect(values)))
+        if not run.watches:
+            _look_for_fp16(run, values)
     except Exception as error:
         run.failed("ampmon.log", error)
+
+
+def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:
+    """A loss is logged, and nobody has told of a scaler yet: see whether it needs one, once."""
+    if run.unwatched_losses < _UNWATCHED_LOSSES:
+        for value in values.values():
+            if getattr(value, "grad_fn", None) is not None:
+                run.unwatched_losses += 1
+                if run.unwatched_losses == _UNWATCHED_LOSSES:
+                    run.unscaled(value, "no scaler of it is watched")
+                break
 
 
 def _capturing() -> bool:

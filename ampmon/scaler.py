@@ -22,6 +22,8 @@ from ampmon.recorder import warn
 
 _MONITOR = "_ampmon_monitor"
 _OPTIONS = "_ampmon_options"
+_UNSEEN = "_ampmon_unseen"
+"""The run that is to look at the first loss of a disabled scaler."""
 
 S = TypeVar("S", bound=torch.amp.GradScaler)
 
@@ -46,7 +48,17 @@ class Monitored(_Base):
             _attach_copy(self)
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.scaling(self, outputs)
+        elif _UNSEEN in self.__dict__:
+            self.__dict__.pop(_UNSEEN).unscaled(outputs, f"this {type(self).__name__} is disabled")
         return super().scale(outputs)
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        try:
+            super().unscale_(optimizer)
+        except Exception as error:
+            if self._ampmon_monitor is not None:
+                self._ampmon_monitor.unscale_raised(error, optimizer)
+            raise
 
     def _unscale_grads_(
         self,
@@ -105,6 +117,7 @@ class Monitored(_Base):
         state = super().__getstate__()
         # The copy makes a monitor of its own when it first scales; one that is only stored makes none.
         state.pop(_MONITOR, None)
+        state.pop(_UNSEEN, None)
         return state
 
 
@@ -124,6 +137,7 @@ def _attach(
         state[_MONITOR] = Monitor(scaler, model=model, name=name, config=monitor or Config())
     else:
         run.disabled(type(scaler).__name__)
+        state[_UNSEEN] = run
 
 
 def _check(model: Models, monitor: Config | None) -> None:

@@ -178,6 +178,7 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
         assert_identical(stock, ours)
         assert any(any(skipped) for _, skipped, _ in stock.ledger)
         assert ledger(recorded) == stock.ledger
+        assert recorded.events("lint") == []
         if rank == 0:
             assert_learned(ours)
 

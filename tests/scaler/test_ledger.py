@@ -293,7 +293,7 @@ def test_the_first_to_overflow_comes_first(data_directory: Path) -> None:
     model = torch.nn.ModuleDict({"early": torch.nn.Linear(4, 4), "late": torch.nn.Linear(4, 4)})
     optimizer = SGD(model.named_parameters(), lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
-    for spoil in (True, False, False, True):
+    for spoil in (True, False, False, True, False, False, False, False):
         # Forward through late before early: backward reaches early first, against the order of the parameters.
         scaler.scale(model["early"](model["late"](torch.ones(2, 4))).sum()).backward()
         if spoil:

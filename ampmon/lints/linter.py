@@ -1,0 +1,242 @@
+"""Looks on at one scaler's loop for what is known to go wrong, and says it once.
+
+Called by the monitor's hooks, on the training thread. Most of it looks only at the first updates; what goes on for ever
+are a few attributes. No sync, no patch of the user's objects, and nothing is kept alive.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+
+from ampmon import wire
+from ampmon.lints.optimizers import begins_with_leftovers, parameters_of
+from ampmon.lints.passes import Passes, look_on
+from ampmon.lints.poison import look
+from ampmon.lints.precision import computes_in
+from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
+from ampmon.lints.teller import Teller, Warn
+from ampmon.outcome import is_sharded_scaler
+from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
+from ampmon.stream import Stream
+
+
+P = ParamSpec("P")
+
+LOOKS = (3, 30)
+"""After so many skips in a row for NaN weights and states are looked at."""
+UNSTEPPED_MAX = 1000
+"""Losses scaled without any step: no batch is accumulated from so many."""
+
+
+def harmless(
+    look: Callable[Concatenate[Linter, P], None],
+) -> Callable[Concatenate[Linter, P], None]:
+    """What goes wrong in it is reported, and the linter then looks on no more."""
+
+    @functools.wraps(look)
+    def guard(linter: Linter, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            look(linter, *args, **kwargs)
+        except Exception as error:
+            linter.give_up(error)
+
+    return guard
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of an optimizer that the scaler steps."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    passes: Passes | None
+    shares: list[tuple[int, list[str]]]
+    """Other optimizers, by id, that hold some of the same parameters, and these."""
+    rates: Rates = field(default_factory=Rates)
+
+
+class Linter:
+    """Lints of one scaler. Nothing here raises: an error is reported, and then it looks on no more."""
+
+    def __init__(
+        self,
+        registry: ParameterRegistry,
+        names: OptimizerNames,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._registry = registry
+        self._names = names
+        self._report = report
+        self._teller: Teller | None = None
+        self._seen: dict[int, _Seen] = {}
+        self._early = True
+        """Whether something is still to be seen of the first updates."""
+        self._sharded = False
+        self._scaled = 0
+        self._at_risk: set[str] = set()
+        """Fused SGDs whose first step is not written yet."""
+        self._streak = 0
+        self._suspect = False
+        self._scale = 0.0
+        self._moved = False
+        self.schedule = Schedule(lambda: self._teller)
+
+    def give_up(self, error: Exception) -> None:
+        """Look on no more."""
+        self._teller, self._early, self._suspect = None, False, False
+        self._report("lint", error)
+
+    # -- told by the monitor, in this order --------------------------------------------
+
+    def connect(self, stream: Stream | None, warn: Warn | None) -> None:
+        """Tell of what follows in this stream, or of nothing where nothing is recorded."""
+        self._teller = Teller(stream, warn) if stream is not None and warn is not None else None
+
+    @harmless
+    def attached(self, scaler: Any, models: Models) -> None:
+        """The scaler is monitored from now on."""
+        self._sharded = is_sharded_scaler(scaler)
+        if self._teller is not None:
+            named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
+            self._weigh(self._teller, [(parameter, name) for name, parameter in named])
+
+    @harmless
+    def scaling(self, outputs: Any) -> None:
+        """`scale()` is being called with the loss."""
+        if not self._early or self._teller is None:
+            return
+        if not self._scaled and computes_in(outputs) is torch.bfloat16:
+            self._teller.say("scaler_under_bf16")
+        self._scaled += 1
+        if self._scaled == UNSTEPPED_MAX and not self._seen:
+            self._teller.say("no_step", count=UNSTEPPED_MAX)
+        for seen in self._seen.values():
+            if seen.passes is not None:
+                seen.passes.scaling()
+
+    @harmless
+    def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
+        """The gradients of an optimizer are about to be unscaled, by `unscale_` or in `step`."""
+        if self._teller is not None:
+            seen = self._of(optimizer, self._teller)
+            if seen.passes is not None:
+                seen.passes.unscaling(optimizer, explicit=explicit, teller=self._teller)
+
+    @harmless
+    def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
+        """`step()` is being called, for the first time in this iteration."""
+        if (teller := self._teller) is None:
+            return
+        seen = self._of(optimizer, teller)
+        if path == "unscaled" and seen.passes is not None:
+            seen.passes.stepping(teller)
+        elif path == "fused" and self._sharded:
+            teller.say("sharded_fused", optimizer=self._names.name(optimizer))
+        if seen.rates.moved(optimizer):
+            self._moved = True
+        elif seen.rates.frozen(optimizer):
+            name = self._names.name(optimizer)
+            teller.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
+
+    def stepped_again(self) -> None:
+        """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""
+        if self._teller is not None:
+            self._teller.say("no_update")
+
+    def unscaled_again(self) -> None:
+        """`unscale_()` was refused, for it was called since the last update already."""
+        if self._teller is not None:
+            self._teller.say("unscale_in_accumulation")
+
+    @harmless
+    def moved(self) -> None:
+        """`update()` was called without a step."""
+        for seen in self._seen.values():
+            if seen.passes is not None:
+                seen.passes.moved()
+
+    def updated(self, steps: Collection[int]) -> bool:
+        """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
+        moved, self._moved = self._moved, False
+        if self._early or self._suspect:
+            self._look_back(steps)
+        return moved
+
+    @harmless
+    def written(self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float) -> None:
+        """What is known now of the next update: its steps, and the scale after it. May be called on another thread."""
+        self._scale = scale
+        if self._at_risk and self._teller is not None:
+            for step in steps:
+                if step.skipped and step.optimizer in self._at_risk:
+                    self._teller.say("fused_sgd", optimizer=step.optimizer)
+            self._at_risk.difference_update(step.optimizer for step in steps)
+        if not skips:
+            self._streak = 0
+        elif any(culprit.nan != 0 for step in steps for culprit in step.culprits):
+            self._streak += 1
+            self._suspect |= self._streak in LOOKS
+
+    # -- what it looks at ---------------------------------------------------------------------------
+
+    @harmless
+    def _look_back(self, steps: Collection[int]) -> None:
+        if (teller := self._teller) is None:
+            return
+        seen = [self._seen[step] for step in steps if step in self._seen]
+        for each in seen:
+            if each.passes is not None:
+                each.passes.updated(self._scale, teller)
+                each.passes = None if each.passes.over else each.passes
+            for other, names in each.shares:
+                if other in steps:
+                    self._tell_of_shared(teller, steps, names)
+        self._early = any(each.passes is not None for each in self._seen.values())
+        if self._suspect:
+            self._suspect = False
+            optimizers = [optimizer for each in seen if (optimizer := each.optimizer())]
+            teller.submit(look(optimizers, self._name, teller))
+
+    def _of(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
+        seen = self._seen.get(id(optimizer))
+        if seen is None or seen.optimizer() is not optimizer:
+            seen = self._seen[id(optimizer)] = self._meet(optimizer, teller)
+            self._early = True
+        return seen
+
+    def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
+        parameters = parameters_of(optimizer)
+        self._weigh(teller, [(parameter, self._name(parameter)) for parameter in parameters])
+        if begins_with_leftovers(optimizer):
+            self._at_risk.add(self._names.name(optimizer))
+        shares = []
+        for key, seen in self._seen.items():
+            if (other := seen.optimizer()) is not None:
+                theirs = {id(parameter) for parameter in parameters_of(other)}
+                if both := [self._name(each) for each in parameters if id(each) in theirs]:
+                    shares.append((key, both))
+        return _Seen(weakref.ref(optimizer), look_on(optimizer, self._report), shares)
+
+    def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
+        """Whether there are fp16 weights to be trained."""
+        fp16 = [
+            name
+            for parameter, name in parameters
+            if parameter.dtype is torch.float16 and parameter.requires_grad
+        ]
+        if fp16 and not self._sharded:
+            teller.say("fp16_parameters", fp16, count=len(fp16))
+
+    def _tell_of_shared(self, teller: Teller, steps: Collection[int], names: list[str]) -> None:
+        optimizers = [self._seen[step].optimizer() for step in steps if step in self._seen]
+        first, second, *_ = [self._names.name(each) for each in optimizers if each is not None]
+        teller.say("shared_parameter", names, first=first, second=second, count=len(names))
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        index = self._registry.index(parameter)
+        return self._registry.parameters[index].name if index is not None else "a parameter"

@@ -1,0 +1,19 @@
+"""What an optimizer is made of, as far as it can go wrong with a scaler."""
+
+from __future__ import annotations
+
+import torch
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The parameters of all its groups."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its first step makes a momentum buffer of memory that nobody cleared: fused SGD, before that step."""
+    if not isinstance(optimizer, torch.optim.SGD):
+        return False
+    groups = [group for group in optimizer.param_groups if group["fused"] and group["momentum"]]
+    states = (optimizer.state.get(each, {}) for group in groups for each in group["params"])
+    return bool(groups) and not any(state.get("momentum_buffer") is not None for state in states)

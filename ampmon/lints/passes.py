@@ -1,0 +1,194 @@
+"""Looks on at one gradient of an optimizer over its first updates: what is added to it, and who clears it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ampmon.lints.teller import Teller
+from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
+from ampmon.probe.ring import Readback
+
+
+UPDATES = 8
+"""For so many updates of an optimizer a hook looks on: a loop that is wrong is so from the beginning."""
+ENOUGH = 3
+"""What is seen so often is no accident."""
+_SAME = 1e-4
+_SMALL = 1e-3
+"""Who clips gradients divided by the scale does not clip them to less than this."""
+
+
+class Passes:
+    """The backward passes that reach one parameter, counted by a hook; its gradient's version tells what others do.
+
+    Whatever writes into a tensor raises its version by one, and so does a backward pass that adds to it; unscaling does
+    not. Holds neither parameter nor gradient.
+    """
+
+    def __init__(self, parameter: torch.Tensor, report: Callable[[str, Exception], None]) -> None:
+        self._parameter = weakref.ref(parameter)
+        self._report = report
+        self._updates = 0
+        self._count = 0
+        """Backward passes since the last update."""
+        self._version: int | None = None
+        """The gradient's, when the newest of them had ended."""
+        self._left: int | None = None
+        """The gradient's, when the last update ended."""
+        self._moved: tuple[int, int] | None = None
+        """Passes and version when the scale was changed with gradients waiting."""
+        self._unscaled: int | None = None
+        """Passes when `unscale_` was called."""
+        self._kept = 0
+        """Updates in a row over which nobody cleared the gradient."""
+        self._filled: Readback | None = None
+        self._magnitudes: list[Readback] = []
+        self.autocast = False
+        self._handle: Any = parameter.register_post_accumulate_grad_hook(_Pass(self))
+        weakref.finalize(self, self._handle.remove)
+
+    @property
+    def over(self) -> bool:
+        """Whether enough was seen."""
+        return self._handle is None
+
+    def passed(self, parameter: torch.Tensor) -> None:
+        """A backward pass has added to the gradient."""
+        try:
+            self._count += 1
+            self._version = _version(parameter)
+            self.autocast |= torch.is_autocast_enabled(parameter.device.type)
+        except Exception as error:
+            self.close()
+            self._report("lint", error)
+
+    def scaling(self) -> None:
+        """The loss is about to be scaled: what is in the gradient now was there before its backward pass."""
+        if self._kept == ENOUGH - 1 and self._filled is None and not self._count:
+            gradient = self._gradient()
+            if gradient is not None:
+                self._filled = Readback(torch.count_nonzero(gradient))
+
+    def unscaling(
+        self, optimizer: torch.optim.Optimizer, *, explicit: bool, teller: Teller
+    ) -> None:
+        """The gradients are about to be unscaled, by `unscale_` or in `step`."""
+        version = _version(self._parameter())
+        if explicit:
+            self._unscaled = self._count
+        if self.autocast:
+            teller.say("backward_under_autocast")
+        if version is None or not self._count:
+            return
+        kept = self._left is not None and version == self._left + self._count
+        self._kept = self._kept + 1 if kept else 0
+        filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
+        if self._kept >= ENOUGH and filled:
+            teller.say("uncleared_gradients")
+        if self._moved is not None:
+            count, at = self._moved
+            if self._count > count and version == at + self._count - count:
+                teller.say("scale_within_batch")
+        if version != self._version and not teller.knows("clip_before_unscale"):
+            self._measure(optimizer)
+
+    def stepping(self, teller: Teller) -> None:
+        """`step()` is being called."""
+        if self._unscaled is not None and self._count > self._unscaled:
+            teller.say("unscale_in_accumulation")
+
+    def moved(self) -> None:
+        """`update()` was called without a step."""
+        version = _version(self._parameter())
+        if self._count and version is not None:
+            self._moved = (self._count, version)
+
+    def updated(self, scale: float, teller: Teller) -> None:
+        """An update of the optimizer has ended; ``scale`` is the newest one known, or 0."""
+        self._judge(scale, teller)
+        self._left = _version(self._parameter())
+        self._count, self._version = 0, None
+        self._moved = self._unscaled = None
+        self._updates += 1
+        if self._updates == UPDATES:
+            self.close()
+
+    def close(self) -> None:
+        """Remove the hook."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _gradient(self) -> torch.Tensor | None:
+        parameter = self._parameter()
+        return parameter.grad if parameter is not None else None
+
+    def _measure(self, optimizer: torch.optim.Optimizer) -> None:
+        """Somebody wrote into the gradients: see how large they are now, all together and the largest element."""
+        pairs = plain_gradients(optimizer, MEASURED) or []
+        tensors = [gradient for _, gradient in pairs]
+        if len({(tensor.device, tensor.dtype) for tensor in tensors}) != 1:
+            return
+        norms = torch.stack(torch._foreach_norm(tensors))
+        peaks = torch.stack(torch._foreach_norm(tensors, float("inf")))
+        self._magnitudes.append(Readback(torch.stack([norms.norm(), peaks.max()]).float()))
+
+    def _judge(self, scale: float, teller: Teller) -> None:
+        """Whether the scaled gradients are of the same size each time, as clipping alone makes them."""
+        if len(self._magnitudes) < ENOUGH or not scale:
+            return
+        if not all(each.ready() for each in self._magnitudes):
+            return
+        seen = [tuple(each.result().tolist()) for each in self._magnitudes]
+        self._magnitudes.clear()
+        for measure, values in zip(
+            ("norm", "largest element"), zip(*seen, strict=True), strict=True
+        ):
+            finite = [value for value in values if 0 < value < float("inf")]
+            if len(finite) < ENOUGH or max(finite) > (1 + _SAME) * min(finite):
+                continue
+            if finite[0] < _SMALL * scale:
+                teller.say("clip_before_unscale", measure=measure, value=finite[0], scale=scale)
+
+
+def look_on(
+    optimizer: torch.optim.Optimizer, report: Callable[[str, Exception], None]
+) -> Passes | None:
+    """Begin to look on at an optimizer whose gradients autograd itself makes; None where another does, as in FSDP."""
+    for parameter in _candidates(optimizer):
+        return Passes(parameter, report)
+    return None
+
+
+def _candidates(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None or not parameter.requires_grad or not parameter.is_leaf:
+                continue
+            flat = getattr(parameter, "_is_flat_param", False)
+            if gradient.layout is torch.strided and not flat and not is_distributed(parameter):
+                yield parameter
+
+
+def _version(parameter: torch.Tensor | None) -> int | None:
+    gradient = parameter.grad if parameter is not None else None
+    return gradient._version if gradient is not None else None
+
+
+class _Pass:
+    """A hook that holds neither the parameter nor what counts alive."""
+
+    __slots__ = ("_passes",)
+
+    def __init__(self, passes: Passes) -> None:
+        self._passes = weakref.ref(passes)
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        passes = self._passes()
+        if passes is not None:
+            passes.passed(parameter)

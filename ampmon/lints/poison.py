@@ -1,0 +1,63 @@
+"""Looks once at weights and optimizer states for what is not finite. Only enqueued where it is on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from ampmon.lints.teller import Teller
+from ampmon.probe.gradients import local_elements
+from ampmon.probe.ring import Readback
+
+
+NameOf = Callable[[torch.Tensor], str]
+
+
+@dataclass(slots=True)
+class PendingLook:
+    """Which of some tensors were finite, perhaps still on its way to the host."""
+
+    teller: Teller
+    names: list[list[str]]
+    flags: list[Readback]
+
+    def ready(self) -> bool:
+        return all(flags.ready() for flags in self.flags)
+
+    def write(self) -> None:
+        poisoned = [
+            name
+            for names, flags in zip(self.names, self.flags, strict=True)
+            for name, finite in zip(names, flags.result().tolist(), strict=True)
+            if not finite
+        ]
+        if poisoned:
+            self.teller.say("poisoned_state", list(dict.fromkeys(poisoned)), count=len(poisoned))
+
+
+def look(
+    optimizers: Iterable[torch.optim.Optimizer], name_of: NameOf, teller: Teller
+) -> PendingLook:
+    """Begin to look at the weights and states of optimizers. One pass over them; waits for no device."""
+    by_device: dict[torch.device, tuple[list[str], list[torch.Tensor]]] = {}
+    for optimizer in optimizers:
+        for name, tensor in _held(optimizer, name_of):
+            names, flags = by_device.setdefault(tensor.device, ([], []))
+            names.append(name)
+            flags.append(tensor.isfinite().all())
+    parts = by_device.values()
+    copies = [Readback(torch.stack(flags)) for _, flags in parts]
+    return PendingLook(teller, [names for names, _ in parts], copies)
+
+
+def _held(optimizer: torch.optim.Optimizer, name_of: NameOf) -> Iterator[tuple[str, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = name_of(parameter)
+            # Of a sharded tensor this rank's part: to ask for all of it would be a collective.
+            yield name, local_elements(parameter)
+            for value in optimizer.state.get(parameter, {}).values():
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    yield name, local_elements(value)

@@ -1,0 +1,55 @@
+"""Says each lint once: as an event of its stream, and, where it is more than a notice, as a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ampmon.lints.words import LINTS
+from ampmon.stream import Deferred, Stream
+
+
+NAMED_MAX = 64
+
+Warn: TypeAlias = Callable[[str, str], None]
+"""Warns of a message, once for each key."""
+
+
+class Teller:
+    """Tells of one stream's lints. May be called on any thread."""
+
+    def __init__(self, stream: Stream, warn: Warn) -> None:
+        self._stream = stream
+        self._warn = warn
+        self._told: set[str] = set()
+
+    def knows(self, rule: str) -> bool:
+        """Whether this was said already."""
+        return rule in self._told
+
+    def submit(self, look: Deferred) -> None:
+        """Hand in what can be said only when its values are on the host."""
+        self._stream.submit(look)
+
+    def say(self, rule: str, parameters: Sequence[str] = (), **values: object) -> None:
+        """Say a lint, with the values for the places in its words, once."""
+        if rule in self._told:
+            return
+        self._told.add(rule)
+        lint = LINTS[rule]
+        title, fix = lint.title.format(**values), lint.fix
+        explanation = lint.explanation.format(**values)
+        self._stream.event(
+            "lint",
+            ordinal=self._stream.ordinal,
+            rule=rule,
+            severity=lint.severity,
+            title=title,
+            explanation=explanation,
+            fix=fix,
+            parameters=list(parameters[:NAMED_MAX]),
+            stop=lint.stop,
+        )
+        if lint.severity != "notice":
+            instead = f" Write:\n{fix}" if fix else ""
+            self._warn(f"lint {rule}", f"ampmon: {title}. {explanation}{instead}")

@@ -1,0 +1,140 @@
+"""What each lint says: one sentence with its numbers, what that means, and the code to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ampmon.wire import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    """``title`` has places for what is known only when it is said. ``stop``: training on is a waste."""
+
+    severity: Severity
+    title: str
+    explanation: str
+    fix: str
+    stop: bool = False
+
+
+LINTS: dict[str, Lint] = {
+    "fused_sgd": Lint(
+        "critical",
+        "The first step of {optimizer}, which is fused and has momentum, overflowed",
+        "Fused SGD makes its momentum buffer in its first step from memory that nobody has cleared. That step was "
+        "skipped, so nothing was written into the buffer, and the next step takes what is in it for momentum: the "
+        "weights are then made of leftovers in memory, and no overflow is seen. Start anew; go on from no checkpoint "
+        "of this run.",
+        "torch.optim.SGD(parameters, lr, momentum=..., fused=False)",
+        stop=True,
+    ),
+    "sharded_fused": Lint(
+        "warning",
+        "{optimizer} is fused, so ranks do not agree on which steps to skip",
+        "ShardedGradScaler asks all ranks whether a gradient overflowed when it unscales. A fused optimizer unscales "
+        "within its own step, where nobody asks: a rank whose shard overflowed skips alone, and the shards of one "
+        "model part ways.",
+        "scaler.unscale_(optimizer)  # before each scaler.step(optimizer), or fused=False",
+    ),
+    "scaler_under_bf16": Lint(
+        "warning",
+        "Gradients are computed in bfloat16, with a scaler that is enabled",
+        "bfloat16 has the exponents of fp32: nothing underflows that a scale would save. The scaler still unscales and "
+        "checks all gradients, and skips steps.",
+        "scaler = ampmon.GradScaler(enabled=False)  # for bfloat16",
+    ),
+    "fp16_without_scaler": Lint(
+        "warning",
+        "The loss is computed in fp16, and {scaler}",
+        "Gradients below 2^-24 become zero in fp16, silently. A scaler multiplies the loss, so that they stay above, "
+        "and divides the gradients again.",
+        "scaler = ampmon.GradScaler()  # or ampmon.watch(scaler), where there is one",
+    ),
+    "fp16_parameters": Lint(
+        "warning",
+        "{count} parameters are fp16",
+        "A weight in fp16 has 11 bits: an update of less than a 2048th of it is lost. torch refuses to unscale fp16 "
+        "gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let autocast choose "
+        "fp16 for the operations that gain by it.",
+        'model.float()\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
+    ),
+    "clip_before_unscale": Lint(
+        "warning",
+        "Gradients are clipped while they are still scaled: their {measure} is {value:.4g} each time",
+        "The threshold is compared with gradients that are {scale:.6g} times too large, so every update is clipped to "
+        "it, and the step that is left of it is that much too small.",
+        "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
+        "scaler.step(optimizer)",
+    ),
+    "unscale_in_accumulation": Lint(
+        "warning",
+        "A backward pass adds scaled gradients to those that `unscale_` has divided by the scale",
+        "`unscale_` was called, and then another backward pass before `step`. What it adds is scaled, and is not "
+        "divided any more: it outweighs all before it by the factor of the scale.",
+        "# once, after the last backward pass of the batch\nscaler.unscale_(optimizer)\nscaler.step(optimizer)",
+    ),
+    "scale_within_batch": Lint(
+        "warning",
+        "`update()` was called between the backward passes of one step",
+        "Gradients that were made at one scale were added to those of another, and `step` divides their sum by the "
+        "last: the earlier ones count for more or less than the later.",
+        "# once, after the step\nscaler.step(optimizer)\nscaler.update()",
+    ),
+    "backward_under_autocast": Lint(
+        "warning",
+        "The backward pass runs under autocast",
+        "Operations of the backward pass take the types of the forward pass by themselves. Under autocast they may be "
+        "cast once more, to fp16 where they were fp32 for their range; torch advises against it.",
+        'with torch.autocast("cuda", torch.float16):\n    loss = ...\nscaler.scale(loss).backward()  # outside',
+    ),
+    "scheduler_on_skip": Lint(
+        "notice",
+        "The learning rate moved on after {count} steps that were skipped",
+        "The scheduler counts batches, not updates: it runs ahead of the training by one for each step skipped, and "
+        "ends its warm-up or decay too early.",
+        "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"
+        "if scaler.get_scale() >= before:\n    scheduler.step()",
+    ),
+    "scheduler_frozen": Lint(
+        "notice",
+        "A scheduler holds {optimizer}, and its learning rate has not changed in {updates} updates",
+        "Either the scheduler steps once an epoch, and then all is well, or nobody calls its `step()`.",
+        "scheduler.step()  # after scaler.update()",
+    ),
+    "no_update": Lint(
+        "critical",
+        "`update()` is not called",
+        "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in between: "
+        "torch refuses that. Without `update()` the scale never moves, so that an overflow never ends.",
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "no_step": Lint(
+        "critical",
+        "`scale()` was called {count} times, and `step()` never",
+        "Somebody else steps the optimizer, with gradients that are still scaled, and no overflow is caught.",
+        "scaler.step(optimizer)  # in the place of optimizer.step()\nscaler.update()",
+    ),
+    "shared_parameter": Lint(
+        "warning",
+        "{first} and {second} hold the same {count} parameters, and both step in one update",
+        "Each of them divides the gradient by the scale: the second finds it divided already, and steps by nearly "
+        "nothing.",
+        "# give each parameter to one optimizer",
+    ),
+    "uncleared_gradients": Lint(
+        "critical",
+        "Gradients are never cleared: each update adds to those before",
+        "The gradients of all batches so far are summed. Steps grow without end, and after one overflow the sum stays "
+        "infinite, so that every further step is skipped.",
+        "optimizer.zero_grad()  # before the next batch's backward pass",
+    ),
+    "poisoned_state": Lint(
+        "critical",
+        "{count} of the weights and optimizer states hold NaN or infinity",
+        "Every gradient that they take part in is NaN, so every step is skipped and the scale falls: no scale helps. "
+        "Go on from a checkpoint that was written before.",
+        "model.load_state_dict(torch.load(checkpoint))",
+        stop=True,
+    ),
+}

@@ -1,0 +1,363 @@
+"""A training loop that is wrong in a known way is told so once, as an event and a warning, and a right one never."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import LambdaLR
+
+import ampmon
+from ampmon import wire
+from recording import recording, recordings
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+
+
+def told(directory: Path) -> dict[str, wire.Event]:
+    """The lints of the only recording, each of which is there once."""
+    events = recording(directory).events("lint")
+    rules = [event.detail["rule"] for event in events]
+    assert len(set(rules)) == len(rules)
+    return dict(zip(rules, events, strict=True))
+
+
+class Loop:
+    """A small regression in fp16 autocast, to be trained rightly or wrongly."""
+
+    def __init__(
+        self, make: Callable[..., Any] = SGD, scale: float = 1024.0, **options: Any
+    ) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.optimizer = make(self.model.named_parameters(), lr=0.01, **options)
+        self.scaler = ampmon.GradScaler("cpu", init_scale=scale, model=self.model)
+
+    def loss(self, dtype: torch.dtype = torch.float16) -> torch.Tensor:
+        inputs = torch.randn(16, 8)
+        with torch.autocast("cpu", dtype):
+            outputs = self.model(inputs)
+        loss: torch.Tensor = (outputs.float() - inputs.sum(1, keepdim=True)).square().mean()
+        return loss
+
+    def backward(self) -> None:
+        self.scaler.scale(self.loss()).backward()
+
+    def spoil(self, value: float = float("inf")) -> None:
+        self.gradients()[0].view(-1)[0] = value
+
+    def gradients(self) -> list[torch.Tensor]:
+        return [each.grad for each in self.model.parameters() if each.grad is not None]
+
+    def finish(self, *, clear: bool = True) -> None:
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if clear:
+            self.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_right_loop_is_told_nothing(data_directory: Path, to_none: bool) -> None:
+    """Accumulation, clipping of unscaled gradients, a scheduler that waits for skips, and overflows: no lint."""
+    loop = Loop(SGD, momentum=0.9)
+    scheduler = LambdaLR(loop.optimizer, lambda update: 0.99**update)
+    for update in range(20):
+        for _ in range(3):
+            loop.backward()
+        if update in (0, 1, 7):
+            loop.spoil()
+        loop.scaler.unscale_(loop.optimizer)
+        nn.utils.clip_grad_norm_(loop.model.parameters(), 0.1)
+        before = loop.scaler.get_scale()
+        loop.finish(clear=False)
+        loop.optimizer.zero_grad(set_to_none=to_none)
+        if loop.scaler.get_scale() >= before:
+            scheduler.step()
+    assert told(data_directory) == {}
+
+
+def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path) -> None:
+    """Of two models that train each other in turn, each gathers gradients in the other's turn, and clears its own."""
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    optimizers = [SGD(first.parameters(), lr=0.01), SGD(second.parameters(), lr=0.01)]
+    scaler = ampmon.GradScaler("cpu", init_scale=16.0)
+    for turn in range(30):
+        optimizer = optimizers[turn % 2]
+        optimizer.zero_grad()
+        scaler.scale(second(first(torch.randn(3, 4))).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert told(data_directory) == {}
+
+
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: bool) -> None:
+    """R4: momentum is then made of memory that nobody cleared: critical. Where that step went well, nothing is said."""
+    loop = Loop(SGD, momentum=0.9, fused=True)
+    for update in range(4):
+        loop.backward()
+        if spoilt and not update:
+            loop.spoil()
+        loop.finish()
+    lints = told(data_directory)
+    assert set(lints) == ({"fused_sgd"} if spoilt else set())
+    if spoilt:
+        assert lints["fused_sgd"].detail["severity"] == "critical"
+        assert lints["fused_sgd"].detail["stop"]
+
+
+def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
+    """An enabled scaler whose first loss was computed in bfloat16 is told that it gains nothing."""
+    loop = Loop()
+    loop.scaler.scale(loop.loss(torch.bfloat16)).backward()
+    loop.finish()
+    assert set(told(data_directory)) == {"scaler_under_bf16"}
+
+
+def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
+    """A disabled scaler is told when the first loss it is given was computed in fp16."""
+    loop = Loop()
+    scaler = ampmon.GradScaler("cpu", enabled=False)
+    scaler.scale(loop.loss()).backward()
+    scaler.scale(loop.loss()).backward()
+    assert set(told(data_directory)) == {"fp16_without_scaler"}
+
+
+def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:
+    """A disabled scaler under bfloat16 is as it should be."""
+    loop = Loop()
+    scaler = ampmon.GradScaler("cpu", enabled=False)
+    scaler.scale(loop.loss(torch.bfloat16)).backward()
+    assert told(data_directory) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_losses_logged_without_a_scaler(data_directory: Path, dtype: torch.dtype) -> None:
+    """`ampmon.log` alone, with losses of fp16: there is no scaler that ampmon knows of. Other losses need none."""
+    ampmon.init()
+    model = nn.Linear(4, 4)
+    for _ in range(4):
+        with torch.autocast("cpu", torch.float16, enabled=dtype is torch.float16):
+            loss = model(torch.ones(2, 4)).float().sum()
+        loss.backward()
+        ampmon.log({"loss": loss})
+    assert set(told(data_directory)) == (
+        {"fp16_without_scaler"} if dtype is torch.float16 else set()
+    )
+
+
+def test_fp16_parameters_at_attach(data_directory: Path) -> None:
+    """A model of fp16 weights is told so when the scaler is made, with their names; frozen ones are no matter."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].half()
+    model[1].half().requires_grad_(requires_grad=False)
+    ampmon.GradScaler("cpu", model=model)
+    lint = told(data_directory)["fp16_parameters"]
+    assert lint.detail["parameters"] == ["0.weight", "0.bias"]
+    assert lint.detail["title"] == "2 parameters are fp16"
+
+
+@pytest.mark.parametrize("how", ["norm", "value"])
+def test_clipping_of_scaled_gradients(data_directory: Path, how: str) -> None:
+    """Scaled gradients that are the same size each time, and smaller than any threshold would be, were clipped."""
+    loop = Loop(scale=65536.0)
+    for _ in range(12):
+        loop.backward()
+        if how == "norm":
+            nn.utils.clip_grad_norm_(loop.model.parameters(), 1.0)
+        else:
+            nn.utils.clip_grad_value_(loop.model.parameters(), 0.5)
+        loop.finish()
+    assert set(told(data_directory)) == {"clip_before_unscale"}
+
+
+def test_gradients_averaged_by_hand_are_no_clipping(data_directory: Path) -> None:
+    """Who divides gradients before they are unscaled, as one who averages over ranks, changes them rightly."""
+    loop = Loop()
+    for _ in range(12):
+        loop.backward()
+        for gradient in loop.gradients():
+            gradient.div_(2)
+        loop.finish()
+    assert told(data_directory) == {}
+
+
+def test_unscale_in_the_middle_of_accumulation(data_directory: Path) -> None:
+    """`unscale_`, then another backward pass, then `step`: scaled gradients are added to unscaled ones."""
+    loop = Loop(Adam)
+    loop.backward()
+    loop.scaler.unscale_(loop.optimizer)
+    loop.backward()
+    loop.finish()
+    assert set(told(data_directory)) == {"unscale_in_accumulation"}
+
+
+def test_unscale_at_each_micro_batch(data_directory: Path) -> None:
+    """The second `unscale_` of a batch raises as ever, and the reason is told."""
+    loop = Loop()
+    loop.backward()
+    loop.scaler.unscale_(loop.optimizer)
+    loop.backward()
+    with pytest.raises(RuntimeError, match="already been called"):
+        loop.scaler.unscale_(loop.optimizer)
+    assert set(told(data_directory)) == {"unscale_in_accumulation"}
+
+
+def test_the_scale_changed_within_a_batch(data_directory: Path) -> None:
+    """`update(new_scale)` between two backward passes of one step mixes scales; between iterations it does not."""
+    loop = Loop()
+    for update in range(4):
+        loop.backward()
+        if update == 2:
+            loop.scaler.update(512.0)
+        loop.backward()
+        loop.finish()
+        loop.scaler.update(1024.0)
+    assert set(told(data_directory)) == {"scale_within_batch"}
+
+
+def test_the_backward_pass_under_autocast(data_directory: Path) -> None:
+    """A backward pass that is called under autocast is told so."""
+    loop = Loop()
+    for _ in range(2):
+        with torch.autocast("cpu", torch.float16):
+            loop.backward()
+        loop.finish()
+    assert set(told(data_directory)) == {"backward_under_autocast"}
+
+
+@pytest.mark.parametrize("tensor", [True, False])
+def test_a_scheduler_that_steps_on_skips(data_directory: Path, tensor: bool) -> None:
+    """Each update after a skipped one says that the rate was changed in between; after eight it is told."""
+    loop = Loop()
+    if tensor:
+        loop.optimizer = SGD(loop.model.parameters(), lr=torch.tensor(0.01), foreach=True)
+    scheduler = LambdaLR(loop.optimizer, lambda update: 0.99**update)
+    for update in range(20):
+        loop.backward()
+        if update % 2:
+            loop.spoil()
+        loop.finish()
+        scheduler.step()
+    (lint,) = told(data_directory).values()
+    assert lint.detail["title"] == "The learning rate moved on after 8 steps that were skipped"
+    (recorded,) = recordings(data_directory)
+    scheduled = [update.ordinal for update in recorded.updates if update.scheduled]
+    assert scheduled == list(range(2, 20, 2))
+
+
+def test_a_scheduler_that_never_steps(data_directory: Path) -> None:
+    """A rate that a scheduler holds and that has not changed in 1000 updates is a notice."""
+    model = nn.Linear(2, 1)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    LambdaLR(optimizer, lambda update: 0.99**update)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    for _ in range(1001):
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    lints = told(data_directory)
+    assert set(lints) == {"scheduler_frozen"}
+    assert lints["scheduler_frozen"].detail["severity"] == "notice"
+
+
+@pytest.mark.parametrize("unscale", [True, False])
+def test_update_is_never_called(data_directory: Path, unscale: bool) -> None:
+    """torch refuses the second step, or `unscale_` after the first, and the reason is told though nothing updates."""
+    loop = Loop()
+    loop.backward()
+    loop.scaler.step(loop.optimizer)
+    loop.backward()
+    again = loop.scaler.unscale_ if unscale else loop.scaler.step
+    with pytest.raises(RuntimeError, match=r"update\(\)|after step\(\)"):
+        again(loop.optimizer)
+    assert set(told(data_directory)) == {"no_update"}
+
+
+def test_the_optimizer_is_stepped_past_the_scaler(data_directory: Path) -> None:
+    """Losses are scaled, and nobody calls the scaler's `step`: gradients that are still scaled go into the weights."""
+    scaler = ampmon.GradScaler("cpu")
+    loss = torch.ones(())
+    for _ in range(1000):
+        scaler.scale(loss)
+    assert set(told(data_directory)) == {"no_step"}
+
+
+def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
+    """Where both step in one update the gradient is unscaled twice; where they take turns all is well."""
+    loop = Loop()
+    other = SGD(loop.model[2].named_parameters(), lr=0.1)
+    for together in (False, True):
+        loop.backward()
+        loop.scaler.step(loop.optimizer)
+        if together:
+            loop.scaler.step(other)
+        loop.scaler.update()
+        loop.optimizer.zero_grad()
+    lint = told(data_directory)["shared_parameter"]
+    assert lint.detail["parameters"] == ["2.weight", "2.bias"]
+
+
+def test_gradients_never_cleared(data_directory: Path) -> None:
+    """Three updates whose gradients were only added to are enough."""
+    loop = Loop()
+    for _ in range(6):
+        loop.backward()
+        loop.finish(clear=False)
+    assert set(told(data_directory)) == {"uncleared_gradients"}
+
+
+def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
+    """`.data.zero_()` leaves no trace on the gradient but zeros, and is clearing all the same."""
+    loop = Loop()
+    for _ in range(10):
+        for gradient in loop.gradients():
+            gradient.data.zero_()
+        loop.backward()
+        loop.finish(clear=False)
+    assert told(data_directory) == {}
+
+
+def test_a_state_that_is_poisoned(data_directory: Path) -> None:
+    """After three skips for NaN the optimizer's state is looked at, and the parameter whose state is NaN is named."""
+    loop = Loop(Adam)
+    loop.backward()
+    loop.finish()
+    loop.optimizer.state[loop.model[2].weight]["exp_avg"][0, 0] = float("nan")
+    for _ in range(6):
+        loop.backward()
+        loop.spoil(float("nan"))
+        loop.finish()
+    lint = told(data_directory)["poisoned_state"]
+    assert lint.detail["parameters"] == ["2.weight"]
+    assert lint.detail["stop"]
+
+
+def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
+    """Skips for NaN whose weights and states are whole are no poisoned state."""
+    loop = Loop(Adam)
+    for _ in range(6):
+        loop.backward()
+        loop.spoil(float("nan"))
+        loop.finish()
+    assert told(data_directory) == {}
+
+
+def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
+    """What is more than a notice is a warning too, once, with the code to write instead."""
+    loop = Loop()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(10):
+            loop.backward()
+            loop.finish(clear=False)
+    (warning,) = [each for each in caught if issubclass(each.category, ampmon.AmpmonWarning)]
+    assert "optimizer.zero_grad()" in str(warning.message)
