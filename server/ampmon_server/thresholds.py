@@ -34,6 +34,10 @@ class Thresholds:
     consecutive_skips: Levels = field(default=Levels(4, 8, 16))
     skips_to_death: int = 32
     """So few skips from a dead scale are critical."""
+    low_scale: float = 1.0
+    """A scale below it is a warning."""
+    scheduler_ahead: Levels = field(default=Levels(0.0, 0.01, None))
+    """Skipped updates at which the scheduler went on, of all updates; a few alone are no more than a notice."""
     subnormal: Levels = field(default=Levels(None, 0.05, 0.5))
     """Share of the elements of all parameters on fp16's grid."""
     subnormal_of_parameter: Levels = field(default=Levels(None, 0.5, None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ampmon_server.diagnosis.diagnose import Diagnosis, diagnose
+from ampmon_server.diagnosis.effective import Training, effective
 
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "Training", "diagnose", "effective"]

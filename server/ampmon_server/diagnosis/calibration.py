@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.updates import GROW, MANUAL
 
 
 QUIET = 32
@@ -12,14 +14,31 @@ QUIET = 32
 
 
 def calibrated_from(scaler: ScalerCase) -> int:
-    """The first step after calibration; beyond the newest where it is not over."""
+    """The first step after calibration; beyond the newest where it is not over.
+
+    What ends it is `QUIET`, a scale that grows, that is set by hand or that a skip leaves as it was, or one below 1: no
+    scale that fits is so small, so what comes then is no search any more.
+    """
     first = scaler.first
     if not len(first):
         return 0
-    skips = np.flatnonzero(first["skipped"])
-    ends = np.append(skips, len(first))
-    begins = np.concatenate([[-1], skips])
-    quiet = np.flatnonzero(ends - begins > QUIET)
-    if not len(quiet):
-        return int(first["last"][-1]) + 1
-    return int(first["first"][begins[quiet[0]] + 1])
+    quiet = _quiet_from(first)
+    other = np.flatnonzero(_ends_search(first))
+    at = min(quiet, int(other[0]) if len(other) else len(first))
+    return int(first["first"][at]) if at < len(first) else int(first["last"][-1]) + 1
+
+
+def _quiet_from(cells: Cells) -> int:
+    """The place of the first cell after which nothing is skipped for `QUIET` updates; their number if there is none."""
+    skips = np.flatnonzero(cells["skipped"])
+    before = np.append(0, np.cumsum(cells["n"]))
+    begins = np.append(0, skips + 1)
+    quiet = before[np.append(skips, len(cells))] - before[begins]
+    found = np.flatnonzero(quiet >= QUIET)
+    return int(begins[found[0]]) if len(found) else len(cells)
+
+
+def _ends_search(cells: Cells) -> np.ndarray:
+    moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
+    kept = (cells["skipped"] > 0) & ~(cells["after_last"] < cells["scale_first"])
+    return np.asarray(moved | kept | (cells["scale_first"] < 1))

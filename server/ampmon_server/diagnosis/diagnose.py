@@ -1,18 +1,15 @@
-"""Asks every rule, puts the worst first, and says the verdict."""
+"""Asks every rule, puts causes before symptoms and the worst first, and says the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
+from ampmon_server.diagnosis.explaining import explained
 from ampmon_server.diagnosis.rules import RULES
+from ampmon_server.diagnosis.severities import RANKS
 from ampmon_server.thresholds import Thresholds
-
-
-RANKS: Mapping[Severity, int] = {"critical": 0, "warning": 1, "notice": 2}
-"""The worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,5 @@ class Diagnosis:
 
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
-    return Diagnosis(tuple(sorted(_found(case, thresholds), key=lambda each: RANKS[each.severity])))
-
-
-def _found(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    for rule in RULES:
-        yield from rule(case, thresholds)
+    found = [finding for rule in RULES for finding in rule(case, thresholds)]
+    return Diagnosis(tuple(sorted(explained(found), key=lambda each: RANKS[each.severity])))

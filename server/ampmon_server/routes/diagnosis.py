@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from uuid import UUID
 
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ampmon_server.diagnosis import diagnose
+from ampmon_server.diagnosis import diagnose, effective
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 
 
@@ -26,5 +27,6 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
         "verdict": diagnosis.verdict,
         "severity": diagnosis.severity,
         "findings": [msgspec.structs.asdict(each) for each in diagnosis.findings],
+        "training": asdict(effective(case)),
     }
     return tagged_json(answer, request)

@@ -7,10 +7,54 @@ from typing import TypeAlias
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case
-from ampmon_server.diagnosis.rules import skip_rate
+from ampmon_server.diagnosis.rules import (
+    backward_overflow,
+    calibration,
+    collapse_forecast,
+    consecutive_skips,
+    crashed,
+    culprit_layer,
+    dead_scale,
+    forgotten_state,
+    forward_overflow,
+    lints,
+    low_scale,
+    nan_not_overflow,
+    ranks_disagree,
+    sawtooth,
+    scale_cap,
+    scale_floor,
+    scheduler_ahead,
+    silent,
+    skip_rate,
+    stuck_scale,
+    telemetry_gaps,
+)
 from ampmon_server.thresholds import Thresholds
 
 
 Rule: TypeAlias = Callable[[Case, Thresholds], Iterable[Finding]]
 
-RULES: Sequence[Rule] = (skip_rate.examine,)
+RULES: Sequence[Rule] = (
+    lints.examine,
+    dead_scale.examine,
+    ranks_disagree.examine,
+    forward_overflow.examine,
+    nan_not_overflow.examine,
+    forgotten_state.examine,
+    collapse_forecast.examine,
+    scale_floor.examine,
+    sawtooth.examine,
+    backward_overflow.examine,
+    culprit_layer.examine,
+    consecutive_skips.examine,
+    low_scale.examine,
+    skip_rate.examine,
+    stuck_scale.examine,
+    crashed.examine,
+    silent.examine,
+    telemetry_gaps.examine,
+    scheduler_ahead.examine,
+    scale_cap.examine,
+    calibration.examine,
+)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from ampmon import estimates
 from ampmon.wire import Finding
-from ampmon_server.case import Case, ScalerCase
+from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import since
 from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, percent
 
 
 EXPLANATION = (
@@ -18,32 +24,39 @@ EXPLANATION = (
 FIX = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
+GROWTH_INTERVAL_MAX = 1_000_000
 
 
-def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Of each scaler."""
-    for scaler in case.scalers:
-        yield from _of(scaler, thresholds)
-
-
-def _of(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    window = scaler.recent[-thresholds.skip_window :]
-    window = window[window["first"] >= calibrated_from(scaler)]
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Of a window that is not full, what the share is at least."""
+    window = since(scaler.recent[-thresholds.skip_window :], calibrated_from(scaler))
     if not len(window):
         return
-    skipped, updates = int(window["skipped"].sum()), len(window)
-    severity = thresholds.skip_rate.severity(skipped / updates)
+    skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
+    severity = thresholds.skip_rate.severity(at_least(skipped, updates, thresholds.skip_window))
     if severity is None or skipped < 2:  # one alone says nothing of a rate
         return
     yield Finding(
         rule="skip_rate",
         severity=severity,
-        title=f"{skipped} of the last {updates} updates were skipped ({skipped / updates:.1%})",
+        title=f"{count(skipped)} of the last {count(updates)} updates were skipped "
+        f"({percent(skipped / updates)})",
         explanation=EXPLANATION,
-        fix=FIX.format(growth_interval=2 * scaler.policy.growth_interval),
+        fix=FIX.format(growth_interval=min(2 * scaler.policy.growth_interval, GROWTH_INTERVAL_MAX)),
         scaler=scaler.name,
         first_step=int(window["first"][0]),
         last_step=int(window["last"][-1]),
         evidence={"skipped": skipped, "updates": updates},
         figure="skips",
     )
+
+
+def at_least(skipped: int, updates: int, window: int) -> float:
+    """The share of skipped updates; of less than a window of them, the low end of its 95 % interval."""
+    share = skipped / updates
+    if updates >= window:
+        return share
+    each = np.array([1 / updates])
+    low, _ = estimates.interval(np.array([share]), share * (1 - share) * each, each)
+    return float(low[0])

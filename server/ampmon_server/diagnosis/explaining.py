@@ -1,0 +1,95 @@
+"""Which findings are symptoms of which: one that has its cause beside it would only say the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ampmon.wire import Finding
+from ampmon_server.diagnosis.severities import worse
+
+
+SKIPPED = "skipped"
+"""The evidence of a finding that is of certain skips: how many."""
+
+_SKIPPING = frozenset(
+    {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
+)
+_FALLING = _SKIPPING | {"low_scale", "collapse_forecast"}
+_UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed", "bf16"})
+
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
+    "uncleared_gradients": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
+    "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
+    "dead_scale": _FALLING | _UNDERFLOW,
+    "forward_overflow": _SKIPPING | {"low_scale", "nan_not_overflow"},
+    "nan_not_overflow": _SKIPPING | {"low_scale"},
+    "ranks_disagree": frozenset({"telemetry_gaps"}),
+    "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
+    "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
+    "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
+    "backward_overflow": _SKIPPING | {"low_scale"},
+    "culprit_layer": frozenset({"skip_rate", "consecutive_skips", "low_scale"}),
+    "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
+    "consecutive_skips": frozenset({"skip_rate"}),
+    "low_scale": frozenset({"calibration"}),
+    "slow_growth": _UNDERFLOW | {"stuck_scale"},
+    "stuck_scale": _UNDERFLOW,
+    "subnormal": frozenset({"bf16"}),
+    "scheduler_on_skip": frozenset({"scheduler_ahead"}),
+}
+"""The rules whose findings each explains, where both are of the same scaler."""
+
+
+ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
+"""Rules whose findings are worth a word only where something is explained by them: some layer is always the first."""
+
+
+def explained(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without the symptoms of others: a cause is as bad as the worst of them, and stops if one does.
+
+    They are taken in the order given, causes first.
+    """
+    left = dict(enumerate(findings))
+    for place, cause in enumerate(findings):
+        if place in left:
+            places = [other for other, each in left.items() if _is_symptom(each, cause)]
+            symptoms = [left.pop(other) for other in places]
+            left[place] = _burdened(cause, symptoms)
+            if cause.rule in ONLY_AS_CAUSES and not symptoms:
+                del left[place]
+    return [left[place] for place in sorted(left)]
+
+
+def _is_symptom(finding: Finding, cause: Finding) -> bool:
+    if finding.rule not in EXPLAINS.get(cause.rule, ()):
+        return False
+    if cause.scaler and cause.scaler != finding.scaler:
+        return False
+    return _meet(finding, cause) and _accounts(cause, finding)
+
+
+def _meet(one: Finding, other: Finding) -> bool:
+    """Whether they hold at the same time, as far as both say when."""
+    ends = one.first_step, one.last_step, other.first_step, other.last_step
+    if any(end is None for end in ends):
+        return True
+    first, last, from_, to = (end for end in ends if end is not None)
+    return first <= to and from_ <= last
+
+
+def _accounts(cause: Finding, symptom: Finding) -> bool:
+    """Whether a cause that counts the skips it is of has at least half of the symptom's."""
+    own, all_of = cause.evidence.get(SKIPPED), symptom.evidence.get(SKIPPED)
+    if not isinstance(own, int) or not isinstance(all_of, int):
+        return True
+    return 2 * own >= all_of
+
+
+def _burdened(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
+    severity, stop = cause.severity, cause.stop
+    for symptom in symptoms:
+        severity, stop = worse(severity, symptom.severity), stop or symptom.stop
+    return msgspec.structs.replace(cause, severity=severity, stop=stop)

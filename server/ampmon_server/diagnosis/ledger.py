@@ -1,0 +1,52 @@
+"""The skip ledger by update: what is known of each skipped one from its rows of all optimizers and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ampmon_server.case import ScalerCase, Skip
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedUpdate:
+    """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
+
+    ``everywhere`` says that every parameter was one, so that the first of them tells nothing.
+    """
+
+    step: int
+    causes: frozenset[str]
+    first: str | None
+    everywhere: bool
+    origin: str | None
+    module: str | None
+
+    @property
+    def only_nan(self) -> bool:
+        """Whether its gradients held NaN and no inf."""
+        return self.causes == {"nan"}
+
+
+def skipped_updates(scaler: ScalerCase) -> list[SkippedUpdate]:
+    """Those of the newest rows, in order of step."""
+    rows: dict[int, list[Skip]] = {}
+    for skip in scaler.skips:
+        rows.setdefault(skip.step, []).append(skip)
+    parameters = len(scaler.parameters.names)
+    return [_update(step, rows[step], parameters) for step in sorted(rows)]
+
+
+def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
+    rows = sorted(rows, key=lambda row: (row.rank, row.optimizer))
+    causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
+    blamed = [row for row in rows if row.culprits]
+    origins = [row for row in rows if row.origin]
+    return SkippedUpdate(
+        step=step,
+        causes=frozenset(causes),
+        first=blamed[0].culprits[0].parameter if blamed else None,
+        everywhere=bool(blamed) and blamed[0].culprit_parameters >= parameters > 1,
+        origin=origins[0].origin if origins else None,
+        module=next((row.origin_module for row in origins if row.origin_module), None),
+    )

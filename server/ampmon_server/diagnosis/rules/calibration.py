@@ -1,0 +1,52 @@
+"""The search for the first scale: what it cost, and what to begin with instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.calibration import calibrated_from
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, plural, power_of_two
+
+
+EXPLANATION = (
+    "A scaler begins with a scale that is likely too large, and halves it at every overflow until the gradients fit. "
+    "Those skips are no fault, but they are batches that trained nothing, and again whenever the job starts without "
+    "the scaler's state."
+)
+FIX = "scaler = ampmon.GradScaler(init_scale={init_scale:g})"
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A notice, of as many skips in it as make one of skips in a row, as long as the run is young."""
+    end = calibrated_from(scaler)
+    first = scaler.first
+    search = first[first["last"] < end]
+    skipped = int(search["skipped"].sum())
+    young = len(first) and first["last"][-1] == scaler.recent["last"][-1]
+    if not young or thresholds.consecutive_skips.severity(skipped) is None:
+        return
+    scale = float(search["after_last"][-1])
+    over = end <= int(first["last"][-1])
+    updates = count(int(search["n"].sum()))
+    title = (
+        f"The scale was found after {plural(skipped, 'skip')} in the first {updates} updates: {power_of_two(scale)}"
+        if over
+        else f"The scale is still being sought: {plural(skipped, 'skip')} in the first {updates} updates"
+    )
+    yield Finding(
+        rule="calibration",
+        severity="notice",
+        title=title,
+        explanation=EXPLANATION,
+        fix=FIX.format(init_scale=scale) if over else "",
+        scaler=scaler.name,
+        first_step=int(first["first"][0]),
+        last_step=int(search["last"][-1]),
+        evidence={"skipped": skipped, "scale": scale},
+        figure="scale",
+    )

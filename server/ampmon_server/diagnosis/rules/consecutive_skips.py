@@ -1,0 +1,64 @@
+"""Many updates in a row that were skipped: lowering the scale does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.calibration import calibrated_from
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import Streak, skips_to_death, streaks
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, power_of_two, steps
+
+
+EXPLANATION = (
+    "A skip halves the scale, or whatever backoff_factor says, so that the next batch fits: after an ordinary "
+    "overflow one or two are enough. Many in a row mean that it is not the scale that is too large: the loss or a "
+    "layer gives inf or NaN by itself, the weights hold NaN, or gradients are never cleared.{death}"
+)
+DEATH = " {left} more such skips and the scale is dead."
+FIX = (
+    "# See which module is the first that is not finite:\n"
+    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """The longest of the newest updates. The search for the first scale does not count while it is 1 or more."""
+    searching = calibrated_from(scaler)
+    found = [
+        each for each in streaks(scaler.recent) if each.first >= searching or not each.after >= 1
+    ]
+    if not found:
+        return
+    longest = max(found, key=lambda each: each.updates)
+    severity = thresholds.consecutive_skips.severity(longest.updates)
+    if severity is None:
+        return
+    left = skips_to_death(longest.after, scaler.policy.backoff_factor) if longest.ongoing else None
+    yield Finding(
+        rule="consecutive_skips",
+        severity=severity,
+        title=_title(longest),
+        explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else ""),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=longest.first,
+        last_step=longest.last,
+        evidence={"skipped": longest.updates, "scale_after": longest.after},
+        figure="skips",
+        stop=longest.ongoing and severity == "critical",
+    )
+
+
+def _title(streak: Streak) -> str:
+    if streak.ongoing:
+        return (
+            f"The last {count(streak.updates)} updates were all skipped; the scale fell to "
+            f"{power_of_two(streak.after)}"
+        )
+    where = steps(streak.first, streak.last)
+    return f"{count(streak.updates)} updates in a row were skipped ({where})"

@@ -1,0 +1,53 @@
+"""One parameter that is the first to overflow, again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.ledger import skipped_updates
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count
+
+
+EXPLANATION = (
+    "Gradients are computed from the loss backwards; {parameter} is the first on that way to hold inf or NaN, while "
+    "those before it are finite. The overflow is in this layer or in the one that follows it in the forward pass. The "
+    "loss scale has to be small enough for it, which leaves less room at the small end for all others."
+)
+FIX = (
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'
+    "    out = layer(x.float())"
+)
+RECURRING = 3
+MOST = 0.6
+"""Of the skips whose culprits are known."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """As bad as what it explains. Where every parameter overflows, the first of them is no culprit."""
+    since = int(scaler.recent["first"][0])
+    known = [each for each in skipped_updates(scaler) if each.first and each.step >= since]
+    told = Counter(each.first for each in known if not each.everywhere)
+    if not told:
+        return
+    parameter, times = told.most_common(1)[0]
+    if parameter is None or times < RECURRING or times < MOST * len(known):
+        return
+    yield Finding(
+        rule="culprit_layer",
+        severity="notice",
+        title=f"{parameter} is the first to overflow in {count(times)} of {count(len(known))} skips",
+        explanation=EXPLANATION.format(parameter=parameter),
+        fix=FIX.format(parameter=parameter),
+        scaler=scaler.name,
+        first_step=known[0].step,
+        last_step=int(scaler.recent["last"][-1]),
+        parameters=(parameter,),
+        evidence={"skipped": times, "known": len(known)},
+        figure="skips",
+    )

@@ -1,0 +1,69 @@
+"""A scale so small that its inverse is not finite: gradients are destroyed by dividing them by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import DEAD, is_alive, newest_scale
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, power_of_two
+
+
+EXPLANATION = (
+    "At 2^-128 and below, 1/scale is not finite in fp32. The next batch whose gradients are finite is divided by such "
+    "a scale: its gradients become inf or NaN, no check sees it, and the optimizer writes them into the weights. A "
+    "scale gets there by some 144 skips in a row, so look also at why every update was skipped."
+)
+FIX = (
+    "# Go on from a checkpoint saved before step {step}, with a scale that is alive:\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale:g})"
+)
+NOT_ONE = 65536.0
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical while it is dead; a warning where it was, and what was trained since may be destroyed."""
+    scale = newest_scale(scaler)
+    window = _dead(scaler)
+    if scale is None or window is None:
+        return
+    now = not is_alive(scale)
+    first, last = window
+    title = (
+        f"The scale is dead since step {count(first)} ({power_of_two(scale)}): weights are being destroyed"
+        if now
+        else f"The scale was dead from step {count(first)} to {count(last)}: weights may be destroyed since"
+    )
+    alive = scaler.policy.init_scale
+    yield Finding(
+        rule="dead_scale",
+        severity="critical" if now else "warning",
+        title=title,
+        explanation=EXPLANATION,
+        fix=FIX.format(step=first, init_scale=alive if alive >= 1 else NOT_ONE),
+        scaler=scaler.name,
+        first_step=first,
+        last_step=last,
+        evidence={"scale": scale, "dead_since": first},
+        figure="scale",
+        stop=now,
+    )
+
+
+def _dead(scaler: ScalerCase) -> tuple[int, int] | None:
+    """The first and the last step at which the scale was dead; None where it never was."""
+    steps = [each for cells in (scaler.updates, scaler.recent) for each in _dead_steps(cells)]
+    return (min(steps), max(steps)) if steps else None
+
+
+def _dead_steps(cells: Cells) -> Iterator[int]:
+    died = cells[cells["moves"][:, DEAD] > 0]
+    for name in ("move_first", "move_last"):
+        yield from died[name][:, DEAD].tolist()
+    if len(cells) and not is_alive(float(cells["after_last"][-1])):
+        yield int(cells["last"][-1])

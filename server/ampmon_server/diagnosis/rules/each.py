@@ -1,0 +1,22 @@
+"""Rules that judge each scaler by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import Case, ScalerCase
+from ampmon_server.thresholds import Thresholds
+
+
+def each_scaler(
+    rule: Callable[[ScalerCase, Thresholds], Iterator[Finding]],
+) -> Callable[[Case, Thresholds], Iterator[Finding]]:
+    """The rule of a scaler as one of a run: of all its scalers that have updates."""
+
+    def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+        for scaler in case.scalers:
+            if len(scaler.recent):
+                yield from rule(scaler, thresholds)
+
+    return examine

@@ -1,0 +1,51 @@
+"""Overflow on the way forward: the loss was not finite before any scale touched it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.origins import of_origin
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import plural
+
+
+EXPLANATION = (
+    "The output of {module} was the first that was not finite, on the way forward, where the loss scale plays no "
+    "part. What fp16 cannot hold there is an activation above 65504. Compute that module in fp32; where it is the "
+    "model's first, look for inf or NaN in its input."
+)
+FIX = (
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
+    "    out = layer(x.float())"
+)
+SOME = "a module"
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A warning; critical where it happens twice soon after one another."""
+    found, module = of_origin(scaler, "forward")
+    if not found:
+        return
+    often = any(
+        later.step - earlier.step < thresholds.nan_window
+        for earlier, later in itertools.pairwise(found)
+    )
+    where = f"began forward, in {module}" if module else "began forward"
+    yield Finding(
+        rule="forward_overflow",
+        severity="critical" if often else "warning",
+        title=f"{plural(len(found), 'skip')} {where}: no scale helps",
+        explanation=EXPLANATION.format(module=module or SOME),
+        fix=FIX.format(module=module or SOME),
+        scaler=scaler.name,
+        first_step=found[0].step,
+        last_step=found[-1].step,
+        parameters=(module,) if module else (),
+        evidence={"skipped": len(found)},
+        figure="activations",
+    )

@@ -1,0 +1,45 @@
+"""What ampmon saw in the training process itself, in the words it was told in there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ampmon.wire import Finding
+from ampmon_server.case import Case, Happening
+from ampmon_server.diagnosis.severities import RANKS
+from ampmon_server.thresholds import Thresholds
+
+
+KIND = "lint"
+
+
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """Those of the newest attempt of each rank, each once."""
+    newest: dict[int, int] = {}
+    for event in case.events:
+        newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
+    told = set()
+    for event in case.events:
+        key = str(event.detail.get("rule")), event.scaler
+        if event.kind == KIND and event.attempt == newest[event.rank] and key not in told:
+            told.add(key)
+            yield from _finding(event)
+
+
+def _finding(event: Happening) -> Iterator[Finding]:
+    """Nothing where it is not what a lint says: events hold anything."""
+    detail: Mapping[str, Any] = event.detail
+    words = {name: detail.get(name, "") for name in ("rule", "title", "explanation", "fix")}
+    severity = next((each for each in RANKS if each == detail.get("severity")), None)
+    parameters = detail.get("parameters") or ()
+    plain = all(isinstance(each, str) for each in words.values())
+    listed = isinstance(parameters, (list, tuple)) and all(isinstance(p, str) for p in parameters)
+    if severity and plain and listed and words["rule"]:
+        yield Finding(
+            **words,
+            severity=severity,
+            scaler=event.scaler,
+            first_step=event.step,
+            parameters=tuple(parameters),
+        )

@@ -1,0 +1,49 @@
+"""A scale below 1: it makes gradients smaller, where it is there to make them larger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import is_alive, newest_scale
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, power_of_two
+
+
+EXPLANATION = (
+    "The scale multiplies the loss so that small gradients stay above what fp16 flushes to zero. Below 1 it does the "
+    "opposite. It got there because gradients overflow even so: the loss is a large sum instead of a mean, a layer's "
+    "gradient is far larger than all others, or inf and NaN come from somewhere that no scale reaches."
+)
+FIX = (
+    "loss = criterion(output, target).mean()  # not a sum over the batch\n"
+    "# or, where gradients are that large by nature, bf16, which needs no scaler:\n"
+    'with torch.autocast("cuda", dtype=torch.bfloat16): ...'
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """While it is so."""
+    scale = newest_scale(scaler)
+    if scale is None or not is_alive(scale) or scale >= thresholds.low_scale:
+        return
+    recent = scaler.recent
+    above = recent[recent["after_last"] >= thresholds.low_scale]
+    last = int(recent["last"][-1])
+    first = int(above["last"][-1]) + 1 if len(above) else int(recent["first"][0])
+    yield Finding(
+        rule="low_scale",
+        severity="warning",
+        title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "
+        f"for {count(last - first + 1)} updates",
+        explanation=EXPLANATION,
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=min(first, last),
+        last_step=last,
+        evidence={"scale": scale},
+        figure="scale",
+    )

@@ -1,0 +1,68 @@
+"""Ranks whose scale or skips differ at the same step: their weights drift apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.series import Ints
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, plural
+
+
+EXPLANATION = (
+    "All ranks must skip the same updates and hold the same scale: a rank that steps where another does not has other "
+    "weights from then on. It happens where gradients are sharded or reduced after the check, so that only the rank "
+    "that holds the overflow sees it, and where each rank makes or restores a scaler of its own."
+)
+FIX = (
+    "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
+    "scaler = ampmon.watch(ShardedGradScaler(), model=model)  # asks all ranks before it skips; not with fused=True"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Critical at the first step at which they do, of the newest updates of all ranks."""
+    ranks = sorted(scaler.ranks)
+    if len(ranks) < 2:
+        return
+    base = scaler.ranks[ranks[0]]
+    differ = {rank: _differ(base, scaler.ranks[rank]) for rank in ranks[1:]}
+    odd = {rank: steps for rank, steps in differ.items() if len(steps)}
+    if not odd:
+        return
+    first = min(int(steps[0]) for steps in odd.values())
+    last = max(int(steps[-1]) for steps in odd.values())
+    times = max(len(steps) for steps in odd.values())
+    rank = min(odd, key=lambda each: int(odd[each][0]))
+    yield Finding(
+        rule="ranks_disagree",
+        severity="critical",
+        title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'update')}, first at step "
+        f"{count(first)}",
+        explanation=EXPLANATION,
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=first,
+        last_step=last,
+        evidence={"updates": times, "ranks": len(odd) + 1},
+        figure="scale",
+        stop=True,
+    )
+
+
+def _differ(one: Cells, other: Cells) -> Ints:
+    """The steps of both at which they tell another scale or another skip; single updates alone can be compared."""
+    one, other = (cells[cells["n"] == 1] for cells in (one, other))
+    both, at, beside = np.intersect1d(one["first"], other["first"], return_indices=True)
+    scales = one["scale_first"][at], other["scale_first"][beside]
+    same_scale = (scales[0] == scales[1]) | (np.isnan(scales[0]) & np.isnan(scales[1]))
+    same_skip = (one["skipped"][at] > 0) == (other["skipped"][beside] > 0)
+    found: Ints = both[~(same_scale & same_skip)]
+    return found

@@ -1,0 +1,69 @@
+"""Growth, skip, growth, skip: how torch finds the largest scale that fits, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.rules.skip_rate import at_least
+from ampmon_server.diagnosis.updates import GROW, whole_skips
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import count, percent
+
+
+EXPLANATION = (
+    "The scaler grows its scale after growth_interval updates, meets an overflow, falls back, and tries again: that "
+    "is how it works, and every try costs a batch. With a growth_interval of {interval} it tries so often that it "
+    "shows: with torch's 2000 it would be one update in 2000."
+)
+FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
+SOON = 4
+"""A try is taken back within so many updates, or a quarter of the interval."""
+TRIES = 3
+"""So many tries make a sawtooth."""
+MOST = 0.7
+"""Of the skips, so many come right after a growth."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """As bad as the share of the updates that it costs, of those from the first growth on."""
+    window = scaler.recent[-thresholds.skip_window :]
+    interval = scaler.policy.growth_interval
+    soon = max(SOON, interval // 4)
+    grown = np.flatnonzero(window["moves"][:, GROW])
+    if not len(grown):
+        return
+    window = window[grown[0] :]
+    tries = _tries(window, soon)
+    skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
+    severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
+    if severity is None or tries < TRIES or tries < MOST * skipped:
+        return
+    yield Finding(
+        rule="sawtooth",
+        severity=severity,
+        title=f"{percent(tries / updates)} of the updates are lost to trying a larger scale every "
+        f"{count(interval)} ({count(tries)} of {count(updates)})",
+        explanation=EXPLANATION.format(interval=count(interval)),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=int(window["first"][0]),
+        last_step=int(window["last"][-1]),
+        evidence={"skipped": tries, "updates": updates, "growth_interval": interval},
+        figure="scale",
+    )
+
+
+def _tries(cells: Cells, soon: int) -> int:
+    """How many growths were taken back by a skip at most ``soon`` steps later."""
+    grown = cells["first"][cells["moves"][:, GROW] > 0]
+    skipped = cells["first"][whole_skips(cells)]
+    following = np.searchsorted(skipped, grown, side="right")
+    grown, following = grown[following < len(skipped)], following[following < len(skipped)]
+    return len(np.unique(following[skipped[following] - grown <= soon]))

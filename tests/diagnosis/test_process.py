@@ -1,0 +1,107 @@
+"""Rules of the run as a whole: how it ended, what was lost, what its process said, ranks and resumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ampmon_server.diagnosis import effective
+from ampmon_server.series import Forgotten
+from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
+
+
+def _healthy():
+    return trained(lambda step, scale: False, 300)
+
+
+def test_a_crash_is_critical_and_an_interruption_is_not():
+    """A process that died is critical, with its exception where it raised one; Ctrl-C is a notice."""
+    killed = found(case(_healthy(), status="crashed"))
+    raised = found(case(_healthy(), status="crashed", events=(event("exception", type="OSError"),)))
+    broken = (event("exception", type="KeyboardInterrupt"),)
+    (interrupted,) = found(case(_healthy(), status="crashed", events=broken))
+    assert [each.rule for each in killed + raised] == ["crashed", "crashed"]
+    assert "OSError" in raised[0].title
+    assert (killed[0].severity, interrupted.severity) == ("critical", "notice")
+
+
+@pytest.mark.parametrize(("quiet_s", "expected"), [(59, []), (61, ["silent"])])
+def test_silence_begins_after_a_minute(quiet_s, expected):
+    """A silent run is a warning once nothing was heard of it for 60 s."""
+    run = case(_healthy(), status="silent")
+    assert rules_of(replace(run, now=run.last_time + quiet_s * 1_000_000)) == expected
+
+
+def test_long_updates_are_given_their_time():
+    """Where an update takes a minute, ten of them are waited for."""
+    run = replace(case(_healthy(), status="silent"), update_us=60e6)
+    assert rules_of(replace(run, now=run.last_time + 500_000_000)) == []
+    assert rules_of(replace(run, now=run.last_time + 700_000_000)) == ["silent"]
+
+
+@pytest.mark.parametrize("field", ["lost", "dropped", "rivals"])
+def test_one_lost_record_is_a_warning(field):
+    """One record lost or dropped, or one process that writes over another, is a warning."""
+    (finding,) = found(case(_healthy(), **{field: 1}))
+    assert (finding.rule, finding.severity) == ("telemetry_gaps", "warning")
+    assert finding.title.startswith("1 ")
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "severity"), [(0, None), (4, "notice"), (5, "warning"), (12, "warning")]
+)
+def test_a_scheduler_that_runs_ahead_is_found(scheduled, severity):
+    """A few steps ahead are a notice, five that are 1 % of the updates a warning."""
+    findings = found(case(_healthy(), scheduled=scheduled))
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+
+
+def test_a_lint_is_passed_on_word_for_word():
+    """What the training process said is a finding in its own words, once, of the newest attempt alone."""
+    words = {"rule": "fused_sgd", "severity": "warning", "title": "A", "explanation": "B"}
+    old = event("lint", **words, fix="old", parameters=[])
+    new = replace(event("lint", **words, fix="C", parameters=["head.weight"]), attempt=1)
+    (finding,) = found(case(_healthy(), events=(new, new, old)))
+    assert (finding.rule, finding.title, finding.explanation, finding.fix) == (
+        "fused_sgd",
+        "A",
+        "B",
+        "C",
+    )
+    assert finding.parameters == ("head.weight",)
+    assert rules_of(case(_healthy(), events=(event("init"), event("lint", rule="x")))) == []
+
+
+def test_ranks_that_disagree_stop_the_run():
+    """One update that one rank skips and another does not is critical; ranks that agree are not."""
+    same = cells_of(*torch_scaler(lambda step, scale: False, 300))
+    other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
+    assert rules_of(scaler(same, ranks={0: same, 1: same})) == []
+    finding = found(scaler(same, ranks={0: same, 2: other}))[0]
+    assert (finding.rule, finding.severity, finding.first_step) == (
+        "ranks_disagree",
+        "critical",
+        200,
+    )
+    assert finding.stop
+
+
+def test_a_forgotten_scale_explains_the_search_after_it():
+    """A resume without the scaler's state is a warning, and the skips of the new search are its doing."""
+    run = trained(lambda step, scale: 500 <= step < 512, 600, cause="unknown")
+    forgotten = (Forgotten(500, START, 1024.0, 65536.0),)
+    findings = found(replace(run, forgotten=forgotten))
+    assert findings[0].rule == "forgotten_state"
+    assert not {each.rule for each in findings} & {"consecutive_skips", "skip_rate"}
+
+
+def test_effective_training_is_said_in_one_sentence():
+    """Updates, samples and scheduler steps that counted are told against those that were run."""
+    run = case(_healthy(), updates=1000, skipped=59, scheduled=12)
+    training = effective(replace(run, config={"batch_size": 32}, ranks=2))
+    assert (training.counted, training.samples, training.samples_counted) == (941, 64000, 60224)
+    assert training.share == 0.941
+    assert training.sentence.startswith("94.1\u202f% of your batches changed the weights")
+    assert training.sentence.endswith("the scheduler is 12 steps ahead.")
+    assert effective(case()).sentence == "No update yet."

@@ -1,0 +1,78 @@
+"""What holds of every rule, whatever the run."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ampmon_server.case import Case
+from ampmon_server.diagnosis import diagnose, effective
+from ampmon_server.diagnosis.severities import RANKS
+from ampmon_server.figures import FIGURES
+from ampmon_server.thresholds import Levels, Thresholds
+from made_cases import any_cases, found
+
+
+SOME = settings(max_examples=60, deadline=None)
+
+
+def _steps(case: Case) -> tuple[float, float]:
+    cells = [
+        cells
+        for scaler in case.scalers
+        for cells in (scaler.first, scaler.updates, scaler.recent)
+        if len(cells)
+    ]
+    if not cells:
+        return -np.inf, np.inf
+    return min(c["first"][0] for c in cells), max(c["last"][-1] for c in cells)
+
+
+@SOME
+@given(any_cases())
+def test_no_rule_raises_and_all_it_says_can_be_read(case: Case):
+    """Of any run whatever, findings have a title with a number, a known figure and steps of the run."""
+    first, last = _steps(case)
+    for finding in diagnose(case, Thresholds()).findings:
+        if finding.rule == "fused_sgd":  # a lint: the training process's own words
+            continue
+        assert finding.severity in RANKS
+        assert any(sign.isdigit() for sign in finding.title) or finding.rule in {"crashed", "bf16"}
+        assert finding.explanation
+        assert "{" not in finding.explanation + finding.title
+        assert finding.figure in FIGURES
+        ends = [finding.first_step, finding.last_step]
+        assert all(end is None or first <= end <= last for end in ends)
+        assert None in ends or ends[0] <= ends[1]
+    assert effective(case).sentence
+
+
+@SOME
+@given(any_cases(), st.sampled_from([f.name for f in fields(Thresholds)]))
+def test_higher_thresholds_find_no_more(case: Case, name: str):
+    """With every level of a threshold raised, nothing is as a whole judged worse than before."""
+    default = Thresholds()
+    levels = getattr(default, name)
+    if not isinstance(levels, Levels):
+        return
+    higher = Levels(*(None if level is None else 2 * level + 1 for level in levels))
+    before = diagnose(case, default).severity
+    after = diagnose(case, replace(default, **{name: higher})).severity
+    assert _rank(after) >= _rank(before)
+
+
+def _rank(severity: str | None) -> int:
+    return RANKS[severity] if severity else len(RANKS)
+
+
+def test_the_worst_comes_first():
+    """Findings are in order of severity, and the verdict is the first of them."""
+    assert found(Case(run_id="0", now=0)) == []
+    assert diagnose(Case(run_id="0", now=0), Thresholds()).verdict == "healthy"
+    run = Case(run_id="0", now=0, status="crashed", lost=3)
+    diagnosis = diagnose(run, Thresholds())
+    assert [each.rule for each in diagnosis.findings] == ["crashed", "telemetry_gaps"]
+    assert (diagnosis.severity, diagnosis.verdict) == ("critical", diagnosis.findings[0].title)

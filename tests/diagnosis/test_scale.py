@@ -1,0 +1,99 @@
+"""Rules of the scale itself: dead, falling, low, on a floor, at its cap, stuck."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ampmon_server.case import RECENT, Policy
+from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
+
+
+def test_144_skips_from_65536_are_death():
+    """After 143 skips in a row from 65536 the scale lives, with one skip left; after 144 it is dead."""
+    alive = found(trained(lambda step, scale: True, 143, cause="unknown"))[0]
+    dead = found(trained(lambda step, scale: True, 144, cause="unknown"))[0]
+    assert alive.rule == "collapse_forecast"
+    assert alive.evidence["skips_left"] == 1
+    assert (dead.rule, dead.severity, dead.stop) == ("dead_scale", "critical", True)
+
+
+@pytest.mark.parametrize(("left", "expected"), [(31, True), (32, False)])
+def test_the_forecast_begins_below_32_skips(left, expected):
+    """31 more skips to a dead scale are critical, 32 are not."""
+    run = trained(lambda step, scale: True, 144 - left, cause="unknown")
+    findings = [each for each in found(run) if each.rule == "collapse_forecast"]
+    assert bool(findings) == expected
+    assert all(f"{left} more skips" in each.title for each in findings)
+
+
+def test_a_scale_that_was_dead_is_remembered():
+    """A scale that was set anew after it had died is a warning: the weights may be destroyed."""
+    before, after, events, skipped = torch_scaler(lambda step, scale: step < 150, 150)
+    fresh = np.full(RECENT, 65536.0)
+    cells = cells_of(
+        np.append(before, fresh),
+        np.append(np.append(after[:-1], 65536.0), fresh),
+        [*events, *["steady"] * RECENT],
+        [*skipped, *[False] * RECENT],
+    )
+    finding = next(each for each in found(scaler(cells)) if each.rule == "dead_scale")
+    assert (finding.severity, finding.first_step, finding.stop) == ("warning", 143, False)
+
+
+@pytest.mark.parametrize(("ceiling", "expected"), [(1.0, False), (0.5, True)])
+def test_a_scale_below_1_is_a_warning(ceiling, expected):
+    """A scale of 1 is none, one of 0.5 is a warning."""
+    findings = found(trained(lambda step, scale: scale > ceiling, 600))
+    assert any(each.severity == "warning" for each in findings) == expected
+    assert ("low_scale" in [each.rule for each in findings]) == expected
+
+
+def test_a_scale_held_by_hand_is_a_floor():
+    """update(2**20) at every step, at which every third batch overflows, is a floor that explains the skips."""
+    n = 300
+    same = np.full(n, 2.0**20)
+    cells = cells_of(same, same, ["manual_set"] * n, [step % 3 == 0 for step in range(n)])
+    (finding, *rest) = found(scaler(cells, policy=Policy(init_scale=2.0**20)))
+    assert (finding.rule, finding.severity) == ("scale_floor", "critical")
+    assert "update()" in finding.explanation
+    assert "skip_rate" not in [each.rule for each in rest]
+
+
+def test_a_static_scale_that_fits_is_healthy():
+    """update(x) at every step without a skip is nobody's fault."""
+    same = np.full(3000, 1024.0)
+    assert found(scaler(cells_of(same, same, ["manual_set"] * 3000, [False] * 3000))) == []
+
+
+def test_two_skips_on_a_floor_are_too_few():
+    """A floor takes three skips that leave the scale where it is."""
+    same = np.full(600, 1.0)
+    for times, expected in ((2, False), (3, True)):
+        skips = [step >= 300 and step < 300 + times for step in range(600)]
+        cells = cells_of(same, same, ["backoff" if each else "steady" for each in skips], skips)
+        assert ("scale_floor" in rules_of(scaler(cells))) == expected
+
+
+def test_a_capped_scale_is_a_notice():
+    """Growths that lead nowhere are a notice."""
+    policy = Policy(init_scale=2.0**126, growth_interval=20)
+    findings = found(trained(lambda step, scale: False, 100, policy=policy))
+    assert [(each.rule, each.severity) for each in findings] == [("scale_cap", "notice")]
+    assert "2^127" in findings[0].title
+
+
+@pytest.mark.parametrize(("updates", "expected"), [(280, False), (330, True)])
+def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
+    """Three growth intervals without a skip or a growth are a warning."""
+    same = np.full(updates, 1024.0)
+    cells = cells_of(same, same, ["steady"] * updates, [False] * updates)
+    policy = Policy(growth_interval=100, init_scale=1024.0)
+    assert ("stuck_scale" in rules_of(scaler(cells, policy=policy))) == expected
+
+
+def test_a_growth_interval_without_end_is_not_stuck():
+    """A scale that was never meant to grow is not stuck."""
+    same = np.full(3000, 1024.0)
+    cells = cells_of(same, same, ["steady"] * 3000, [False] * 3000)
+    assert found(scaler(cells, policy=Policy(growth_interval=2**53 - 1))) == []

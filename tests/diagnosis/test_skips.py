@@ -1,0 +1,166 @@
+"""Rules of skipped updates: how many, how many in a row, what for, and where they began."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampmon_server.case import Policy
+from made_cases import NAMES, cells_of, found, rules_of, scaler, skip, torch_scaler, trained
+
+
+def test_a_run_that_skips_nothing_is_healthy():
+    """Where nothing was skipped nothing is found."""
+    assert found(trained(lambda step, scale: False, 3000)) == []
+
+
+@pytest.mark.parametrize("ceiling", [2.0**6, 2.0**12, 2.0**15])
+def test_the_search_for_the_scale_is_a_notice_at_most(ceiling):
+    """Skips with which a run begins, until the scale fits, are no warning."""
+    findings = found(trained(lambda step, scale: scale > ceiling, 1500))
+    assert all(finding.severity == "notice" for finding in findings)
+
+
+def test_a_long_search_says_which_scale_to_begin_with():
+    """Six skips in the search for the scale make a notice that has the scale that was found."""
+    (finding,) = found(trained(lambda step, scale: scale > 2.0**10, 200))
+    assert (finding.rule, finding.severity) == ("calibration", "notice")
+    assert "init_scale=1024)" in finding.fix
+    assert "6" in finding.title
+
+
+def test_torch_s_own_tries_are_no_finding():
+    """One skip after each growth, every 2000 updates, is how torch works."""
+    run = trained(lambda step, scale: scale > 2.0**16, 2 * 2000 + 100, policy=Policy())
+    assert run.recent["skipped"].sum() == 1
+    assert found(run) == []
+
+
+def _spikes(every):
+    """A batch in ``every`` overflows at any scale, once the first hundred are over."""
+    return lambda step, scale: step >= 100 and step % every == 0
+
+
+@pytest.mark.parametrize(
+    ("every", "severity"), [(600, None), (400, "notice"), (90, "warning"), (19, "critical")]
+)
+def test_skip_rate_has_its_levels(every, severity):
+    """0.2 %, 1 % and 5 % of the last thousand updates make a notice, a warning and a critical finding."""
+    run = trained(_spikes(every), 1200, cause="unknown", policy=Policy(growth_interval=50))
+    findings = [each for each in found(run) if each.rule == "skip_rate"]
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+
+
+def test_a_few_updates_do_not_make_a_rate():
+    """Two skips of eighty may be chance: what is at least the rate is below a warning."""
+    run = trained(lambda step, scale: step in {50, 75}, 80, cause="unknown")
+    assert all(finding.severity == "notice" for finding in found(run))
+
+
+@pytest.mark.parametrize(
+    ("length", "severity"), [(3, None), (4, "notice"), (8, "warning"), (16, "critical")]
+)
+def test_skips_in_a_row_have_their_levels(length, severity):
+    """Four, eight and sixteen in a row make a notice, a warning and a critical finding."""
+    run = trained(lambda step, scale: 1500 <= step < 1500 + length, 2600, cause="unknown")
+    findings = [each for each in found(run) if each.rule == "consecutive_skips"]
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+
+
+def test_skips_in_a_row_until_now_stop_the_run():
+    """Where the last twenty updates were all skipped nothing is trained, and the finding says to stop."""
+    (finding, *_) = found(trained(lambda step, scale: step >= 200, 220, cause="unknown"))
+    assert finding.rule in {"consecutive_skips", "collapse_forecast"}
+    assert finding.stop
+    assert (finding.first_step, finding.last_step) == (200, 219)
+
+
+def test_a_search_that_passes_1_is_no_search_any_more():
+    """Skips in a row from the first update on are critical once the scale is below 1."""
+    assert found(trained(lambda step, scale: True, 15, cause="unknown"))[0].severity == "notice"
+    assert found(trained(lambda step, scale: True, 18, cause="unknown"))[0].severity == "critical"
+
+
+def test_nan_at_a_scale_that_fits_is_no_overflow():
+    """A skip for NaN without inf, at a scale that fits, is a warning; two soon after one another are critical."""
+    once = trained(lambda step, scale: step == 300, 400, cause="nan")
+    twice = trained(lambda step, scale: step in {300, 360}, 400, cause="nan")
+    apart = trained(lambda step, scale: step in {100, 360}, 400, cause="nan")
+    severities = [found(each)[0].severity for each in (once, twice, apart)]
+    assert severities == ["warning", "critical", "warning"]
+    assert {found(each)[0].rule for each in (once, twice, apart)} == {"nan_not_overflow"}
+
+
+def test_nan_for_ever_stops_the_run_and_explains_its_skips():
+    """NaN at every update is the one finding of its skips, and says to stop."""
+    run = trained(lambda step, scale: step >= 100, 140, cause="nan")
+    (finding, *rest) = found(run)
+    assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
+    assert not {each.rule for each in rest} & {"skip_rate", "consecutive_skips", "low_scale"}
+
+
+@pytest.mark.parametrize("cause", ["inf", "inf+nan", "unknown"])
+def test_inf_among_nan_is_an_overflow(cause):
+    """Where there was inf, or nobody counted, nothing is said of NaN."""
+    assert "nan_not_overflow" not in rules_of(trained(_spikes(50), 800, cause=cause))
+
+
+def test_nan_of_a_scale_too_large_is_the_search():
+    """NaN without inf at scales at which nothing has gone through yet may be an overflow."""
+    run = trained(lambda step, scale: scale > 2.0**8, 200, cause="nan")
+    assert "nan_not_overflow" not in rules_of(run)
+
+
+def test_nan_after_a_growth_is_a_try():
+    """NaN without inf right after the scale has grown may be an overflow."""
+    policy = Policy(growth_interval=100)
+    run = trained(lambda step, scale: scale > 2.0**16, 1000, cause="nan", policy=policy)
+    assert "nan_not_overflow" not in rules_of(run)
+
+
+def test_a_short_growth_interval_costs_what_it_costs():
+    """With a growth_interval of 10 one update in 11 is lost to trying, which is critical and explains the skips."""
+    run = trained(lambda step, scale: scale > 2.0**16, 600, policy=Policy(growth_interval=10))
+    (finding, *rest) = found(run)
+    assert (finding.rule, finding.severity) == ("sawtooth", "critical")
+    assert "growth_interval=2000" in finding.fix
+    assert not {each.rule for each in rest} & {"skip_rate", "culprit_layer"}
+
+
+def test_spikes_are_no_sawtooth():
+    """Skips that come long after a growth are not blamed on trying."""
+    run = trained(_spikes(50), 1200, cause="unknown", policy=Policy(growth_interval=500))
+    assert "sawtooth" not in rules_of(run)
+
+
+def test_a_layer_that_is_always_first_is_named():
+    """Where one parameter is the first to overflow in all skips, it is named in their place."""
+    cells = cells_of(*torch_scaler(_spikes(40), 1000, Policy(growth_interval=100)))
+    steps = cells["first"][cells["skipped"] > 0][::-1]
+    run = scaler(cells, skips=tuple(skip(int(step), culprits=2) for step in steps))
+    (finding, *rest) = found(run)
+    assert (finding.rule, finding.parameters) == ("culprit_layer", (NAMES[1],))
+    assert finding.severity == "warning"
+    assert "skip_rate" not in [each.rule for each in rest]
+
+
+def test_where_everything_overflows_no_layer_is_named():
+    """The first parameter tells nothing where all of them are culprits."""
+    assert "culprit_layer" not in rules_of(trained(_spikes(40), 1000))
+
+
+def test_a_layer_is_not_named_where_all_is_well():
+    """That one layer is the first in torch's few tries is not worth a word."""
+    cells = cells_of(*torch_scaler(lambda step, scale: scale > 2.0**15, 300))
+    assert found(scaler(cells, skips=(skip(0, culprits=2),))) == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "rule"), [("forward", "forward_overflow"), ("backward", "backward_overflow")]
+)
+def test_where_an_overflow_began_is_said(origin, rule):
+    """Where activations were sampled, skips that began forward and backward are told apart, with the module."""
+    cells = cells_of(*torch_scaler(_spikes(40), 1000, Policy(growth_interval=100)))
+    steps = cells["first"][cells["skipped"] > 0][::-1]
+    rows = tuple(skip(int(step), origin=origin, origin_module="blocks.1") for step in steps)
+    finding = found(scaler(cells, skips=rows))[0]
+    assert (finding.rule, finding.parameters) == (rule, ("blocks.1",))

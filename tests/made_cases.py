@@ -1,0 +1,348 @@
+"""Cases made by hand and by hypothesis: what rules are tried on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ampmon.histogram import BINS
+from ampmon.wire import Finding
+from ampmon_server.case import (
+    RECENT,
+    Case,
+    Culprit,
+    Happening,
+    ParameterCase,
+    Policy,
+    ScalerCase,
+    Skip,
+)
+from ampmon_server.cells import parameters as parameter_cells
+from ampmon_server.cells import updates as update_cells
+from ampmon_server.cells.gradients import of_series
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.diagnosis import diagnose
+from ampmon_server.series import (
+    EVENTS,
+    Floats,
+    Forgotten,
+    GradientSeries,
+    Totals,
+    empty_gradients,
+)
+from ampmon_server.thresholds import Thresholds
+
+
+START = 1_700_000_000_000_000
+UPDATE_US = 100_000
+
+NAMES = ("blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "head.weight")
+
+_ROWS = ("step", "time", "event", "skipped", "sampled", "duration_ns", "cost_ns", "memory_peak")
+
+
+def torch_scaler(
+    overflows: Any, updates: int, policy: Policy | None = None
+) -> tuple[Floats, Floats, list[str], list[bool]]:
+    """Scales before and after, events and skips as torch's scaler makes them.
+
+    ``overflows`` says of a step and a scale whether it overflows.
+    """
+    policy = policy or Policy()
+    scale, tracker = policy.init_scale, 0
+    before, after, events, skipped = [], [], [], []
+    for step in range(updates):
+        skip = bool(overflows(step, scale))
+        was = scale
+        if skip:
+            scale, tracker, event = scale * policy.backoff_factor, 0, "backoff"
+        elif (tracker := tracker + 1) == policy.growth_interval:
+            grown = scale * policy.growth_factor
+            tracker, event = 0, "grow" if grown <= 2.0**127 else "grow_capped"
+            scale = min(grown, 2.0**127)
+        else:
+            event = "steady"
+        if not scale > 2.0**-128:
+            event = "dead"
+        before.append(was)
+        after.append(scale)
+        events.append(event)
+        skipped.append(skip)
+    return np.array(before), np.array(after), events, skipped
+
+
+def cells_of(
+    before: Floats, after: Floats, events: list[str], skipped: list[bool], *, first: int = 0
+) -> Cells:
+    """Updates as cells of one."""
+    rows = np.zeros(len(before), [(name, np.int64) for name in _ROWS])
+    rows["step"] = np.arange(first, first + len(before))
+    rows["time"] = START + rows["step"] * UPDATE_US
+    rows["event"] = [EVENTS.index(event) for event in events]
+    rows["skipped"] = skipped
+    rows["duration_ns"] = UPDATE_US * 1000
+    return update_cells.of_rows(rows, np.asarray(before, float), np.asarray(after, float))
+
+
+def scaler(cells: Cells, **fields: Any) -> ScalerCase:
+    """A scaler with these updates, cells of one; the whole run in cells of 16."""
+    whole = cells
+    if len(cells):
+        whole = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
+    samples = fields.pop("samples", empty_gradients())
+    made: dict[str, Any] = {
+        "name": "default",
+        "number": 0,
+        "policy": Policy(),
+        "first": cells[:RECENT],
+        "updates": whole,
+        "recent": cells[-RECENT:],
+        "gradients": of_series(samples),
+        "samples": samples,
+        "parameters": no_parameters(),
+    }
+    return ScalerCase(**{**made, **fields})
+
+
+def trained(overflows: Any, updates: int, *, cause: str = "inf", **fields: Any) -> ScalerCase:
+    """A scaler as torch moves it, with a ledger of its skips whose first culprit is the last parameter but one."""
+    cells = cells_of(*torch_scaler(overflows, updates, fields.get("policy")))
+    skips = [
+        skip(int(step), cause=cause) for step in cells["first"][cells["skipped"] > 0][::-1][:1000]
+    ]
+    return scaler(cells, **{"skips": tuple(skips), **fields})
+
+
+def skip(step: int, *, cause: str = "inf", culprits: int = len(NAMES), **fields: Any) -> Skip:
+    """A row of the ledger; its culprits are the ``culprits`` parameters that are nearest the input."""
+    made: dict[str, Any] = {
+        "step": step,
+        "time": START + step * UPDATE_US,
+        "stream": "1",
+        "rank": 0,
+        "scaler": "default",
+        "attempt": 0,
+        "optimizer": "SGD",
+        "path": "plain",
+        "cause": cause,
+        "scale": 65536.0,
+        "scale_kind": None,
+        "scale_after": 32768.0,
+        "scale_after_kind": None,
+        "culprits": [
+            Culprit(name, int("inf" in cause), int("nan" in cause))
+            for name in NAMES[:culprits][::-1]
+        ],
+        "culprit_order": "learned",
+        "culprit_parameters": culprits,
+        "origin": None,
+        "origin_module": None,
+    }
+    return Skip(**{**made, **fields})
+
+
+def no_parameters(names: tuple[str, ...] = NAMES) -> ParameterCase:
+    """Parameters of a thousand elements each, none of them sampled."""
+    cells = np.zeros(0, parameter_cells.layout(len(names)).dtype)
+    return ParameterCase(names=names, numel=np.full(len(names), 1000), cells=cells)
+
+
+def samples_of(
+    steps: list[int],
+    exponents: dict[int, float],
+    *,
+    elements: int = 10_000,
+    zeros: float = 0.0,
+    scale: float = 65536.0,
+    looked: int | None = None,
+) -> GradientSeries:
+    """Samples that are all alike: the share of the elements at each exponent of the scaled gradient, and of zeros."""
+    looked = elements if looked is None else looked
+    m = len(steps)
+    histogram = np.zeros((m, BINS), np.int64)
+    for exponent, share in exponents.items():
+        histogram[:, exponent + 40] = round(share * looked)
+    none = np.zeros(m, np.int64)
+    top = 2.0 ** (max(exponents, default=0) + 0.5)
+    magnitudes = 2.0 ** (np.arange(BINS) - 39.5)
+    grain = (1 - looked / elements) * 16 / looked if looked < elements else 0.0
+    on_grid = Totals(
+        parameters=none + len(NAMES),
+        elements=none + elements,
+        looked=histogram.sum(1) + round(zeros * looked),
+        zeros=none + round(zeros * looked),
+        inf=none,
+        nan=none,
+        amax=none + top,
+        sum_squares=(histogram * magnitudes**2).sum(1) * (elements / looked),
+        histogram=histogram,
+        variance=np.zeros((m, 3)),
+        grain=none + grain,
+    )
+    if grain:
+        share = on_grid.shares()
+        on_grid = replace(
+            on_grid, variance=share * (1 - share) * (grain * on_grid.looked**2)[:, None]
+        )
+    off_grid = Totals(*(np.zeros_like(getattr(on_grid, name)) for name in Totals.__slots__))
+    step = np.array(steps, np.int64)
+    return GradientSeries(
+        step, START + step * UPDATE_US, np.full(m, scale), on_grid, off_grid, looked == elements
+    )
+
+
+def parameters_of(
+    shares: dict[str, float], *, samples: int = 4, numel: int = 10_000
+) -> ParameterCase:
+    """Parameters with these shares of subnormal elements, all of them on the grid."""
+    names, n = tuple(shares), len(shares)
+    looked = np.full((samples, n), numel)
+    histogram = np.zeros((samples, n, BINS), np.int64)
+    small = np.array([round(share * numel) for share in shares.values()])
+    histogram[..., 40 - 20] = small
+    histogram[..., 40 - 5] = numel - small
+    none = np.zeros((samples, n), np.int64)
+    steps = np.arange(samples) * 10
+    statistics = {
+        **dict.fromkeys(("zeros", "inf", "nan"), none),
+        "looked": looked,
+        "on_grid": looked,
+        "amax": none + 1.0,
+        "sum_squares": none + 1.0,
+        "histogram": histogram,
+    }
+    cells = parameter_cells.of_samples(
+        steps, START + steps, np.ones(samples), statistics, np.arange(n), n
+    )
+    return ParameterCase(names=names, numel=np.full(n, numel), cells=cells)
+
+
+def event(kind: str, **detail: Any) -> Happening:
+    """An event of the process itself."""
+    return Happening(START, kind, "0", 0, "", 0, 0, None, detail)
+
+
+def case(*scalers: ScalerCase, **fields: Any) -> Case:
+    """A run that is judged a moment after its newest update."""
+    newest = max((int(s.recent["time_last"][-1]) for s in scalers if len(s.recent)), default=START)
+    made: dict[str, Any] = {
+        "run_id": "0" * 32,
+        "now": newest + 1_000_000,
+        "last_time": newest,
+        "update_us": float(UPDATE_US),
+        "updates": sum(int(s.updates["n"].sum()) for s in scalers),
+        "skipped": sum(int(s.updates["skipped"].sum()) for s in scalers),
+        "attempts": 1,
+        "scalers": tuple(scalers),
+    }
+    return Case(**{**made, **fields})
+
+
+def found(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[Finding]:
+    """What is found, the worst first."""
+    run = case(of) if isinstance(of, ScalerCase) else of
+    return list(diagnose(run, thresholds or Thresholds()).findings)
+
+
+def rules_of(of: Case | ScalerCase, thresholds: Thresholds | None = None) -> list[str]:
+    """The rules that found something, the worst first."""
+    return [finding.rule for finding in found(of, thresholds)]
+
+
+@st.composite
+def any_cases(draw: st.DrawFn) -> Case:
+    """Any run: none or many scalers, scales that are dead, infinite or NaN, holes, samples and skips anywhere."""
+    scalers = [_any_scaler(draw) for _ in range(draw(st.integers(0, 2)))]
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    counts = ("updates", "skipped", "scheduled", "lost", "dropped", "errors", "rivals", "attempts")
+    return case(
+        *scalers,
+        **{name: int(seed.choice([0, 1, 7, 10**12])) for name in counts},
+        status=draw(st.sampled_from(["running", "finished", "crashed", "silent"])),
+        disabled=draw(st.booleans()),
+        last_time=draw(st.sampled_from([None, 0, START])),
+        update_us=draw(st.sampled_from([0.0, 1e5, float("nan"), float("inf")])),
+        events=draw(st.sampled_from(_EVENTS)),
+        config=draw(
+            st.sampled_from([{}, {"batch_size": 32}, {"batch": True}, {"batch_size": "x"}])
+        ),
+    )
+
+
+_EVENTS = (
+    (),
+    (event("exception", type="RuntimeError"), event("lint")),
+    (event("lint", rule="fused_sgd", severity="warning", title="A", explanation="B", fix=7),),
+    (event("lint", rule="fused_sgd", severity="worst", title="A", explanation="B", fix="C"),),
+    (event("lint", rule=["x"], severity=["warning"], parameters="abc"),),
+    (event("exception", type=None), event("dropped", count="many")),
+)
+
+
+def _any_scaler(draw: st.DrawFn) -> ScalerCase:
+    n = draw(st.sampled_from([0, 1, 2, 17, 40, 200]))
+    seed = np.random.default_rng(draw(st.integers(0, 2**32)))
+    scale = 2.0 ** seed.integers(*draw(st.sampled_from([(10, 18), (-140, 128)])), n)
+    odd = draw(st.sampled_from([1.0, 0.0, np.inf, np.nan, -1.0, 1000.0]))
+    scale = np.where(seed.random(n) < 0.2, scale * odd, scale)
+    after = draw(st.sampled_from([np.roll(scale, -1), scale, scale / 2]))
+    cells = cells_of(
+        scale,
+        after,
+        [EVENTS[code] for code in seed.integers(0, len(EVENTS), n)],
+        list(seed.random(n) < draw(st.sampled_from([0.0, 0.05, 0.5, 1.0]))),
+        first=draw(st.sampled_from([0, 7, 2**31])),
+    )
+    if draw(st.booleans()) and n:  # rows are pruned, or lost
+        cells = update_cells.LAYOUT.merge(cells, starts_of(cells["first"] // 16))
+    cells = cells[seed.random(len(cells)) < draw(st.sampled_from([1.0, 0.8]))]
+    steps = cells["first"]
+    picked = np.sort(seed.choice(steps, seed.integers(0, len(steps) + 1), replace=False))
+    exponents = {int(at): float(seed.random() / 4) for at in seed.integers(-40, 24, 3)}
+    return scaler(
+        cells,
+        policy=draw(_POLICIES),
+        samples=draw(
+            st.sampled_from(
+                [
+                    empty_gradients(),
+                    samples_of([int(s) for s in picked], exponents),
+                    samples_of([int(s) for s in picked], exponents, looked=1600),
+                    samples_of([int(s) for s in picked], {}, zeros=1.0),
+                ]
+            )
+        ),
+        parameters=draw(
+            st.sampled_from(
+                [no_parameters(), no_parameters(()), parameters_of({"a.weight": 0.9, "b": 0.1})]
+            )
+        ),
+        skips=tuple(
+            skip(
+                int(step),
+                cause=str(seed.choice(["inf", "nan", "inf+nan", "unknown"])),
+                culprits=int(seed.integers(0, 4)),
+                origin=seed.choice([None, "forward", "backward"]),
+                origin_module=seed.choice([None, "head"]),
+            )
+            for step in steps[seed.random(len(steps)) < 0.5][::-1]
+        ),
+        forgotten=draw(
+            st.sampled_from(
+                [(), tuple(Forgotten(int(s), START, 1024.0, 65536.0) for s in steps[:2])]
+            )
+        ),
+        ranks=draw(st.sampled_from([{}, {0: cells, 1: cells}, {0: cells, 3: cells[::2]}])),
+    )
+
+
+_POLICIES = st.builds(
+    Policy,
+    init_scale=st.sampled_from([0.0, 1.0, 65536.0, 2.0**127]),
+    growth_factor=st.sampled_from([0.0, 1.0, 1.5, 2.0]),
+    backoff_factor=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    growth_interval=st.sampled_from([0, 1, 10, 2000, 2**53 - 1]),
+)
