@@ -158,6 +158,51 @@ def test_it_fits_a_terminal_of_80_columns(ward: Ward) -> None:
     assert [each for each in lines if each != each.rstrip()] == []
 
 
+def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
+    """With a setting it prints the run as it was and as it would have been, and what is recommended, in 80 columns."""
+    [run_id] = ward.runs["healthy"]
+    answer = json.loads(ward.get(f"/runs/{run_id}/simulate?init_scale=512&policy=torch"))
+    done = doctor("healthy", "--init-scale", "512", "--policy", "torch", *ward.way)
+    replay = done.out[done.out.index("Replayed: all 120 updates") :]
+    was, asked = (answer[each]["skips"] for each in ("recorded", "simulated"))
+
+    assert done.code == 0
+    assert re.search(rf"^as it was +{was['expected']} ", replay, re.MULTILINE)
+    assert asked["known"]
+    assert re.search(rf"^init_scale=2\^9 +{round(asked['expected'])}\b", replay, re.MULTILINE)
+    assert " ".join(answer["recommended"]["words"].split()) in " ".join(replay.split())
+    assert [each for each in replay.splitlines() if len(each) > 80] == []
+
+
+def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(ward: Ward) -> None:
+    """Where the band of skips is too wide to be an answer it prints the band, and that the run cannot tell."""
+    [run_id] = ward.runs["sick"]
+    skips = json.loads(ward.get(f"/runs/{run_id}/simulate?growth_interval=50"))["simulated"][
+        "skips"
+    ]
+    told = " ".join(doctor("sick", "--growth-interval", "50", *ward.way).out.split())
+
+    assert not skips["known"]
+    assert f"{skips['low']} to {skips['high']}: the" in told
+
+
+def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:
+    """With --simulate --json stdout is the body of GET /simulate; the exit code is still the diagnosis's."""
+    [run_id] = ward.runs["sick"]
+    done = doctor("sick", "--simulate", "--json", *ward.way)
+
+    assert done.out.encode() == ward.get(f"/runs/{run_id}/simulate") + b"\n"
+    assert done.code == 30
+
+
+def test_a_setting_that_cannot_be_is_named(ward: Ward) -> None:
+    """A factor that no scaler takes exits with 2 and the server's words."""
+    done = doctor("sick", "--growth-factor", "0.5", *ward.way)
+
+    assert (done.code, done.out) == (2, "")
+    assert "more than 1" in done.err
+
+
 def test_json_is_the_answer_as_it_is(ward: Ward) -> None:
     """With --json stdout is the body of GET /diagnosis and a newline, and the exit code is the same."""
     [run_id] = ward.runs["sick"]

@@ -14,6 +14,8 @@ CANNOT = 2
 """Nothing was diagnosed; one line says why. It is argparse's own code too."""
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 """What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
+POLICIES = ("torch", "fixed", "megatron", "deepspeed", "fairseq")
+REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="warning",
         help="the least severity whose exit code is not 0 (%(default)s)",
     )
+    _add_replay(parser.add_argument_group("what the run would have been under another policy"))
     parser.add_argument("--url", help="the server to ask (the one that runs on the data directory)")
     parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
     parser.add_argument(
@@ -39,27 +42,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_replay(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--simulate", action="store_true", help="replay the run's updates, and recommend"
+    )
+    group.add_argument(
+        "--policy", choices=POLICIES, help="whose (torch's; what is not given is the run's)"
+    )
+    group.add_argument("--init-scale", type=float, metavar="SCALE", help="begin there")
+    group.add_argument("--growth-factor", type=float, metavar="FACTOR", help="grow by it")
+    group.add_argument("--backoff-factor", type=float, metavar="FACTOR", help="fall by it")
+    group.add_argument(
+        "--growth-interval", type=int, metavar="N", help="grow after N updates without a skip"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose a run and print it: 0, or the code of its worst finding; 2 where there is no answer."""
-    from ampmon_server.cli.doctor.answers import Diagnosed, read
+    from ampmon_server.cli.doctor.answers import Diagnosed, Simulated, read
     from ampmon_server.cli.doctor.asking import Unanswered
     from ampmon_server.cli.doctor.choosing import choose
     from ampmon_server.cli.doctor.place import answering
     from ampmon_server.cli.doctor.printing import Paper, waiting
+    from ampmon_server.cli.doctor.replaying import show
 
     try:
         with waiting("asking"), answering(arguments) as server:
             asked = choose(server, arguments.run)
             body = server.get(f"/runs/{asked.run_id}/diagnosis")
-        diagnosed = read(body, Diagnosed)
+            diagnosed = read(body, Diagnosed)
+            if (setting := _setting(arguments)) is not None:
+                body = server.get(f"/runs/{asked.run_id}/simulate", setting)
+                simulated = read(body, Simulated)
     except Unanswered as why:
         print(f"ampmon doctor: {why}", file=sys.stderr)
         return CANNOT
     if arguments.json:
         print(body.decode())
     else:
-        Paper(asked, server.page).show(diagnosed)
+        paper = Paper(asked, server.page)
+        paper.show(diagnosed)
+        if setting is not None:
+            show(paper, simulated, asked=bool(setting))
     return exit_code(diagnosed.severity, arguments.fail_on)
+
+
+def _setting(arguments: argparse.Namespace) -> dict[str, str] | None:
+    """What is to be replayed as a query, empty for the run's own; None where nothing is."""
+    given = {name: getattr(arguments, name) for name in REPLAYED}
+    setting = {name: str(value) for name, value in given.items() if value is not None}
+    return setting if setting or arguments.simulate else None
 
 
 def exit_code(severity: Severity | None, fail_on: Severity) -> int:

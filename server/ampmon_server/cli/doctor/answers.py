@@ -54,6 +54,57 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
     training: Training = Training()
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """A policy, and what it is set to; None is what it does not have."""
+
+    name: str
+    init_scale: float | None = None
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
+    growth_interval: int | None = None
+
+
+class Skips(msgspec.Struct, frozen=True):
+    """Updates that are skipped; ``known`` says whether the band from ``low`` to ``high`` is narrow enough to tell."""
+
+    low: int
+    expected: float
+    high: int
+    known: bool = True
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """How many updates are made at a scale."""
+
+    scale: float
+    updates: float
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """A run under a policy. Shares are 0..1 of gradient elements, None where the run was not sampled."""
+
+    policy: Setting
+    skips: Skips
+    scales: tuple[Spent, ...] = ()
+    zero_fraction: float | None = None
+    subnormal_fraction: float | None = None
+    ended: str | None = None
+    words: str = ""
+    code: str = ""
+
+
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of GET /runs/{run_id}/simulate; ``whole`` says whether all updates of the run were replayed."""
+
+    first: int
+    last: int
+    updates: int
+    whole: bool
+    recorded: Simulation
+    simulated: Simulation
+    recommended: Simulation
+
+
 def read(body: bytes, kind: type[Answer]) -> Answer:
     """The answer in ``body``. Raises Unanswered where it is not one."""
     try:

@@ -10,10 +10,12 @@ from urllib.parse import urlencode
 
 from rich.console import Console
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.cli.doctor.answers import Diagnosed, Run
+from ampmon_server.words import plural, steps
 
 
 COLUMNS_MAX = 100
@@ -51,36 +53,39 @@ class Paper:
     def show(self, diagnosed: Diagnosed) -> None:
         """Which run, its effective training, then the findings, of which the first is the verdict."""
         run, findings = self._run, diagnosed.findings
-        about = f"  {run.project}, {run.status}, {run.updates:,} updates, {run.run_id}"
-        self._write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
-        self._write(Text(plain(diagnosed.training.words)), 0)
+        updates = plural(run.updates, "update")
+        about = f"  {run.project}, {run.status}, {updates}, {run.run_id}"
+        self.write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
+        self.write(Text(plain(diagnosed.training.words)), 0)
         if not findings:
-            self._write(Text.assemble(_SHAPES[None], f"  {plain(diagnosed.verdict)}"), 0)
+            self.write(Text.assemble(_SHAPES[None], f"  {plain(diagnosed.verdict)}"), 0)
         for number, finding in enumerate(findings, start=1):
-            self._console.print()
+            self.blank()
             self._finding(finding, f"{number} of {len(findings)}")
 
     def _finding(self, finding: Finding, place: str) -> None:
         title = plain(finding.title)
-        self._write(Text.assemble(_SHAPES[finding.severity], "  ", (title, "bold")), 0)
-        self._write(Text(f"{place} · {_where(finding)}", "dim"))
-        self._write(Text(plain(finding.explanation)))
+        self.write(Text.assemble(_SHAPES[finding.severity], "  ", (title, "bold")), 0)
+        self.write(Text(f"{place} · {_where(finding)}", "dim"))
+        self.write(Text(plain(finding.explanation)))
         if finding.stop:
-            self._write(Text("Training on is a waste: stop it.", "bold"))
+            self.write(Text("Training on is a waste: stop it.", "bold"))
         if finding.parameters:
-            self._write(Text(plain(_named(finding.parameters))))
-        self._code(finding.fix)
-        self._write(Text(f"See docs/findings/{finding.rule}.md{self._chart(finding)}", "dim"))
+            self.write(Text(plain(_named(finding.parameters))))
+        self.code(finding.fix)
+        self.write(Text(f"See docs/findings/{finding.rule}.md{self._chart(finding)}", "dim"))
         if finding.figure and self._page is not None:
             self._unbroken(Text(self._address(finding), "dim"))
 
-    def _write(self, words: Text, indent: int = _INDENT) -> None:
+    def write(self, words: Text, indent: int = _INDENT) -> None:
+        """Words, broken into lines; nothing where there are none."""
         if not words:
             return
         for line in words.wrap(self._console, self._console.width - indent):
             self._unbroken(line, indent)
 
-    def _code(self, code: str) -> None:
+    def code(self, code: str) -> None:
+        """Python, no line of it broken."""
         if code:
             for line in self._python.highlight(plain(code).rstrip("\n")).split("\n"):
                 self._unbroken(line, 2 * _INDENT)
@@ -89,6 +94,13 @@ class Paper:
         """One line, of whatever length: what is to be copied."""
         line.rstrip()
         self._console.print(Text(" " * indent).append(line) if line else line, soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """A table, as wide as the paper at most."""
+        self._console.print(table)
+
+    def blank(self) -> None:
+        self._console.print()
 
     def _chart(self, finding: Finding) -> str:
         if not finding.figure:
@@ -125,9 +137,8 @@ def _console() -> Console:
 def _where(finding: Finding) -> str:
     words = finding.rule
     if finding.first_step is not None and finding.last_step is not None:
-        first, last = f"{finding.first_step:,}", f"{finding.last_step:,}"
-        words += f" · step {first}" if first == last else f" · steps {first} to {last}"
-    return f"{words} · scaler {finding.scaler}" if finding.scaler else words
+        words += f" · {steps(finding.first_step, finding.last_step)}"
+    return plain(f"{words} · scaler {finding.scaler}" if finding.scaler else words)
 
 
 def _named(parameters: tuple[str, ...]) -> str:
