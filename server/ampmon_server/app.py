@@ -33,11 +33,14 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         opened = app.state.service = service or Service.open(settings)
-        upkeep = asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))
+        beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
+        if settings.judging:
+            beside.append(asyncio.create_task(opened.judge.keep_judging()))
         try:
             yield
         finally:
-            upkeep.cancel()
+            for task in beside:
+                task.cancel()
             app.state.service.bus.close()
             if service is None:
                 app.state.service.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ampmon_server.auth import Keys, Logins
 from ampmon_server.bus import Bus, Follower
+from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
@@ -26,6 +27,7 @@ class Service:
     logins: Logins
     bus: Bus
     writer: Writer
+    judge: Judge
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
     refusals: Refusals = field(default_factory=Refusals)
@@ -39,10 +41,12 @@ class Service:
             follower = Follower(bus, store, store.notices())
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
-        return cls(settings, store, keys, Logins(store), bus, writer, follower)
+        judge = Judge(store, writer, bus, settings.thresholds)
+        return cls(settings, store, keys, Logins(store), bus, writer, judge, follower)
 
     def close(self) -> None:
         self.bus.close()
+        self.judge.close()
         self.writer.close()
         if self.follower is not None:
             self.follower.close()

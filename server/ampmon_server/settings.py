@@ -42,6 +42,8 @@ class Settings:
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     """From where on a finding is worth a word."""
+    judging: bool = True
+    """Whether runs are judged as their records arrive, and not only when somebody asks."""
 
     @property
     def server_directory(self) -> Path:

@@ -145,6 +145,12 @@ runs = Table(
     # How much a killed process may lose, and why; null where records go to a disk at once.
     Column("window_ms", BigInteger),
     Column("window_why", Text),
+    # Skipped updates after which the learning rate was changed all the same.
+    _count("scheduled"),
+    # What the run was last found to have, the worst first, as JSON; null where nobody has looked.
+    Column("verdict", Text),
+    Column("severity", String(16)),
+    Column("findings", Text),
     sqlite_with_rowid=False,
 )
 Index(None, runs.c.started, runs.c.run_id)

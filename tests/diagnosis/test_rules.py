@@ -36,7 +36,9 @@ def _steps(case: Case) -> tuple[float, float]:
 def test_no_rule_raises_and_all_it_says_can_be_read(case: Case):
     """Of any run whatever, findings have a title with a number, a known figure and steps of the run."""
     first, last = _steps(case)
-    for finding in diagnose(case, Thresholds()).findings:
+    judged = diagnose(case, Thresholds())
+    assert judged.failed == {}
+    for finding in judged.findings:
         if finding.rule == "fused_sgd":  # a lint: the training process's own words
             continue
         assert finding.severity in RANKS

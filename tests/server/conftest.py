@@ -54,6 +54,7 @@ def settings(tmp_path: Path, database: str | None) -> Settings:
         database_url=database,
         body_bytes_max=2**20,
         decoded_bytes_max=2 * 2**20,
+        judging=False,  # it gives a run another version in its own time
     )
 
 

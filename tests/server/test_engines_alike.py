@@ -134,8 +134,10 @@ def apps(tmp_path: Path, postgres: Postgres, migrated: str) -> Iterator[list[Fas
     """A server on each engine."""
     url = postgres.new_database(migrated)
     yield [
-        create_app(Settings(data_directory=tmp_path / "sqlite")),
-        create_app(Settings(data_directory=tmp_path / "postgresql", database_url=url)),
+        create_app(Settings(data_directory=tmp_path / "sqlite", judging=False)),
+        create_app(
+            Settings(data_directory=tmp_path / "postgresql", database_url=url, judging=False)
+        ),
     ]
     postgres.drop(url)
 

@@ -73,6 +73,9 @@ export interface Summary {
   over_budget: boolean;
   ranks: number;
   attempts: number;
+  /** The worst finding in words, or "healthy"; null where nobody has looked. */
+  verdict: string | null;
+  severity: "notice" | "warning" | "critical" | null;
   version: number;
   last_step: number | null;
   last_time: number | null;

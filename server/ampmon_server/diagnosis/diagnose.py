@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
@@ -14,9 +15,10 @@ from ampmon_server.thresholds import Thresholds
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is wrong with a run, the worst first; nothing where it is healthy."""
+    """What is wrong with a run, the worst first; nothing where it is healthy; and rules that ``failed``, by name."""
 
     findings: tuple[Finding, ...]
+    failed: Mapping[str, Exception] = field(default_factory=dict)
 
     @property
     def severity(self) -> Severity | None:
@@ -31,5 +33,14 @@ class Diagnosis:
 
 def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
-    found = [finding for rule in RULES for finding in rule(case, thresholds)]
-    return Diagnosis(tuple(sorted(explained(found), key=lambda each: RANKS[each.severity])))
+    failed: dict[str, Exception] = {}
+    found = explained(list(_found(case, thresholds, failed)))
+    return Diagnosis(tuple(sorted(found, key=lambda each: RANKS[each.severity])), failed)
+
+
+def _found(case: Case, thresholds: Thresholds, failed: dict[str, Exception]) -> Iterator[Finding]:
+    for rule in RULES:
+        try:
+            yield from rule(case, thresholds)
+        except Exception as error:  # what one rule cannot judge must not hide what others found
+            failed[rule.__module__.rpartition(".")[2]] = error

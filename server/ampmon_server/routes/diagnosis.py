@@ -27,6 +27,7 @@ def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -
         "verdict": diagnosis.verdict,
         "severity": diagnosis.severity,
         "findings": [msgspec.structs.asdict(each) for each in diagnosis.findings],
+        "failed": sorted(diagnosis.failed),
         "training": asdict(effective(case)),
     }
     return tagged_json(answer, request)

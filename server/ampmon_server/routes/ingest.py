@@ -51,6 +51,7 @@ async def ingest(request: Request, service: ServiceDependency) -> Response:
         return rejected.answer
     if receipt.changed:
         service.bus.publish(Advance(run_id, receipt.ack.version, receipt.last_step))
+        service.judge.note(run_id)
     return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
 
 

@@ -16,6 +16,7 @@ from ampmon_server.store.errors import (
 )
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
+from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
@@ -37,6 +38,7 @@ __all__ = [
     "Finding",
     "HeaderMissing",
     "Identity",
+    "Judgement",
     "Keep",
     "NotFound",
     "Paged",

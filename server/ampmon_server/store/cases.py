@@ -72,6 +72,7 @@ def read(connection: Connection, run_id: UUID, now: int) -> Case:
         update_us=row.update_us,
         updates=row.updates,
         skipped=row.skipped,
+        scheduled=row.scheduled,
         lost=row.lost,
         dropped=row.dropped,
         errors=row.errors,

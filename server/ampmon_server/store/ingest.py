@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import attempts, keeping
+from ampmon_server.store import attempts, judgements, keeping
 from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share, divide
@@ -60,7 +60,8 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
     if changed:
         state.advance(now)
         run_state.save(connection, state)
-    return Receipt(wire.Ack(acked=acked, version=state.version), changed, state.last_step)
+    ack = wire.Ack(acked=acked, version=state.version, findings=judgements.listed(state.findings))
+    return Receipt(ack, changed, state.last_step)
 
 
 def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], list[Share]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 from uuid import UUID
 
@@ -22,7 +22,10 @@ Status = Literal["running", "finished", "crashed", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds."""
+    """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds.
+
+    ``verdict`` and ``severity`` are what it was last found to have, null where nobody has looked.
+    """
 
     run_id: str
     project: str
@@ -67,7 +70,13 @@ class Summary:
     ranks: int
     attempts: int
     streams: list[dict[str, Any]]
+    verdict: str | None
+    severity: str | None
     version: int
+
+
+_TOLD = tuple(column for column in runs.c if column.name != "findings")
+"""Findings may be long, and no list shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def read_page(
     """Runs, newest first. Raises BadQuery for a foreign cursor."""
     table = runs.c
     statement = (
-        select(runs)
+        select(*_TOLD)
         .where(table.deleted == 0, table.archived == int(archived))
         .order_by(table.started.desc(), table.run_id.desc())
         .limit(limit + 1)
@@ -125,7 +134,7 @@ def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
 
 def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
     """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
-    statement = select(runs).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    statement = select(*_TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
@@ -139,55 +148,44 @@ def status_of(row: Row[Any], now: int) -> Status:
     return status
 
 
+_CONVERTED = {
+    "run_id",
+    "tags",
+    "scale_kind",
+    "archived",
+    "exact",
+    "disabled",
+    "over_budget",
+    "streams",
+}
+_AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - _CONVERTED
+"""Columns that a summary has under their own names."""
+
+
 def _summary(row: Row[Any], now: int) -> Summary:
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
     return Summary(
+        **{name: getattr(row, name) for name in _AS_STORED},
         run_id=str(UUID(bytes=row.run_id)),
-        project=row.project,
-        name=row.name,
-        owner=row.owner,
         tags=orjson.loads(row.tags),
         archived=bool(row.archived),
         status=status_of(row, now),
-        started=row.started,
         elapsed=None if row.last_time is None else max(row.last_time - row.started, 0) / 1e6,
-        last_time=row.last_time,
-        last_step=row.last_step,
-        updates=row.updates,
-        skipped=row.skipped,
         effective_updates=row.updates - row.skipped,
         skip_rate=row.skipped / row.updates if row.updates else None,
         sampled_updates=row.sampled,
-        scale=row.scale,
         scale_kind=KINDS[row.scale_kind],
-        zero_fraction=row.zero_fraction,
-        subnormal_fraction=row.subnormal_fraction,
-        zero_fraction_error=row.zero_fraction_error,
-        subnormal_fraction_error=row.subnormal_fraction_error,
-        headroom_bits=row.headroom_bits,
         headroom_bits_kind=KINDS[row.headroom_kind],
-        parameters=row.parameters,
         exact=bool(row.exact),
         disabled=bool(row.disabled),
-        records=row.records,
         lost_records=row.lost,
-        errors=row.errors,
-        dropped=row.dropped,
-        thinned=row.thinned,
-        rivals=row.rivals,
-        forgotten=row.forgotten,
         loss_window_ms=row.window_ms,
         loss_window_why=row.window_why,
         # Each scaler of a process reports the time between its own updates, so their sum counts that time for each.
         overhead=row.cost_us * scalers / row.duration_us if row.duration_us else None,
-        sampling_interval=row.sampling_interval,
-        budget=row.budget,
         over_budget=bool(row.over_budget),
-        ranks=row.ranks,
-        attempts=row.attempts,
         streams=listed,
-        version=row.version,
     )
 
 

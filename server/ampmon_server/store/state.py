@@ -71,6 +71,10 @@ class RunState:
     forgotten: int = 0
     window_ms: int | None = None
     window_why: str | None = None
+    scheduled: int = 0
+    verdict: str | None = None
+    severity: str | None = None
+    findings: str | None = None
 
     @classmethod
     def of(cls, header: wire.AttemptHeader) -> RunState:

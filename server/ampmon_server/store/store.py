@@ -30,6 +30,7 @@ from ampmon_server.store import (
     history,
     identity,
     ingest,
+    judgements,
     logged,
     logins,
     modules,
@@ -50,6 +51,7 @@ from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.errors import NotFound, Unusable
 from ampmon_server.store.identity import Identity
+from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
@@ -141,6 +143,13 @@ class Store:
     def clear(self, run_id: UUID) -> Iterator[int]:
         """Remove what is held of a deleted run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, Due(run_id, "", deleted=True))
+
+    def keep(self, run_id: UUID, judgement: Judgement) -> Change | None:
+        """Keep what a run was found to have; where the run stands then, None where that is as it was."""
+        return engine.write(
+            self._engine,
+            lambda connection: judgements.keep(connection, run_id, judgement, _now()),
+        )
 
     def due(self, keep: Keep) -> list[Due]:
         """The runs of which more is held than is to be kept."""

@@ -84,7 +84,8 @@ class Tally:
         return len({row[STEP] for row in rows if row[STEP] >= first}.difference(held))
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
-        """Note what new updates say of the monitor's cost, how often it samples, and of the scale now."""
+        """Note what new updates say of the monitor's cost, how often it samples, of the schedule, and the scale now."""
+        self.state.scheduled += sum(update.scheduled for update in new)
         timed = [update for update in new if update.duration is not None]
         if timed:
             durations = [update.duration or 0.0 for update in timed]

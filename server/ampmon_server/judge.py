@@ -1,0 +1,108 @@
+"""Judges runs as their records arrive, and keeps what it finds. It may fail and fall behind; ingest never waits for it.
+
+Runs are looked at one at a time, beside the event loop, and after each look it rests for many times as long as the
+look took: what it costs is a fixed share of the time, however many runs there are and whatever a look costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+from ampmon_server.bus import Advance, Bus
+from ampmon_server.case import Case
+from ampmon_server.diagnosis import Diagnosis, diagnose
+from ampmon_server.store import Judgement, NotFound, Store, StoreError
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.writer import LineTooLong, Writer
+
+
+REST = 20.0
+"""Times what a look took."""
+
+AGAIN_S, POLL_S = 1.0, 0.25
+"""From a record to the look at its run; and so often it is asked what is due."""
+
+LATER_S = 60.0
+"""To the next look at a run that could not be read, or at one that goes on and may have fallen silent."""
+
+_log = logging.getLogger(__name__)
+
+
+class Judge:
+    """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised."""
+
+    def __init__(self, store: Store, writer: Writer, bus: Bus, thresholds: Thresholds) -> None:
+        self.failed: Counter[str] = Counter()
+        self._store = store
+        self._writer = writer
+        self._bus = bus
+        self._thresholds = thresholds
+        self._due: dict[UUID, float] = {}
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="ampmon-judge")
+
+    def note(self, run_id: UUID) -> None:
+        """Something new of a run is stored. Does not block."""
+        soon = time.monotonic() + AGAIN_S
+        self._due[run_id] = min(self._due.get(run_id, soon), soon)
+
+    async def keep_judging(self) -> None:
+        """Look at what is due, until it is cancelled."""
+        while True:
+            run_id = await self._next()
+            begun = time.monotonic()
+            await self._look(run_id)
+            await asyncio.sleep(REST * (time.monotonic() - begun))
+
+    def close(self) -> None:
+        """Finish the look that is under way."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    async def _next(self) -> UUID:
+        """The run that has been due for longest, when it is."""
+        while True:
+            due = list(self._due.items())
+            run_id, when = min(due, key=lambda each: each[1], default=(None, 0.0))
+            if run_id is not None and when <= time.monotonic():
+                del self._due[run_id]
+                return run_id
+            await asyncio.sleep(POLL_S)
+
+    async def _look(self, run_id: UUID) -> None:
+        try:
+            goes_on = await self._judge(run_id)
+        except NotFound:
+            return
+        except (StoreError, LineTooLong):
+            goes_on = True
+        except Exception as error:  # a damaged page, say: it is worth a word, and no more
+            self._count(type(error).__name__, error)
+            return
+        if goes_on:
+            self._due.setdefault(run_id, time.monotonic() + LATER_S)
+
+    async def _judge(self, run_id: UUID) -> bool:
+        """Look at a run, and keep what is found; whether it goes on."""
+        case, found = await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._examine, run_id
+        )
+        for rule, error in found.failed.items():
+            self._count(rule, error)
+        judgement = Judgement(found.verdict, found.severity, found.findings)
+        change = await self._writer.run(lambda: self._store.keep(run_id, judgement))
+        if change is not None:
+            self._bus.publish(Advance(*change))
+        return case.status == "running"
+
+    def _examine(self, run_id: UUID) -> tuple[Case, Diagnosis]:
+        case = self._store.case(run_id)
+        return case, diagnose(case, self._thresholds)
+
+    def _count(self, what: str, error: Exception) -> None:
+        if not self.failed[what]:
+            _log.warning("Runs are not judged by %s: this is said once.", what, exc_info=error)
+        self.failed[what] += 1
