@@ -142,6 +142,7 @@ def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
     told = " ".join(done.out.split())
 
     assert answer["findings"]
+    assert " ".join(answer["training"]["sentence"].split()) in told
     assert done.code == CODES[answer["severity"]] == 30
     for finding in answer["findings"]:
         for part in ("severity", "title", "explanation", "fix"):

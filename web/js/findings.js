@@ -113,7 +113,7 @@ export class Findings {
   #show({ severity, findings, training }) {
     this.verdict.hidden = false;
     setVerdict(this.verdict, severity);
-    say(this.#training, training?.words ?? "");
+    say(this.#training, training?.sentence ?? "");
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
       make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),

@@ -198,7 +198,7 @@ export interface Diagnosis {
   verdict: string;
   severity: Severity | null;
   findings: Finding[];
-  training?: { words?: string };
+  training?: { sentence?: string };
 }
 
 export interface Problem {

@@ -40,9 +40,9 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct, frozen=True):
-    """What of the training counted; ``words`` are one sentence."""
+    """What of the training counted, in one sentence."""
 
-    words: str = ""
+    sentence: str = ""
 
 
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,7 +56,7 @@ class Paper:
         updates = plural(run.updates, "update")
         about = f"  {run.project}, {run.status}, {updates}, {run.run_id}"
         self.write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
-        self.write(Text(plain(diagnosed.training.words)), 0)
+        self.write(Text(plain(diagnosed.training.sentence)), 0)
         if not findings:
             self.write(Text.assemble(_SHAPES[None], f"  {plain(diagnosed.verdict)}"), 0)
         for number, finding in enumerate(findings, start=1):
