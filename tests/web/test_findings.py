@@ -49,4 +49,10 @@ def test_a_run_says_what_is_wrong_with_it(page: Page) -> None:
     page.click(f"{FIRST} .ways button:nth-child(2)")
     page.wait("the steps", lambda: "start=49&stop=91" in page.ask("location.hash"))
     page.wait("the charts", lambda: page.text(".where") == "Showing steps 49 – 90")
+
+    page.open()
+    cell = "table.runs [data-name=Diagnosis]"
+    page.wait(
+        "the worst in words", lambda: page.text(cell).startswith("▲\nhead.weight is the first")
+    )
     assert page.quarrels() == []

@@ -6,11 +6,12 @@ import { h, keyed, mark, say } from "./dom.js";
 import { ago, count, percent, powerOfTwo, revived } from "./format.js";
 import { clock } from "./ledger.js";
 import { Notices } from "./notices.js";
+import { setVerdict, verdict } from "./verdict.js";
 import { LINES } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
 
-const COLUMNS = ["Run", "Project", "Status", "Scale now", "Skipped", "Subnormal now", "Updates", "Started"];
+const COLUMNS = ["Run", "Project", "Status", "Diagnosis", "Scale now", "Skipped", "Subnormal now", "Updates", "Started"];
 const NUMBERS = new Set(["Scale now", "Skipped", "Subnormal now", "Updates"]);
 
 export class List {
@@ -84,6 +85,7 @@ function makeRow(run) {
   const cells = COLUMNS.map((name) => h("td", { "data-name": name, class: classOf(name) }));
   cells[0]?.append(link);
   cells[2]?.append(badge());
+  cells[3]?.append(verdict());
   return h("tr", {}, ...cells);
 }
 
@@ -92,10 +94,11 @@ function makeRow(run) {
  * @param {Summary} run
  */
 function writeRow(row, run) {
-  const [name, project, status, scale, skipped, subnormal, updates, started] = row.children;
+  const [name, project, status, judged, scale, skipped, subnormal, updates, started] = row.children;
   if (!name?.firstElementChild || !status?.firstElementChild) return;
   say(name.firstElementChild, run.name);
   setBadge(status.firstElementChild, run.status);
+  if (judged?.firstElementChild instanceof HTMLElement) judge(judged.firstElementChild, run);
   const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
   const texts = /** @type {const} */ ([
     [project, run.project],
@@ -107,6 +110,17 @@ function writeRow(row, run) {
   ]);
   for (const [cell, text] of texts) if (cell) say(cell, text);
   if (started) mark(started, "title", clock(run.started));
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {Summary} run
+ */
+function judge(element, { severity, verdict }) {
+  element.hidden = verdict === null;
+  if (verdict === null) return;
+  setVerdict(element, severity, severity === null ? undefined : verdict);
+  mark(element, "title", severity === null ? null : `${severity}: ${verdict}`);
 }
 
 function firstRun() {

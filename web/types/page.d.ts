@@ -75,7 +75,7 @@ export interface Summary {
   attempts: number;
   /** The worst finding in words, or "healthy"; null where nobody has looked. */
   verdict: string | null;
-  severity: "notice" | "warning" | "critical" | null;
+  severity: Severity | null;
   version: number;
   last_step: number | null;
   last_time: number | null;
