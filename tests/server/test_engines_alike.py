@@ -198,6 +198,7 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
     ask(path)
     ask(f"{path}/diagnosis")
     ask(f"{path}/simulate?growth_interval=100")
+    ask(f"{path}/whatif")
     ask(f"{path}/updates")
     ask.pages(f"{path}/updates?limit=77&start=3")
     for query in ("?", "?stream=1&"):

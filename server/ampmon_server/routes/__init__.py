@@ -15,10 +15,11 @@ from ampmon_server.routes import (
     runs,
     series,
     simulate,
+    whatif,
 )
 
 
 def all_routes() -> list[BaseRoute]:
     """Every route in one flat list, so that a test can walk them."""
-    parts = (ingest, runs, series, diagnosis, simulate, figures, live, login, page, health)
+    parts = (ingest, runs, series, diagnosis, simulate, whatif, figures, live, login, page, health)
     return [route for part in parts for route in part.router.routes]

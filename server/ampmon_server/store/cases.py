@@ -22,7 +22,7 @@ from ampmon_server.case import (
 )
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import NEVER, empty
-from ampmon_server.series import GradientSeries, join_samples, take_samples
+from ampmon_server.series import GradientSeries, empty_gradients, join_samples, take_samples
 from ampmon_server.store import (
     events,
     gradient_rollups,
@@ -107,6 +107,15 @@ def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
         ranks=_ranks(connection, scaler),
         optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
     )
+
+
+def samples_of(connection: Connection, scaler: Scaler) -> GradientSeries:
+    """The newest samples of a scaler, and those beside older changes of its scale."""
+    if not scaler.sources:
+        return empty_gradients()
+    whole = rollups.window(connection, scaler, Stretch(), COLUMNS)
+    gradients = gradient_rollups.window(connection, scaler, Stretch(), COLUMNS // 2)
+    return _samples(connection, scaler, gradients, whole)
 
 
 def start_of(cells: Cells, newest: int) -> int:

@@ -17,7 +17,7 @@ from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
 from ampmon_server.policy import History
-from ampmon_server.series import Forgotten, ModuleSample, UserSteps
+from ampmon_server.series import Forgotten, GradientSeries, ModuleSample, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -204,6 +204,11 @@ class Store:
         """What the run is judged by; its cost does not depend on the run's length. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             return cases.read(connection, run_id, _now())
+
+    def gradient_samples(self, run_id: UUID, *, stream: int | None = None) -> GradientSeries:
+        """A scaler's newest samples, and those beside older changes of its scale. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return cases.samples_of(connection, scalers.find(connection, run_id, stream))
 
     def history(self, run_id: UUID, *, stream: int | None = None) -> History:
         """A scaler's newest updates, to be replayed. Raises NotFound, for one without an update too."""

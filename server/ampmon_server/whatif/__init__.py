@@ -1,0 +1,37 @@
+"""What samples tell of scales and formats that were not tried, and which of the zeros were flushed."""
+
+from __future__ import annotations
+
+from ampmon_server.whatif.errors import DOWN, UP, Error, widened
+from ampmon_server.whatif.flushed import Flushed, flushed, flushed_in
+from ampmon_server.whatif.scales import (
+    FORMATS,
+    LEVELS,
+    Best,
+    Curve,
+    Gradient,
+    best,
+    curve,
+    of_parameter,
+    of_samples,
+)
+
+
+__all__ = [
+    "DOWN",
+    "FORMATS",
+    "LEVELS",
+    "UP",
+    "Best",
+    "Curve",
+    "Error",
+    "Flushed",
+    "Gradient",
+    "best",
+    "curve",
+    "flushed",
+    "flushed_in",
+    "of_parameter",
+    "of_samples",
+    "widened",
+]

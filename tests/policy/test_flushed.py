@@ -1,0 +1,86 @@
+"""Zeros that fp16 made, told from those that always were, by changes of the scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ampmon_server.series import take_samples
+from ampmon_server.whatif import flushed_in
+from policy.gradients import samples, sparse, underflow_network
+
+
+SPARSE = sparse()
+
+TRUE = {0: 23.990, 2: 14.131, 4: 7.267, 6: 3.245, 8: 1.284, 10: 0.444, 12: 0.137}
+"""NUMERICS, R5(b): percent flushed at each power of two, of values 30 % of which are zero at any scale."""
+ZEROS = {0: 53.91, 2: 44.05, 4: 37.19, 6: 33.17, 8: 31.20, 10: 30.36, 12: 30.06}
+SUBNORMAL = {0: 44.55, 2: 51.86, 4: 53.73, 6: 49.63, 8: 40.62, 10: 29.36, 12: 18.57}
+
+
+def test_the_table_of_structural_zeros() -> None:
+    """Zeros fall as the scale grows by what was flushed, subnormal elements as the table says."""
+    seen = samples(SPARSE, list(TRUE)).on_grid
+    zeros, subnormal = 100 * seen.zeros / 1e6, 100 * seen.classes().subnormal / 1e6
+    assert zeros.tolist() == pytest.approx(list(ZEROS.values()), abs=0.006)
+    assert subnormal.tolist() == pytest.approx(list(SUBNORMAL.values()), abs=0.006)
+    fallen = [9.859, 6.864, 4.022, 1.961, 0.840, 0.307]
+    assert (-np.diff(zeros)).tolist() == pytest.approx(fallen, abs=0.001)
+
+
+@pytest.mark.parametrize("top", [4, 6, 8, 10, 12])
+def test_what_is_flushed_at_the_largest_scale_is_estimated(top: int) -> None:
+    """A run that has grown to a scale tells what it still flushes there, to 10 % of it, and bounds it."""
+    found = flushed_in(samples(SPARSE, range(0, top + 1, 2)))
+    assert found is not None
+    assert found.experiments == top // 2
+    assert found.low <= TRUE[top] / 100 <= found.high
+    assert found.estimate == pytest.approx(TRUE[top] / 100, rel=0.1)
+    assert found.structural == pytest.approx(0.3, abs=0.01)
+
+
+def test_what_a_smaller_scale_flushes_is_seen() -> None:
+    """A run that has fallen from 2^12 to 2^6 has seen what it flushes now: the experiment itself tells nearly all."""
+    found = flushed_in(samples(SPARSE, [4, 8, 12, 11, 10, 9, 8, 7, 6]))
+    assert found is not None
+    assert found.seen == pytest.approx((TRUE[6] - TRUE[12]) / 100, abs=2e-4)
+    assert found.low <= TRUE[6] / 100 <= found.high
+    assert found.high - found.low < 0.002
+
+
+@pytest.mark.parametrize("levels", [[0, 2, 4, 0], [2, 4, 6, 8, 2], [6, 4, 2, 0]])
+def test_a_real_network_is_bounded(levels: list[int]) -> None:
+    """Of a real backward pass in fp16, none of whose zeros are structural, the bounds hold what was flushed."""
+    gradient = underflow_network()
+    found = flushed_in(samples(gradient, levels))
+    true = float((gradient(2.0 ** levels[-1]) == 0).float().mean())
+    assert found is not None
+    assert found.low <= true <= found.high + 3e-4  # and what was flushed upstream
+    assert found.low >= true / 2
+
+
+def test_zeros_that_do_not_move_are_structural() -> None:
+    """Where nothing is flushed, the lower bound is nothing however many zeros there are."""
+    held = SPARSE(2.0**10)
+    found = flushed_in(samples(lambda scale: held * scale, [0, 1, 2, 1]))
+    assert found is not None
+    assert found.low < 1e-5
+    assert found.structural == pytest.approx(0.3036, abs=0.001)
+
+
+def test_drift_of_the_data_is_in_the_error() -> None:
+    """Shares of zeros that wander while the scale stands still make a difference across a change less sure."""
+    seen = samples(SPARSE, [10, 10, 10, 10, 9, 9, 9, 9])
+    calm = flushed_in(seen)
+    seen.on_grid.zeros[:] += np.array([0, 40, -30, 20, 10, -50, 30, 0]) * 1000
+    wandering = flushed_in(seen)
+    assert calm is not None
+    assert wandering is not None
+    assert wandering.error > calm.error + 0.01
+    assert wandering.low < calm.low / 2
+
+
+def test_without_a_change_of_scale_there_is_nothing_to_tell() -> None:
+    """A scale that never moved makes no experiment, nor do samples far apart."""
+    assert flushed_in(samples(SPARSE, [8, 8, 8])) is None
+    assert flushed_in(take_samples(samples(SPARSE, [8, 9]), np.array([0]))) is None

@@ -1,0 +1,62 @@
+"""What a shifted histogram says of other scales and formats, against gradients computed there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ampmon.formats import BF16, E4M3, E5M2, FP16
+from ampmon_server.whatif import LEVELS, best, curve, flushed_in, of_samples
+from policy.gradients import samples, sparse, underflow_network
+
+
+@pytest.mark.parametrize("to", [0, 2, 4, 6, 8])
+def test_a_real_network_at_a_smaller_scale_is_within_the_bounds(to: int) -> None:
+    """From 2^10 down, zero and subnormal shares of a real backward pass lie where the estimate says."""
+    gradient = underflow_network()
+    there = samples(gradient, [to]).on_grid
+    now = of_samples(samples(gradient, [10]))
+    assert now is not None
+    found, at = curve(now, None, FP16), LEVELS.index(to)
+    zero, subnormal = there.zeros[0] / there.elements[0], there.shares()[0, 2]
+    assert found.underflow_low[at] <= zero <= found.underflow_high[at]
+    assert found.subnormal_low[at] <= subnormal <= found.subnormal_high[at]
+
+
+def test_the_estimate_at_its_own_scale_is_what_was_seen() -> None:
+    """Shifted by nothing, the histogram has the subnormal share of the sample and no underflow of its own."""
+    seen = samples(sparse(), [6])
+    now = of_samples(seen)
+    assert now is not None
+    found, at = curve(now, None, FP16), LEVELS.index(6)
+    assert found.subnormal_low[at] == pytest.approx(seen.on_grid.shares()[0, 2])
+    assert found.underflow_low[at] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("into", "dtype"),
+    [(BF16, torch.bfloat16), (E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)],
+)
+def test_other_formats_flush_what_a_cast_does(into, dtype: torch.dtype) -> None:
+    """Of values that fp16 holds, bf16 and both fp8 formats flush at each scale what casting them there flushes."""
+    values = sparse()(2.0**12)
+    now = of_samples(samples(lambda scale: values, [12]))
+    assert now is not None
+    found = curve(now, None, into)
+    for level in (4, 8, 12, 16):
+        cast = (values * 2.0 ** (level - 12)).to(dtype).float()
+        share = float(((cast == 0) & (values != 0)).float().mean())
+        at = LEVELS.index(level)
+        assert found.underflow_low[at] - 1e-6 <= share <= found.underflow_high[at] + 1e-6
+
+
+def test_the_best_scale_leaves_the_headroom() -> None:
+    """The largest power of two is named at which the largest gradient is so many bits below 65504."""
+    seen = samples(underflow_network(), [10])
+    now = of_samples(seen)
+    assert now is not None
+    for headroom in (1.0, 4.0):
+        found = best(now, flushed_in(seen), headroom)
+        largest = float(seen.on_grid.amax[0]) / 2.0**10 * found.scale
+        assert largest * 2.0**headroom <= 65504 < largest * 2.0 ** (headroom + 1)
+        assert found.underflow_high < 0.003

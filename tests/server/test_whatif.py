@@ -1,0 +1,47 @@
+"""Other scales and formats, as HTTP tells of them."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from batches import Trainer, statistics
+
+
+@pytest.mark.engines
+def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
+    """A sampled run is told what each format makes of its gradient at each scale, and how wrong that may be."""
+    trainer = Trainer()
+    records = [
+        trainer.update(
+            scale=1024.0 if place < 15 else 2048.0, gradients=statistics(seed=0).to_wire()
+        )
+        for place in range(30)
+    ]
+    send(trainer.batch(records))
+    path = f"/api/v1/runs/{trainer.run_id}/whatif"
+    told = client.get(path).json()
+    assert told["scale"] == 2048.0
+    assert told["flushed"]["experiments"] == 1
+    assert set(told["formats"]) == {"fp16", "bf16", "e4m3", "e5m2"}
+    fp16 = told["formats"]["fp16"]
+    assert len({len(column) for column in fp16.values()}) == 1
+    assert fp16["underflow_high"][0] >= fp16["underflow_high"][-1]
+    assert told["errors"]["down"][0]["bits"] == 4
+    assert told["best"]["headroom_bits"] >= 1.0
+    one = client.get(path, params={"parameter": "head.weight", "headroom": 3}).json()
+    assert one["parameter"] == "head.weight"
+    assert one["best"]["headroom_bits"] >= 3.0
+
+
+def test_what_cannot_be_asked_is_said(client: TestClient, send) -> None:
+    """A parameter that is not there is refused by name; a run that was not sampled has nothing to show."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(3)))
+    path = f"/api/v1/runs/{trainer.run_id}/whatif"
+    assert client.get(path).status_code == 404
+    send(trainer.batch([trainer.update(gradients=statistics().to_wire())]))
+    answer = client.get(path, params={"parameter": "tail.weight"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "parameter")
+    assert client.get(path, params={"headroom": -1}).status_code == 422
+    assert client.get(path, params={"stream": 9}).status_code == 404
