@@ -160,7 +160,7 @@ class PendingUpdate:
             interval=self.interval,
             over_budget=self.over_budget,
             fresh=self.fresh,
-            scheduled=self.schedule.written(moved=self.rates_moved, skipped=True in skipped),
+            scheduled=self.schedule.written(self.rates_moved, True in skipped),
             memory_peak=self.memory_peak,
             gradients=_joined(samples) if samples else None,
             activations=activations.result() if activations is not None else None,

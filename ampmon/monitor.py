@@ -134,7 +134,8 @@ class Monitor(Shown):
             self._activations.scaling(outputs)
         if self._recorder is not process.current():
             self._connect(scaler)
-        self._linter.scaling(outputs)
+        if self._linter.early:
+            self._linter.scaling(outputs)
         if self._recorder is not None and self._stream is not None:
             self._stream.updating = True
             self._recorder.recent = self._stream
@@ -155,7 +156,8 @@ class Monitor(Shown):
         iteration = self._iteration
         if self._registry.meet(optimizer):
             self._learn(scaler)
-        self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
+        if self._linter.early:
+            self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
         if iteration.sampling is None:
             # Where two optimizers begin iterations in turn, each is sampled at its own turns.
             turn, spare = self._optimizers.turn(optimizer), self._measurer.wants_baseline(optimizer)
@@ -337,7 +339,8 @@ class Monitor(Shown):
             self.last_skip = (
                 tuple(self._registry.parameters[index].name for index in culprits) or self.last_skip
             )
-        self._linter.written(steps, skips, scale_after)
+        if skips or self._linter.early or self._linter.streak:
+            self._linter.written(steps, skips, scale_after)
         self._scale = scale_after
         if scale != scale_after:
             self._budget.scale_changed()

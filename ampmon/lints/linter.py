@@ -74,13 +74,14 @@ class Linter:
         self._report = report
         self._teller: Teller | None = None
         self._seen: dict[int, _Seen] = {}
-        self._early = True
-        """Whether something is still to be seen of the first updates."""
+        self.early = True
+        """Whether something is still to be seen of the first updates. Later only `stepping` and `updated` look."""
         self._sharded = False
         self._scaled = 0
         self._at_risk: set[str] = set()
         """Fused SGDs whose first step is not written yet."""
-        self._streak = 0
+        self.streak = 0
+        """Skips in a row for NaN."""
         self._suspect = False
         self._scale = 0.0
         self._moved = False
@@ -88,10 +89,10 @@ class Linter:
 
     def give_up(self, error: Exception) -> None:
         """Look on no more."""
-        self._teller, self._early, self._suspect = None, False, False
+        self._teller, self.early, self._suspect = None, False, False
         self._report("lint", error)
 
-    # -- told by the monitor, in this order --------------------------------------------
+    # -- told by the monitor, in this order ----------------------------------------------------------
 
     def connect(self, stream: Stream | None, warn: Warn | None) -> None:
         """Tell of what follows in this stream, or of nothing where nothing is recorded."""
@@ -108,7 +109,7 @@ class Linter:
     @harmless
     def scaling(self, outputs: Any) -> None:
         """`scale()` is being called with the loss."""
-        if not self._early or self._teller is None:
+        if self._teller is None:
             return
         if not self._scaled and computes_in(outputs) is torch.bfloat16:
             self._teller.say("scaler_under_bf16")
@@ -127,21 +128,15 @@ class Linter:
             if seen.passes is not None:
                 seen.passes.unscaling(optimizer, explicit=explicit, teller=self._teller)
 
-    @harmless
     def stepping(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
         """`step()` is being called, for the first time in this iteration."""
-        if (teller := self._teller) is None:
-            return
-        seen = self._of(optimizer, teller)
-        if path == "unscaled" and seen.passes is not None:
-            seen.passes.stepping(teller)
-        elif path == "fused" and self._sharded:
-            teller.say("sharded_fused", optimizer=self._names.name(optimizer))
-        if seen.rates.moved(optimizer):
+        seen = self._seen.get(id(optimizer))
+        if self.early or seen is None or seen.optimizer() is not optimizer:
+            self._step_early(optimizer, path)
+        elif seen.rates.differ(optimizer):
             self._moved = True
-        elif seen.rates.frozen(optimizer):
-            name = self._names.name(optimizer)
-            teller.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
+        elif seen.rates.steps == FROZEN_AFTER:
+            self._tell_of_frozen(optimizer, seen)
 
     def stepped_again(self) -> None:
         """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""
@@ -163,7 +158,7 @@ class Linter:
     def updated(self, steps: Collection[int]) -> bool:
         """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
         moved, self._moved = self._moved, False
-        if self._early or self._suspect:
+        if self.early or self._suspect:
             self._look_back(steps)
         return moved
 
@@ -177,10 +172,10 @@ class Linter:
                     self._teller.say("fused_sgd", optimizer=step.optimizer)
             self._at_risk.difference_update(step.optimizer for step in steps)
         if not skips:
-            self._streak = 0
+            self.streak = 0
         elif any(culprit.nan != 0 for step in steps for culprit in step.culprits):
-            self._streak += 1
-            self._suspect |= self._streak in LOOKS
+            self.streak += 1
+            self._suspect |= self.streak in LOOKS
 
     # -- what it looks at ---------------------------------------------------------------------------
 
@@ -196,17 +191,34 @@ class Linter:
             for other, names in each.shares:
                 if other in steps:
                     self._tell_of_shared(teller, steps, names)
-        self._early = any(each.passes is not None for each in self._seen.values())
+        self.early = any(each.passes is not None for each in self._seen.values())
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen if (optimizer := each.optimizer())]
             teller.submit(look(optimizers, self._name, teller))
 
+    @harmless
+    def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
+        if (teller := self._teller) is None:
+            return
+        seen = self._of(optimizer, teller)
+        if path == "unscaled" and seen.passes is not None:
+            seen.passes.stepping(teller)
+        elif path == "fused" and self._sharded:
+            teller.say("sharded_fused", optimizer=self._names.name(optimizer))
+        self._moved |= seen.rates.differ(optimizer)
+
+    @harmless
+    def _tell_of_frozen(self, optimizer: torch.optim.Optimizer, seen: _Seen) -> None:
+        if self._teller is not None and seen.rates.frozen(optimizer):
+            name = self._names.name(optimizer)
+            self._teller.say("scheduler_frozen", optimizer=name, updates=FROZEN_AFTER)
+
     def _of(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
         seen = self._seen.get(id(optimizer))
         if seen is None or seen.optimizer() is not optimizer:
             seen = self._seen[id(optimizer)] = self._meet(optimizer, teller)
-            self._early = True
+            self.early = True
         return seen
 
     def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:

@@ -18,28 +18,28 @@ ENOUGH = 8
 class Rates:
     """The learning rate of one optimizer's first group, seen at each of its steps. Reads no tensor's value."""
 
-    __slots__ = ("_last", "moves", "steps")
+    __slots__ = ("_last", "_moves", "steps")
 
     def __init__(self) -> None:
         self._last: Any = None
+        self._moves = 0
         self.steps = 0
-        self.moves = 0
 
-    def moved(self, optimizer: torch.optim.Optimizer) -> bool:
+    def differ(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether it was changed since this was asked last."""
         rate = optimizer.param_groups[0].get("lr")
-        now = (id(rate), rate._version) if isinstance(rate, torch.Tensor) else rate
-        moved = self.steps > 0 and now != self._last
-        self._last = now
+        if isinstance(rate, torch.Tensor):
+            rate = id(rate), rate._version
         self.steps += 1
-        self.moves += moved
-        return moved
+        if rate == self._last:
+            return False
+        self._last = rate
+        self._moves += 1
+        return self.steps > 1
 
     def frozen(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether a scheduler holds the optimizer and has left the rate alone for long. True at most once."""
-        if self.steps != FROZEN_AFTER or self.moves:
-            return False
-        return bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
+        """Whether a scheduler holds the optimizer and has left its rate alone."""
+        return self._moves == 1 and bool(getattr(optimizer.step, "_wrapped_by_lr_sched", False))
 
 
 class Schedule:
@@ -50,7 +50,7 @@ class Schedule:
         self._skipped = False
         self._ahead = 0
 
-    def written(self, *, moved: bool, skipped: bool) -> bool:
+    def written(self, moved: bool, skipped: bool) -> bool:
         """The next update is written; ``moved``: a rate was changed before it. Whether that was after a skip."""
         scheduled = moved and self._skipped
         self._skipped = skipped
