@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ampmon import sender
 from ampmon.config import RunOptions
+from ampmon.findings import Findings
 from ampmon.rationing import SCARCE
 from ampmon.spool import SpoolWriter
 
@@ -25,6 +26,7 @@ class Household(Protocol):
     """The recorder, as far as it is told and asked by its housekeeper."""
 
     options: RunOptions
+    findings: Findings
 
     def event(self, kind: str, **detail: Any) -> None:
         """Write an event of the process."""
@@ -81,11 +83,15 @@ class Housekeeper:
                     self._look_after_spool(now_s)
                 with contextlib.suppress(Exception):
                     self._look_after_delivery()
+                with contextlib.suppress(Exception):
+                    self._household.findings.look(self._spool.path)
             self._finishing.wait(SYNC_EVERY_S)
             self._wake.wait(EVERY_S - SYNC_EVERY_S)
             self._wake.clear()
         with contextlib.suppress(Exception):
             self._end()
+        with contextlib.suppress(Exception):
+            self._household.findings.finish()
 
     def _look_after_spool(self, now_s: float) -> None:
         spool = self._spool
@@ -149,3 +155,4 @@ class Housekeeper:
             sender.ensure_running(options.dir)
             left_s = max(self._deadline - time.monotonic(), 0.0)
             sender.wait_until_sent(options.dir, self._attempt_id, left_s)
+            self._household.findings.look(self._spool.path)

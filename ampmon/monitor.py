@@ -17,6 +17,7 @@ import torch
 from ampmon import outcome, process, wire
 from ampmon.activations import Activations
 from ampmon.config import Config
+from ampmon.findings import Listener
 from ampmon.iteration import (
     CULPRITS_MAX,
     Iteration,
@@ -72,17 +73,27 @@ class Monitor(Shown):
     samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed; ``captured``,
     updates that went into a CUDA graph, whose replays it cannot see; ``errors`` of its own; ``dropped`` records, and
     ``thinned`` ones, kept without their samples for want of room; ``last_skip``, the names of the parameters that were
-    not finite when a step was last skipped, the first to overflow first; ``run_id`` and ``url``. On CUDA the newest
-    updates may still be on their way. Reading any of them neither syncs nor blocks.
+    not finite when a step was last skipped, the first to overflow first; ``findings``, what the server last found wrong
+    with this scaler's training, each an `ampmon.wire.Finding`, the worst first, and none offline; ``should_stop``,
+    whether one of them says that training on is a waste; ``run_id`` and ``url``. On CUDA the newest updates may still
+    be on their way. Reading any of them neither syncs nor blocks.
     """
 
     def __init__(
-        self, scaler: Any, *, model: Models = None, name: str | None = None, config: Config
+        self,
+        scaler: Any,
+        *,
+        model: Models = None,
+        name: str | None = None,
+        config: Config,
+        on_finding: Callable[[wire.Finding], object] | None = None,
     ) -> None:
         self.config = config
         self.updates = self.skips = self.samples = self.captured = 0
         self.last_skip: tuple[str, ...] = ()
         self._name = name
+        self._on_finding = on_finding
+        self._listener: Listener | None = None
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
         self._activations = Activations(model, config, self.failed)
@@ -355,7 +366,10 @@ class Monitor(Shown):
         self._account.restart()
         self._optimizers.restart()
         self._linter.connect(self._stream, run.warn if run is not None else None)
-        if run is not None:
+        if run is not None and self._stream is not None:
+            if self._on_finding is not None:
+                self._listener = Listener(self._stream.name, self._on_finding)
+                run.findings.listen(self._listener)
             self._activations.begin(0, self._samples_here())
             self._describe(scaler)
 

@@ -14,19 +14,27 @@ class Reader:
     What was handed in is done when `done` equals ``handed``; both only grow.
     """
 
-    def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self,
+        failed: Callable[[str, BaseException], None],
+        *,
+        thread: str = "ampmon-reader",
+        doing: str = "reading from the device",
+    ) -> None:
         self.handed = 0
         self.done = 0
         self._failed = failed
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._name = thread
+        self._doing = doing
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], object]) -> None:
         """Hand in work. Does not wait. Raises RuntimeError where no thread can be started; the work stays handed in."""
         self.handed += 1
         self._queue.put(work)
         if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._read, name="ampmon-reader", daemon=True)
+            thread = threading.Thread(target=self._read, name=self._name, daemon=True)
             thread.start()
             self._thread = thread
 
@@ -51,5 +59,5 @@ class Reader:
             try:
                 work()
             except Exception as error:
-                self._failed("reading from the device", error)
+                self._failed(self._doing, error)
             self.done += 1

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from ampmon import agreement, identity, wire
 from ampmon.config import RunOptions, clean_name
+from ampmon.findings import Findings
 from ampmon.housekeeper import Housekeeper
 from ampmon.rationing import SCARCE, Rationing, is_rare
 from ampmon.reader import Reader
@@ -76,6 +77,8 @@ class Recorder:
         self._warned: set[str] = set()
         self._finishing = threading.Event()
         self._reader = Reader(self.failed)
+        self.findings = Findings(self.warn, self.failed)
+        """What the server found wrong with the run."""
         self._process = Stream(self, "")
         self.recent = self._process
         """The stream that `ampmon.log` adds to: the one that moved last."""
@@ -139,6 +142,7 @@ class Recorder:
         self._reader = Reader(self.failed)
         self._finishing = threading.Event()
         self._spool.abandon()
+        self.findings.restart()
         self._housekeeper.after_fork_in_child()
         for stream in (self._process, *self._streams.values()):
             stream.restart()

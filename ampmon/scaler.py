@@ -7,11 +7,12 @@ around `scale`, `step` and `update`. Each calls the stock method with what it wa
 from __future__ import annotations
 
 import copyreg
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 
-from ampmon import process
+from ampmon import process, wire
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
 from ampmon.monitor import Monitor
@@ -26,6 +27,7 @@ _UNSEEN = "_ampmon_unseen"
 """The run that is to look at the first loss of a disabled scaler."""
 
 S = TypeVar("S", bound=torch.amp.GradScaler)
+OnFinding: TypeAlias = Callable[[wire.Finding], object]
 
 if TYPE_CHECKING:
     _Base = torch.amp.GradScaler
@@ -122,25 +124,35 @@ class Monitored(_Base):
 
 
 def _attach(
-    scaler: Any, *, model: Models = None, name: str | None = None, monitor: Config | None = None
+    scaler: Any,
+    *,
+    model: Models = None,
+    name: str | None = None,
+    monitor: Config | None = None,
+    on_finding: OnFinding | None = None,
 ) -> None:
     """Give the scaler a monitor, and the process a run. A disabled scaler gets none, and says so once."""
     state = scaler.__dict__
     state[_MONITOR] = None
-    # Kept for copies, which must not drag the model along through a pickle.
+    # Kept for copies, which must not drag model or function along through a pickle.
     state[_OPTIONS] = {"name": name, "monitor": monitor}
     run = process.ensure()
     if run is None:
         return
     if scaler.is_enabled():
         leave_untraced()
-        state[_MONITOR] = Monitor(scaler, model=model, name=name, config=monitor or Config())
+        config = monitor or Config()
+        state[_MONITOR] = Monitor(
+            scaler, model=model, name=name, config=config, on_finding=on_finding
+        )
     else:
         run.disabled(type(scaler).__name__)
         state[_UNSEEN] = run
 
 
-def _check(model: Models, monitor: Config | None) -> None:
+def _check(model: Models, monitor: Config | None, on_finding: OnFinding | None) -> None:
+    if on_finding is not None and not callable(on_finding):
+        raise TypeError(f"on_finding={on_finding!r}: give a function of one finding")
     if monitor is not None and monitor.activations is not None and model is None:
         raise ConfigurationError(
             f"activations={monitor.activations} needs the modules: write "
@@ -168,13 +180,15 @@ class GradScaler(Monitored, torch.amp.GradScaler):
       was built from ``named_parameters()``, and else an index and the shape. ``Config(activations=...)`` needs it.
     - ``name``: what the scaler's series is called, where a process has several scalers.
     - ``monitor``: an `ampmon.Config`: what is measured, and how often.
+    - ``on_finding``: called with each `ampmon.wire.Finding` of the server's that is new or graver than before, on a
+      thread of its own; what it raises is counted. Never called offline. A copy of the scaler has none.
 
     Raises TypeError for a number in the place of ``device``, as in the old spelling ``GradScaler(65536.0)``, and
     ConfigurationError for activations without a model. May write to disk and start the sender process here; from here
     on nothing of ampmon's raises, syncs or waits.
     """
 
-    def __init__(  # noqa: PLR0913 - the stock scaler's six, and three more by keyword
+    def __init__(  # noqa: PLR0913 - the stock scaler's six, and four more by keyword
         self,
         device: str = "cuda",
         init_scale: float = 2.0**16,
@@ -186,13 +200,14 @@ class GradScaler(Monitored, torch.amp.GradScaler):
         model: Models = None,
         name: str | None = None,
         monitor: Config | None = None,
+        on_finding: OnFinding | None = None,
     ) -> None:
         if isinstance(device, (int, float)):
             raise TypeError(
                 f"ampmon.GradScaler({device!r}): the first argument is the device, as in torch.amp.GradScaler. "
                 f"Write GradScaler(init_scale={device!r})."
             )
-        _check(model, monitor)
+        _check(model, monitor, on_finding)
         super().__init__(
             device,
             init_scale=init_scale,
@@ -201,13 +216,18 @@ class GradScaler(Monitored, torch.amp.GradScaler):
             growth_interval=growth_interval,
             enabled=enabled,
         )
-        _attach(self, model=model, name=name, monitor=monitor)
+        _attach(self, model=model, name=name, monitor=monitor, on_finding=on_finding)
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.fresh = True
 
 
 def watch(
-    scaler: S, *, model: Models = None, name: str | None = None, monitor: Config | None = None
+    scaler: S,
+    *,
+    model: Models = None,
+    name: str | None = None,
+    monitor: Config | None = None,
+    on_finding: OnFinding | None = None,
 ) -> S:
     """Watch a scaler that exists, in place, and return it: every reference that a framework holds stays good.
 
@@ -220,10 +240,10 @@ def watch(
         getattr(scaler, "is_enabled", None)
     ):
         raise TypeError(f"ampmon.watch: {type(scaler).__name__} is not a GradScaler")
-    _check(model, monitor)
+    _check(model, monitor, on_finding)
     if not isinstance(scaler, Monitored):
         scaler.__class__ = _watched_class(type(scaler))
-    _attach(scaler, model=model, name=name, monitor=monitor)
+    _attach(scaler, model=model, name=name, monitor=monitor, on_finding=on_finding)
     return scaler
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ampmon import wire
+from ampmon.findings import of_scaler
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.recorder import Recorder
+from ampmon.stream import Stream
 
 
 class Shown:
@@ -16,6 +19,7 @@ class Shown:
     _account: Account
     _budget: Budget
     _recorder: Recorder | None
+    _stream: Stream | None
 
     @property
     def overhead(self) -> float:
@@ -48,6 +52,16 @@ class Shown:
     @property
     def url(self) -> str | None:
         return self._recorder.options.url if self._recorder else None
+
+    @property
+    def findings(self) -> tuple[wire.Finding, ...]:
+        if self._recorder is None or self._stream is None:
+            return ()
+        return of_scaler(self._recorder.findings.newest, self._stream.name)
+
+    @property
+    def should_stop(self) -> bool:
+        return any(finding.stop for finding in self.findings)
 
     def __repr__(self) -> str:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -17,7 +18,7 @@ class MemoryTransport:
 
     Set ``down`` to be unreachable, ``lose_acks`` to a number of batches that are to be stored but not answered,
     ``bytes_max`` to refuse larger batches, ``refuse`` to a function that tells records to refuse a batch for. `forget`
-    loses the headers. Usable from several threads.
+    loses the headers. Set ``findings`` to what the acknowledgements are to tell. Usable from several threads.
     """
 
     def __init__(self) -> None:
@@ -25,6 +26,7 @@ class MemoryTransport:
         self.lose_acks = 0
         self.bytes_max: int | None = None
         self.refuse: Callable[[wire.Record], bool] = lambda record: False
+        self.findings: tuple[dict[str, Any], ...] | None = None
         self.attempts = 0
         """Requests made, answered or not."""
         self.batches: list[wire.Batch] = []
@@ -94,7 +96,7 @@ class MemoryTransport:
         acked: dict[str, int] = {}
         for record in batch.records:
             acked[record.stream] = max(record.seq, acked.get(record.stream, 0))
-        return wire.Ack(acked=acked, version=len(self.batches))
+        return wire.Ack(acked=acked, version=len(self.batches), findings=self.findings)
 
 
 def _key(header: wire.Header) -> str:

@@ -52,4 +52,4 @@ class Teller:
         )
         if lint.severity != "notice":
             instead = f" Write:\n{fix}" if fix else ""
-            self._warn(f"lint {rule}", f"ampmon: {title}. {explanation}{instead}")
+            self._warn(f"finding {rule}", f"ampmon: {title}. {explanation}{instead}")

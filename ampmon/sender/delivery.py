@@ -14,7 +14,7 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Destination, Entry, SpoolReader, bytes_behind, remove
+from ampmon.spool import Answers, Destination, Entry, SpoolReader, bytes_behind, remove
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
@@ -45,6 +45,7 @@ class Delivery:
         self._author = Author(path, destination.process, clock, linger_s=linger_s)
         self._transport = transport
         self._settled = Settled(path, clock)
+        self._answers = Answers(path)
         self._reader = SpoolReader(path, self._settled.position)
         self._scout = SpoolReader(path, self._settled.position)
         self._known: dict[str, bytes] = {}
@@ -212,10 +213,11 @@ class Delivery:
             alive=self._author.is_alive(),
         )
         try:
-            self._transport.send(wire.encode(batch), len(entries))
+            ack = self._transport.send(wire.encode(batch), len(entries))
         except Unreachable:
             # A slow line may be able to take less, and a server that comes back has many to serve.
             self._bytes_at_once = _BATCH_BYTES_MIN
             raise
         self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)
         self._known.update(headers)
+        self._answers.keep(ack.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ampmon.spool.answers import Answers, AnswersReader
 from ampmon.spool.claim import claim, claimant_of, is_mine
 from ampmon.spool.destination import Destination
 from ampmon.spool.layout import (
@@ -27,6 +28,8 @@ from ampmon.spool.writer import SpoolWriter
 
 
 __all__ = [
+    "Answers",
+    "AnswersReader",
     "Chunk",
     "Cursor",
     "Destination",

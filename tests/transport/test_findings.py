@@ -1,0 +1,193 @@
+"""What the server finds comes back to the training process by way of the sender, and never troubles the training."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shutil
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import ampmon
+from ampmon import wire
+from ampmon.findings import Findings, Listener
+from ampmon.sender import drain
+from ampmon.spool import Answers
+from ampmon.testing import MemoryTransport
+from attempts import Attempt
+from serving import Server
+
+
+WAIT_S = 30.0
+
+
+def found(rule: str = "skip_rate", severity: str = "warning", **more: Any) -> dict[str, Any]:
+    """A finding as an acknowledgement has it."""
+    words = {"title": f"{rule} is {severity}", "explanation": "", "fix": "scaler.update()"}
+    return {"rule": rule, "severity": severity, **words, **more}
+
+
+def kept(path: Path) -> Any:
+    return msgspec.msgpack.decode((path / "findings").read_bytes())
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class Known:
+    """Findings as a process would know them, from a folder that stands for its spool."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+        self.path = path
+        self.warnings: list[str] = []
+        self.failures: list[BaseException] = []
+        self.findings = Findings(
+            lambda key, message: self.warnings.append(key),
+            lambda where, error: self.failures.append(error),
+        )
+        self.answers = Answers(path)
+
+    def arrive(self, *findings: dict[str, Any]) -> None:
+        self.answers.keep(findings)
+        self.findings.look(self.path)
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[Known]:
+    known = Known(tmp_path / "spool")
+    yield known
+    known.findings.finish()
+
+
+def test_the_sender_leaves_what_was_found_in_the_spool(tmp_path: Path) -> None:
+    """What an acknowledgement tells lies in the file `findings`; one that tells nothing leaves it as it is."""
+    server = MemoryTransport()
+    attempt = Attempt(tmp_path)
+    for told, expected in [
+        ((found(),), [found()]),
+        (None, [found()]),
+        ((found("dead_scale"), found()), [found("dead_scale"), found()]),
+        ((), []),
+    ]:
+        server.findings = told
+        attempt.events(1)
+        drain(tmp_path, lambda destination: server)
+        assert kept(attempt.spool.path) == expected
+    attempt.spool.close()
+
+
+def test_records_arrive_where_findings_cannot_be_kept(tmp_path: Path) -> None:
+    """A disk that does not take the file, or a spool that is gone meanwhile, costs no record."""
+    server = MemoryTransport()
+    server.findings = (found(),)
+    attempt = Attempt(tmp_path)
+    (attempt.spool.path / "findings").mkdir()
+    attempt.events(3)
+    assert drain(tmp_path, lambda destination: server).sent == 3
+    answers = Answers(attempt.spool.path)
+    attempt.spool.close()
+    shutil.rmtree(attempt.spool.path)
+    answers.keep((found(),))
+
+
+def test_a_listener_hears_each_finding_once_and_again_when_it_is_graver(known: Known) -> None:
+    """One call for each rule and scaler, one more when it is graver, and none for another scaler's."""
+    heard: list[tuple[str, str]] = []
+    listener = Listener("scaler", lambda finding: heard.append((finding.rule, finding.severity)))
+    known.findings.listen(listener)
+    known.arrive(found(), found("nan", scaler="other"))
+    known.arrive(found(), found("silent", "notice", scaler="scaler"))
+    known.arrive()
+    known.arrive(found(severity="notice"))
+    known.arrive(found(severity="critical"))
+    expected = [("skip_rate", "warning"), ("silent", "notice"), ("skip_rate", "critical")]
+    wait_for(lambda: len(heard) >= 3)
+    assert heard == expected
+
+
+def test_a_listener_that_raises_or_is_slow_holds_up_nobody(known: Known) -> None:
+    """What it raises is counted, and while one is at work the findings that are known go on."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(finding: wire.Finding) -> None:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        raise RuntimeError(finding.rule)
+
+    listener = Listener("scaler", slow)
+    known.findings.listen(listener)
+    known.arrive(found("first"))
+    assert begun.wait(WAIT_S)
+    known.arrive(found("second"))
+    assert [finding.rule for finding in known.findings.newest] == ["second"]
+    go_on.set()
+    wait_for(lambda: len(known.failures) == 2)
+    assert [str(error) for error in known.failures] == ["first", "second"]
+
+
+def test_findings_of_a_newer_server_are_left_out(known: Known) -> None:
+    """One that is no `Finding` of ours is left out, and those beside it are known."""
+    known.arrive(found("odd", severity="catastrophic"), found("known", also="new"), {"rule": 3})
+    assert [finding.rule for finding in known.findings.newest] == ["known"]
+    (known.path / "findings").write_bytes(b"\xc1 not msgpack")
+    known.findings.look(known.path)
+    assert [finding.rule for finding in known.findings.newest] == ["known"]
+
+
+def test_a_critical_finding_is_warned_of(known: Known) -> None:
+    """Critical ones are said in the terminal, under a key that says each rule once; others are not."""
+    known.arrive(found("dead_scale", "critical"), found("skip_rate"))
+    assert known.warnings == ["finding dead_scale"]
+
+
+def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:
+    """A function that cannot be pickled does not keep its scaler from it; copies have none."""
+    scaler = ampmon.GradScaler("cpu", on_finding=lambda finding: None)
+    watched = ampmon.watch(torch.amp.GradScaler("cpu"), on_finding=lambda finding: None)
+    for each in (scaler, watched):
+        assert pickle.loads(pickle.dumps(each)).state_dict() == each.state_dict()
+        assert copy.deepcopy(each).state_dict() == each.state_dict()
+
+
+def test_findings_of_a_real_run_reach_the_training(server: Server) -> None:
+    """A scale that dies is known to the process that trains: by its monitor, by a call off the training thread, and
+    as a warning.
+    """
+    heard: list[tuple[str, str]] = []
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    scaler = ampmon.GradScaler(
+        "cpu",
+        init_scale=2.0**-110,
+        model=model,
+        on_finding=lambda finding: heard.append((finding.rule, threading.current_thread().name)),
+    )
+    monitor = scaler.monitor
+    assert monitor is not None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        deadline = time.monotonic() + WAIT_S
+        while not (monitor.should_stop and heard):
+            assert time.monotonic() < deadline, monitor.findings
+            scaler.scale(model(torch.full((2, 4), float("nan"))).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            time.sleep(0.01)
+    assert monitor.findings[0].severity == "critical"
+    assert {thread for _, thread in heard} == {"ampmon-findings"}
+    assert any(monitor.findings[0].title in str(warning.message) for warning in caught)
