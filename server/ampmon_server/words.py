@@ -46,6 +46,14 @@ def power_of_two(scale: float) -> str:
     return f"{digits} {'=' if exact else '≈'} {power}"
 
 
+def in_code(number: float) -> str:
+    """A scale, a factor or an interval as Python that gives it back: "65536", "2.0**24", "0.1"."""
+    fraction, exponent = math.frexp(number)
+    if isinstance(number, float) and fraction == 0.5 and abs(exponent) > 17:
+        return f"2.0**{exponent - 1}"
+    return repr(number).removesuffix(".0")
+
+
 def power(exponent: float) -> str:
     """2 to the power of ``exponent`` as a label of a chart, which shows it raised."""
     return f"2<sup>{_trim(f'{exponent:.2f}')}</sup>"

@@ -34,3 +34,14 @@ def test_scales_that_are_no_numbers_are_named() -> None:
     """NaN and infinity have words too."""
     assert words.power_of_two(float("nan")) == "NaN"
     assert words.power_of_two(float("inf")) == "∞"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(65536.0, "65536"), (2.0**24, "2.0**24"), (2.0**-40, "2.0**-40"), (0.1, "0.1"), (0.5, "0.5")],
+)
+def test_a_number_in_code_is_the_number(number: float, code: str) -> None:
+    """What is to be pasted gives back the very number; an interval stays whole, however long."""
+    assert words.in_code(number) == code
+    assert eval(words.in_code(number)) == number
+    assert words.in_code(1_000_000) == "1000000"

@@ -353,6 +353,18 @@ def test_words_of_a_run_cannot_command_the_terminal(
     assert "[red]" in out
 
 
+@pytest.mark.parametrize("status", ["running", "silent", "finished", "crashed"])
+def test_only_who_trains_on_is_told_to_stop(
+    status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is a waste to go on with is said to be that while the run can be stopped."""
+    finding = Finding(rule="r", severity="critical", title="t", explanation="e", stop=True)
+    run = msgspec.structs.replace(RUN, status=status)
+    Paper(run, None).show(Diagnosed(verdict="t", severity="critical", findings=(finding,)))
+
+    assert ("stop it" in capsys.readouterr().out) == (status in {"running", "silent"})
+
+
 @pytest.mark.parametrize("fail_on", ["notice", "warning", "critical"])
 @pytest.mark.parametrize("severity", [None, "notice", "warning", "critical"])
 def test_the_exit_code_tells_the_severity_from_which_it_is_to_fail(

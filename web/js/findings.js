@@ -41,14 +41,17 @@ class Entry {
     );
   }
 
-  /** @param {Finding} finding */
-  show(finding) {
+  /**
+   * @param {Finding} finding
+   * @param {boolean} going whether training goes on
+   */
+  show(finding, going) {
     this.#finding = finding;
     mark(this.element, "data-rule", finding.rule);
     setVerdict(this.#verdict, finding.severity);
     say(this.#title, finding.title);
     say(this.#explanation, finding.explanation);
-    this.#stop.hidden = !finding.stop;
+    this.#stop.hidden = !finding.stop || !going;
     this.#name(finding.parameters);
     this.#fix.hidden = this.#copy.hidden = finding.fix === "";
     say(this.#code, finding.fix);
@@ -88,8 +91,9 @@ export class Findings {
   element = h("section", { class: "findings", "aria-label": "Findings" }, this.#training, this.#list);
   /** @type {WeakMap<HTMLElement, Entry>} */
   #entries = new WeakMap();
-  /** @type {unknown} */
-  #newest;
+  /** @type {Diagnosis | null} */
+  #newest = null;
+  #going = true;
 
   /**
    * @param {string} run
@@ -101,12 +105,16 @@ export class Findings {
     this.verdict.hidden = true;
   }
 
-  /** Fetches and shows what is wrong now. Rejects where the server does not answer. */
-  async refresh() {
-    const newest = await get(this.path);
-    if (newest === this.#newest) return;
+  /**
+   * Fetches and shows what is wrong now. Rejects where the server does not answer.
+   * @param {boolean} going whether training goes on
+   */
+  async refresh(going) {
+    const newest = /** @type {Diagnosis} */ (await get(this.path));
+    if (newest === this.#newest && going === this.#going) return;
     this.#newest = newest;
-    this.#show(/** @type {Diagnosis} */ (newest));
+    this.#going = going;
+    this.#show(newest);
   }
 
   /** @param {Diagnosis} diagnosis */
@@ -117,7 +125,7 @@ export class Findings {
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
       make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),
-      update: (element, { finding }) => this.#entries.get(element)?.show(finding),
+      update: (element, { finding }) => this.#entries.get(element)?.show(finding, this.#going),
     });
   }
 

@@ -141,7 +141,7 @@ export class Run {
 
   async #diagnosis() {
     try {
-      await this.findings.refresh();
+      await this.findings.refresh(this.#run?.status === "running" || this.#run?.status === "silent");
     } catch (error) {
       this.#judged = "";
       if (!(error instanceof Refused)) this.onTrouble();

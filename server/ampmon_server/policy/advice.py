@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from ampmon_server.policy.history import History
 from ampmon_server.policy.settings import Setting, recorded
 from ampmon_server.policy.simulate import Simulation, Simulator
+from ampmon_server.words import in_code
 
 
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
@@ -70,7 +71,7 @@ def _cost(simulation: Simulation) -> float:
 
 def _words(best: Simulation, was: Simulation) -> str:
     names = [
-        f"{name}={getattr(best.setting, name):g}"
+        f"{name}={in_code(getattr(best.setting, name))}"
         for name in ("init_scale", "growth_interval")
         if getattr(best.setting, name) != getattr(was.setting, name)
     ]

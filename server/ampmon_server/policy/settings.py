@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from ampmon_server.case import Policy
 from ampmon_server.policy.machines import Fairseq, Fixed, Hysteresis, Machine, Torch
+from ampmon_server.words import in_code
 
 
 Kind: TypeAlias = Literal["torch", "fixed", "megatron", "deepspeed", "fairseq"]
@@ -31,11 +32,11 @@ class Setting:
     def code(self) -> str:
         """What to write for it; empty where it is no setting of torch's scaler."""
         if self.kind == "fixed":
-            return f"scaler.update({self.init_scale:g})  # after each scaler.step(optimizer)"
+            return f"scaler.update({in_code(self.init_scale)})  # after each scaler.step(optimizer)"
         if self.kind != "torch":
             return ""
         given = ", ".join(
-            f"{name}={getattr(self, name):g}"
+            f"{name}={in_code(getattr(self, name))}"
             for name in NAMES
             if getattr(self, name) != getattr(TORCH, name)
         )

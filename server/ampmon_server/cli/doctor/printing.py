@@ -19,6 +19,8 @@ from ampmon_server.words import plural, steps
 
 
 COLUMNS_MAX = 100
+GOING_ON = {"running", "silent"}
+"""Statuses of runs that can be stopped."""
 _NAMED = 5
 _INDENT = 2
 _SHAPES: dict[Severity | None, tuple[str, str]] = {
@@ -68,7 +70,7 @@ class Paper:
         self.write(Text.assemble(_SHAPES[finding.severity], "  ", (title, "bold")), 0)
         self.write(Text(f"{place} · {_where(finding)}", "dim"))
         self.write(Text(plain(finding.explanation)))
-        if finding.stop:
+        if finding.stop and self._run.status in GOING_ON:
             self.write(Text("Training on is a waste: stop it.", "bold"))
         if finding.parameters:
             self.write(Text(plain(_named(finding.parameters))))

@@ -18,7 +18,7 @@ EXPLANATION = (
     "fp32 it no longer sets the scale."
 )
 FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
     "    out = layer(x.float())"
 )
 RECURRING = 3
@@ -36,8 +36,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="backward_overflow",
         severity="notice",
-        title=f"{count(len(at_it))} of {count(len(found))} skips began backward, in {module}",
-        explanation=EXPLANATION.format(module=module),
+        title=f"{count(len(at_it))} of {count(len(found))} skips began backward, in module {module}",
+        explanation=EXPLANATION.format(module=f"module {module}"),
         fix=FIX.format(module=module),
         scaler=scaler.name,
         first_step=at_it[0].step,

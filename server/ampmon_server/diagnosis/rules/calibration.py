@@ -9,7 +9,7 @@ from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, plural, power_of_two
+from ampmon_server.words import count, in_code, plural, power_of_two
 
 
 EXPLANATION = (
@@ -17,7 +17,7 @@ EXPLANATION = (
     "Those skips are no fault, but they are batches that trained nothing, and again whenever the job starts without "
     "the scaler's state."
 )
-FIX = "scaler = ampmon.GradScaler(init_scale={init_scale:g})"
+FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
 
 @each_scaler
@@ -43,7 +43,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=title,
         explanation=EXPLANATION,
-        fix=FIX.format(init_scale=scale) if over else "",
+        fix=FIX.format(init_scale=in_code(scale)) if over else "",
         scaler=scaler.name,
         first_step=int(first["first"][0]),
         last_step=int(search["last"][-1]),

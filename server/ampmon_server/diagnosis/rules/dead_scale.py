@@ -10,7 +10,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import DEAD, is_alive, newest_scale
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, power_of_two
+from ampmon_server.words import count, in_code, power_of_two
 
 
 EXPLANATION = (
@@ -20,7 +20,7 @@ EXPLANATION = (
 )
 FIX = (
     "# Go on from a checkpoint saved before step {step}, with a scale that is alive:\n"
-    "scaler = ampmon.GradScaler(init_scale={init_scale:g})"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})"
 )
 NOT_ONE = 65536.0
 
@@ -45,7 +45,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="critical" if now else "warning",
         title=title,
         explanation=EXPLANATION,
-        fix=FIX.format(step=first, init_scale=alive if alive >= 1 else NOT_ONE),
+        fix=FIX.format(step=first, init_scale=in_code(alive if alive >= 1 else NOT_ONE)),
         scaler=scaler.name,
         first_step=first,
         last_step=last,

@@ -35,13 +35,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         later.step - earlier.step < thresholds.nan_window
         for earlier, later in itertools.pairwise(found)
     )
-    where = f"began forward, in {module}" if module else "began forward"
+    where = f"began forward, in module {module}" if module else "began forward"
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
         title=f"{plural(len(found), 'skip')} {where}: no scale helps",
-        explanation=EXPLANATION.format(module=module or SOME),
-        fix=FIX.format(module=module or SOME),
+        explanation=EXPLANATION.format(module=f"module {module}" if module else SOME),
+        fix=FIX.format(module=f"module {module}" if module else SOME),
         scaler=scaler.name,
         first_step=found[0].step,
         last_step=found[-1].step,

@@ -9,7 +9,7 @@ from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import is_alive, newest_scale
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, power_of_two
+from ampmon_server.words import plural, power_of_two
 
 
 EXPLANATION = (
@@ -38,7 +38,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         rule="low_scale",
         severity="warning",
         title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "
-        f"for {count(last - first + 1)} updates",
+        f"for {plural(last - first + 1, 'update')}",
         explanation=EXPLANATION,
         fix=FIX,
         scaler=scaler.name,

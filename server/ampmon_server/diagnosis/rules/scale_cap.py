@@ -9,7 +9,7 @@ from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import CAPPED, newest_scale
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, power_of_two
+from ampmon_server.words import plural, power_of_two
 
 
 EXPLANATION = (
@@ -33,7 +33,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="scale_cap",
         severity="notice",
-        title=f"The scale is at its cap, {power_of_two(scale)}: {count(times)} times it was due to grow and did not",
+        title=f"The scale is at its cap, {power_of_two(scale)}: it was due to grow {plural(times, 'time')} and did not",
         explanation=EXPLANATION,
         fix=FIX,
         scaler=scaler.name,

@@ -13,7 +13,7 @@ from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import is_set_by_hand, newest_scale, whole_skips
 from ampmon_server.series import Flags
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, power_of_two
+from ampmon_server.words import count, in_code, power_of_two
 
 
 EXPLANATION = (
@@ -23,7 +23,7 @@ EXPLANATION = (
 BY_HAND = ", since update() is given a fixed scale"
 FLOOR = ", on a floor of its own"
 FIX = (
-    "scaler = ampmon.GradScaler(init_scale={init_scale:g})  # torch's own moves by itself\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  # torch's own moves by itself\n"
     "scaler.update()  # without new_scale"
 )
 HELD = 3
@@ -50,7 +50,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
         f"{count(int(window['n'].sum()))} updates were skipped at it",
         explanation=EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
-        fix=FIX.format(init_scale=max(floor, 1.0)),
+        fix=FIX.format(init_scale=in_code(max(floor, 1.0))),
         scaler=scaler.name,
         first_step=int(held["first"][0]),
         last_step=int(held["last"][-1]),
