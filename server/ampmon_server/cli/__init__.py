@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, sync
+from ampmon_server.cli import db, doctor, sync, thresholds
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -75,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a name under which a proxy hands requests on; may be given again",
     )
     db.add_keeping(serve)
+    thresholds.add_threshold(serve)
+    serve.add_argument(
+        "--no-judging",
+        action="store_true",
+        help="judge a run only when somebody asks, not as its records arrive",
+    )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     token = commands.add_parser("token", help="ways into a running server")
     token.add_argument("what", choices=["link"], help="link: print a new one-time link")

@@ -15,6 +15,7 @@ from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.logins import PRINTED_SECONDS
 from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.process import Process
+from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
@@ -26,7 +27,23 @@ CANNOT_START = 2
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; 0 then, and 2, with one line that says what to do, where it cannot start."""
-    settings = Settings(
+    try:
+        settings = _settings(arguments)
+        _check_workers(settings, arguments.workers)
+        with _listening(settings) as listener:
+            if arguments.workers == 1:
+                _serve_alone(settings, listener, open_browser=arguments.open)
+            else:
+                _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
+    except (_CannotStart, BadThreshold, KeyProblem, Unusable) as problem:
+        print(f"ampmon serve: {problem}", file=sys.stderr)
+        return CANNOT_START
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    """Raises BadThreshold."""
+    return Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
         token_file=arguments.token_file,
@@ -35,18 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         keep_rows_days=arguments.keep_rows_days,
         keep_samples_days=arguments.keep_samples_days,
         allowed_hosts=tuple(arguments.allow_host),
+        thresholds=parse(arguments.threshold),
+        judging=not arguments.no_judging,
     )
-    try:
-        _check_workers(settings, arguments.workers)
-        with _listening(settings) as listener:
-            if arguments.workers == 1:
-                _serve_alone(settings, listener, open_browser=arguments.open)
-            else:
-                _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
-    except (_CannotStart, KeyProblem, Unusable) as problem:
-        print(f"ampmon serve: {problem}", file=sys.stderr)
-        return CANNOT_START
-    return 0
 
 
 class _CannotStart(Exception):
