@@ -14,10 +14,10 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery soak clinic wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis soak clinic wheel clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.server ## train a small model in fp16 and watch it in a browser (ARGS="--help")
 	@$(BIN)/ampmon demo $(ARGS)
@@ -70,6 +70,9 @@ bench-store: $(PEERS)/.installed ## the same for the store, beside other tools' 
 
 bench-delivery: $(PEERS)/.installed ## the same for the way to the database, beside other tools that are killed (a quarter of an hour)
 	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),delivery)
+
+bench-diagnosis: $(VENV)/.dev ## the same for judging runs, of up to ten million updates (a quarter of an hour; ARGS="diagnosis --quick")
+	@$(BIN)/python -m benchmarks $(or $(ARGS),diagnosis)
 
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m soak $(ARGS)

@@ -24,6 +24,8 @@ from benchmarks import (
 )
 from benchmarks.delivery import backlog, host_time, latency, tail
 from benchmarks.delivery import effort as delivery_effort
+from benchmarks.diagnosis import arriving, asked
+from benchmarks.diagnosis import effort as diagnosis_effort
 from benchmarks.report import Benchmark, as_markdown, write
 from benchmarks.store import effort as store_effort
 from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
@@ -67,6 +69,8 @@ BENCHMARKS = {
     "delivery_latency": Benchmark("From the update to the database", latency),
     "delivery_backlog": Benchmark("A million updates while the server is away", backlog),
     "delivery_tail": Benchmark("What a kill leaves, beside others", tail),
+    "diagnosis_asked": Benchmark("The server's time for a diagnosis", asked),
+    "diagnosis_arriving": Benchmark("Judging runs as their records arrive", arriving),
 }
 GROUPS = {
     "alone": Group(
@@ -97,12 +101,21 @@ GROUPS = {
         "-delivery",
         ("delivery_host", "delivery_latency", "delivery_backlog", "delivery_tail"),
     ),
+    "diagnosis": Group(
+        "What judging runs costs",
+        "make bench-diagnosis",
+        "-diagnosis",
+        ("diagnosis_asked", "diagnosis_arriving"),
+    ),
 }
 EFFORTS = {
     "store": (store_effort.FULL, store_effort.QUICK),
     "delivery": (delivery_effort.FULL, delivery_effort.QUICK),
+    "diagnosis": (diagnosis_effort.FULL, diagnosis_effort.QUICK),
 }
 """How much is done of the benchmarks whose names begin so: all, or a little."""
+BESIDE = ("peers", "store", "delivery")
+"""So begin the names of those that measure other tools too."""
 
 
 def run(names: tuple[str, ...], command: str, efforts: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,7 +125,7 @@ def run(names: tuple[str, ...], command: str, efforts: Mapping[str, Any]) -> dic
     """
     torch.set_num_threads(1)
     measured: dict[str, Any] = {"command": command, "machine": machine.describe()}
-    if any(name.startswith(("peers", *EFFORTS)) for name in names):
+    if any(name.startswith(BESIDE) for name in names):
         measured["peers"] = peers.versions()
     for name in names:
         print(f"{name}: {BENCHMARKS[name].title}", file=sys.stderr, flush=True)
@@ -140,7 +153,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a little of the store's and the delivery's; writes no result",
+        help="a little of those that take long; writes no result",
     )
     parser.add_argument(
         "--sizes",

@@ -1,0 +1,51 @@
+"""The server's time for the diagnosis of a run of ten thousand to ten million updates, one in a hundred sampled.
+
+Asked over HTTP on loopback, of a server in a process of its own, with no ETag sent. Runs of all sizes take turns. The
+samples are real ones of 148 parameters, put together anew; each run has an overflow once per growth_interval, and is
+silent, for its records are old.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ampmon_server.settings import Settings
+from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.server import serving
+from benchmarks.store.filling import fill
+from benchmarks.store.real import real
+from benchmarks.store.timing import Client, in_turns
+from benchmarks.store.track import track
+
+
+BAR_MS = 1000.0
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each size of run. Takes some minutes at ten million; ``directory`` is filled."""
+    settings = Settings(data_directory=directory / "sqlite")
+    samples = real(effort.real_samples)
+    runs = fill(settings, [(track(size, seed=size), samples) for size in effort.sizes])
+    with serving(settings.data_directory, "--no-judging") as (url, token):
+        client = Client(token)
+        asks = {
+            size: partial(client.get, f"{url}/api/v1/runs/{run}/diagnosis")
+            for size, run in zip(effort.sizes, runs, strict=True)
+        }
+        told = {size: json.loads(ask()) for size, ask in asks.items()}
+        times = in_turns(asks, "diagnoses", limit_s=effort.asking_s)
+    return [
+        {
+            "updates": size,
+            "p50_ms": round(of.p50, 1),
+            "p95_ms": round(of.p95, 1),
+            "requests": of.requests,
+            "findings": ", ".join(each["rule"] for each in told[size]["findings"]) or None,
+            "bar_ms": BAR_MS,
+            "holds": "yes" if of.p95 <= BAR_MS else "no",
+        }
+        for size, of in times.items()
+    ]

@@ -1,0 +1,19 @@
+"""How much is done to measure what judging costs: all of it, or a little of everything to see that it runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Effort(NamedTuple):
+    """``sizes`` of the runs in updates; ``rounds`` of ``ingest_s`` seconds each."""
+
+    sizes: tuple[int, ...] = (10_000, 1_000_000, 10_000_000)
+    real_samples: int = 32
+    asking_s: float = 30.0
+    ingest_s: float = 8.0
+    rounds: int = 5
+
+
+FULL = Effort()
+QUICK = Effort(sizes=(1_000, 10_000), real_samples=4, asking_s=2.0, ingest_s=1.5, rounds=1)

@@ -1,0 +1,31 @@
+"""The benchmarks of judging at a tiny size: they run, and what they say is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.diagnosis import arriving, asked, effort
+from benchmarks.store.rates import Crowd
+
+
+TINY = effort.QUICK._replace(sizes=(300, 600), real_samples=2, asking_s=0.0, ingest_s=0.1)
+
+
+def test_diagnoses_are_timed_at_every_size(tmp_path: Path) -> None:
+    """A row for each size of run has its times, and what was found."""
+    rows = asked.measure(tmp_path, TINY)
+    assert [row["updates"] for row in rows] == [300, 600]
+    assert all(0 < row["p50_ms"] <= row["p95_ms"] for row in rows)
+    assert all("silent" in row["findings"] for row in rows)
+
+
+def test_ingest_is_measured_with_judging_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways take updates, and their ratio is of the same round."""
+    monkeypatch.setattr(arriving, "CROWDS", (Crowd(1, 100),))
+    (row,) = arriving.measure(tmp_path, TINY)
+    assert row["judging_per_s"] > 0
+    assert row["ratio"] == pytest.approx(row["judging_per_s"] / row["not_per_s"], rel=0.01)
