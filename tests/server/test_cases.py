@@ -7,7 +7,7 @@ import pytest
 
 from ampmon_server.case import CULPRITS, RECENT
 from ampmon_server.series import EVENTS
-from ampmon_server.store import NotFound, Store, cases
+from ampmon_server.store import Keep, NotFound, Store, cases
 from batches import PARAMETERS, Trainer, statistics
 
 
@@ -197,3 +197,18 @@ def test_shards_are_added_up(store: Store) -> None:
     assert scaler.policy.layout == "sharded"
     assert scaler.samples.step.tolist() == [0, 25, 49]
     assert scaler.samples.on_grid.looked.tolist() == [2 * int(statistics().looked.sum())] * 3
+
+
+def test_a_pruned_run_has_a_case(store: Store) -> None:
+    """Of a run whose rows are pruned what is rolled up stands in for the updates one by one, and counts them all."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(3000, skipped=(5,), sampled=range(0, 3000, 100))))
+    store.ingest(trainer.batch([trainer.event("finish")]))
+    for due in store.due(Keep(0, 0)):
+        list(store.prune(due))
+    (scaler,) = store.case(trainer.run_id).scalers
+    assert int(scaler.updates["n"].sum()) == 3000
+    assert int(scaler.first["skipped"].sum()) == 1
+    assert RECENT - 16 <= int(scaler.recent["n"].sum()) <= RECENT
+    assert len(scaler.recent) < RECENT
+    assert int(scaler.gradients["n"].sum()) == 30

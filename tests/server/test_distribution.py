@@ -15,7 +15,7 @@ from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
-from ampmon_server.store import Edit, Store
+from ampmon_server.store import Edit, Judgement, Store
 from ampmon_server.tables import metadata
 from batches import START, Trainer
 from postgres import Postgres
@@ -197,6 +197,7 @@ def kept(store: Store, run: Any) -> None:
     store.runs(limit=1, cursor=store.runs(limit=1).next)
     store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
+    assert store.keep(run_id, Judgement("healthy", None, ())) is not None
     for each in (gone, half):
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
