@@ -85,23 +85,23 @@ _RATES = {
     "adagrad": (5e-3, 5e-2),
 }
 _MODELS = (
-    *("mlp", "mlp tanh", "mlp gelu", "mlp layernorm", "mlp batchnorm"),
-    *("cnn", "transformer", "embedding", "tied", "gru"),
+    *("mlp", "mlp", "mlp tanh", "mlp gelu", "mlp layernorm", "mlp batchnorm"),
+    *("cnn", "cnn", "transformer", "embedding", "embedding", "tied", "gru"),
 )
-_SLOW = {"gru", "transformer", "cnn"}
+_SLOW = {"gru", "transformer"}
 
 
 def _plan(chance: Random, number: int) -> dict[str, Any]:
     model, optimizer = chance.choice(_MODELS), chance.choice([*_RATES])
     low, high = _RATES[optimizer]
     accumulate = chance.choice((1, 1, 1, 2))
-    updates = chance.randint(120, 280)
+    updates = chance.randint(100, 220)
     return {
         "model": model,
         "optimizer": optimizer,
         "lr": low * (high / low) ** chance.random(),
         "batch": chance.choice((8, 16, 24)),
-        "updates": updates // 2 if model in _SLOW else updates,
+        "updates": max(updates // 2, 80) if model in _SLOW else updates,
         "seed": number,
         "init_scale": 2.0 ** chance.randint(12, 24),
         "growth_interval": chance.choice((200, 500, 1000, 2000, 2000)),
@@ -136,7 +136,7 @@ def _two(chance: Random, low: int, high: int) -> float:
     return 2.0 ** chance.randint(low, high)
 
 
-_LOUD = {"clip": None, "accumulate": 1, "updates": 240}
+_LOUD = {"clip": None, "accumulate": 1, "updates": 160}
 """Nothing beside the sickness that changes what is seen of it."""
 
 SICKNESSES: Sequence[Sickness] = (
@@ -155,13 +155,13 @@ SICKNESSES: Sequence[Sickness] = (
     Sickness(
         ("backward_overflow",),
         (sick_numbers.BackwardGain,),
-        lambda c: {**_LOUD, "strength": _power(c, 6, 9), "activations": 1},
+        lambda c: {**_LOUD, "strength": _power(c, 12, 30), "activations": 1, "updates": 100},
         layer="mine",
     ),
     Sickness(
         ("forward_overflow",),
         (sick_numbers.ForwardPower,),
-        lambda c: {**_LOUD, "strength": _power(c, 1.8, 3), "activations": 1},
+        lambda c: {**_LOUD, "strength": _power(c, 1.8, 3), "activations": 1, "updates": 100},
         layer="power",
     ),
     Sickness(
@@ -281,7 +281,7 @@ SICKNESSES: Sequence[Sickness] = (
         (sick_code.ScheduledOnSkips,),
         lambda c: {"init_scale": _two(c, 26, 34)},
     ),
-    Sickness(("scheduler_frozen",), (sick_code.ScheduledNever,), lambda _: {"updates": 250}),
+    Sickness(("scheduler_frozen",), (sick_code.ScheduledNever,), lambda _: {"updates": 1050, "batch": 8, "model": "mlp", "accumulate": 1}),
     Sickness(("fp16_parameters",), (sick_code.HalfParameters,), lambda _: {"model": "mlp"}),
     Sickness(("no_update",), (sick_code.NeverUpdated,)),
     Sickness(("crashed",), (sick_runs.Killed,), ends="killed"),

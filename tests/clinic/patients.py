@@ -17,9 +17,9 @@ NUMBERS = (
     ),
     Patient(
         name="overflow in backward only",
-        about="an autograd function of one's own, whose gradient is now and then a million times too large",
+        about="an autograd function of one's own, whose gradient is now and then too large at any scale",
         attempts=(sick_numbers.BackwardGain,),
-        plan=Plan(strength=1e6, activations=1, growth_interval=10, updates=160),
+        plan=Plan(strength=1e30, activations=1, updates=160),
         rules=("backward_overflow",),
         layer="mine",
     ),
@@ -33,9 +33,9 @@ NUMBERS = (
     ),
     Patient(
         name="culprit layer",
-        about="the last layer's inputs are now and then a hundred thousand times too large",
+        about="the last layer's inputs are now and then ten thousand times too large",
         attempts=(sick_numbers.Wide,),
-        plan=Plan(strength=1e5, growth_interval=10),
+        plan=Plan(strength=1e4),
         rules=("culprit_layer",),
         layer="head.weight",
     ),
@@ -258,6 +258,7 @@ CODE = (
         name="scheduler frozen",
         about="made, and never stepped",
         attempts=(sick_code.ScheduledNever,),
+        plan=Plan(updates=1100, batch=4),
         rules=("scheduler_frozen",),
     ),
 )
