@@ -28,10 +28,10 @@ def forward(*magnitudes: float) -> bytes:
     return np.array(magnitudes, "<f8").tobytes()
 
 
-def overflowing(*rows: int) -> wire.Gradients:
-    """Gradients of the modules in `PASSED`, infinite in these rows."""
+def overflowing(*rows: int, nan: bool = False) -> wire.Gradients:
+    """Gradients of the modules in `PASSED`, infinite in these rows, or NaN."""
     made, lost = statistics(3), np.isin(np.arange(3), rows).astype(np.int64)
-    spoilt = replace(made, zeros=made.zeros - lost, inf=lost)
+    spoilt = replace(made, zeros=made.zeros - lost, inf=lost * (not nan), nan=lost * nan)
     return spoilt.renumbered(np.array(PASSED)).to_wire()
 
 
@@ -163,6 +163,11 @@ def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None
         (activations(), ("backward", None)),
         # What a module put out is lost, say, in a mask: the loss did not see it.
         (activations(forward=forward(1, math.inf, 1)), ("backward", None)),
+        # Squashed, say, by a tanh: the loss did not see it, but on the way back it is 0 times infinity.
+        (
+            activations(forward=forward(1, math.inf, 1), gradients=overflowing(0, nan=True)),
+            ("forward", "block.mlp"),
+        ),
         (activations(forward=forward(1, math.inf, 1), loss=None), ("forward", "block.mlp")),
         (None, (None, None)),
     ],

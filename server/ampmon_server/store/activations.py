@@ -40,11 +40,13 @@ class Activations:
     def origin(self) -> tuple[Origin, int | None]:
         """Where the overflow of a skipped update began, and in which module's output or its gradient, if one was seen.
 
-        A loss that is not finite overflowed in forward, whatever outputs were seen; one that is finite did not.
+        A loss that is not finite overflowed in forward, whatever outputs were seen. One that is finite did not, unless
+        all that comes back is NaN: an infinite output that was squashed, by a tanh say, is 0 times infinity then.
         """
         in_forward = self._places(~np.isfinite(self.forward))
         lost = not math.isfinite(self.loss) if self.loss is not None else bool(in_forward)
-        if lost:
+        squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
+        if lost or squashed:
             return "forward", in_forward[0] if in_forward else None
         # Backward goes through the modules the other way.
         in_backward = self._places((self.statistics.inf + self.statistics.nan) > 0)
