@@ -73,6 +73,14 @@ def test_a_lint_is_passed_on_word_for_word():
     assert rules_of(case(_healthy(), events=(event("init"), event("lint", rule="x")))) == []
 
 
+def test_of_two_lints_the_first_told_is_the_cause():
+    """Events come newest first; of equal severity the lint that was told first is the first finding."""
+    words = {"severity": "critical", "title": "", "explanation": "", "fix": "", "parameters": []}
+    told = [event("lint", rule=rule, **words) for rule in ("fused_sgd", "poisoned_state")]
+    findings = found(case(_healthy(), events=tuple(reversed(told))))
+    assert [each.rule for each in findings] == ["fused_sgd", "poisoned_state"]
+
+
 def test_ranks_that_disagree_stop_the_run():
     """One update that one rank skips and another does not is critical; ranks that agree are not."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))

@@ -15,12 +15,12 @@ KIND = "lint"
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
-    """Those of the newest attempt of each rank, each once."""
+    """Those of the newest attempt of each rank, each once; what was told first is the cause of what came after."""
     newest: dict[int, int] = {}
     for event in case.events:
         newest[event.rank] = max(event.attempt, newest.get(event.rank, 0))
     told = set()
-    for event in case.events:
+    for event in reversed(case.events):
         key = str(event.detail.get("rule")), event.scaler
         if event.kind == KIND and event.attempt == newest[event.rank] and key not in told:
             told.add(key)
