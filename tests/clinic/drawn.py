@@ -281,7 +281,11 @@ SICKNESSES: Sequence[Sickness] = (
         (sick_code.ScheduledOnSkips,),
         lambda c: {"init_scale": _two(c, 26, 34)},
     ),
-    Sickness(("scheduler_frozen",), (sick_code.ScheduledNever,), lambda _: {"updates": 1050, "batch": 8, "model": "mlp", "accumulate": 1}),
+    Sickness(
+        ("scheduler_frozen",),
+        (sick_code.ScheduledNever,),
+        lambda _: {"updates": 1050, "batch": 8, "model": "mlp", "accumulate": 1},
+    ),
     Sickness(("fp16_parameters",), (sick_code.HalfParameters,), lambda _: {"model": "mlp"}),
     Sickness(("no_update",), (sick_code.NeverUpdated,)),
     Sickness(("crashed",), (sick_runs.Killed,), ends="killed"),
