@@ -164,29 +164,27 @@ def samples_of(
     m = len(steps)
     histogram = np.zeros((m, BINS), np.int64)
     for exponent, share in exponents.items():
-        histogram[:, exponent + 40] = round(share * looked)
+        histogram[:, exponent + 40] = round(share * elements)
     none = np.zeros(m, np.int64)
     top = 2.0 ** (max(exponents, default=0) + 0.5)
     magnitudes = 2.0 ** (np.arange(BINS) - 39.5)
-    grain = (1 - looked / elements) * 16 / looked if looked < elements else 0.0
+    grain = 16 * elements / looked if looked < elements else 0.0
     on_grid = Totals(
         parameters=none + len(NAMES),
         elements=none + elements,
-        looked=histogram.sum(1) + round(zeros * looked),
-        zeros=none + round(zeros * looked),
+        looked=none + looked,
+        zeros=none + round(zeros * elements),
         inf=none,
         nan=none,
         amax=none + top,
-        sum_squares=(histogram * magnitudes**2).sum(1) * (elements / looked),
+        sum_squares=(histogram * magnitudes**2).sum(1),
         histogram=histogram,
         variance=np.zeros((m, 3)),
         grain=none + grain,
     )
     if grain:
         share = on_grid.shares()
-        on_grid = replace(
-            on_grid, variance=share * (1 - share) * (grain * on_grid.looked**2)[:, None]
-        )
+        on_grid = replace(on_grid, variance=share * (1 - share) * grain * elements)
     off_grid = Totals(*(np.zeros_like(getattr(on_grid, name)) for name in Totals.__slots__))
     step = np.array(steps, np.int64)
     return GradientSeries(

@@ -43,6 +43,8 @@ class Thresholds:
     subnormal_of_parameter: Levels = field(default=Levels(None, 0.5, None))
     flushed: Levels = field(default=Levels(0.001, 0.01, 0.1))
     """Lower bound of the estimate."""
+    growth_patience: int = 500
+    """Updates within which a scale that is too small should have grown."""
     stuck_intervals: float = 3.0
     """Growth intervals without a skip in which the scale has not grown."""
     nan_window: int = 100

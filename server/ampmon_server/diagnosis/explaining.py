@@ -17,7 +17,7 @@ _SKIPPING = frozenset(
     {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
 )
 _FALLING = _SKIPPING | {"low_scale", "collapse_forecast"}
-_UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed", "bf16"})
+_UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
     "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
@@ -37,7 +37,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "low_scale": frozenset({"calibration"}),
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
-    "subnormal": frozenset({"bf16"}),
+    "subnormal_parameter": frozenset({"subnormal"}),
     "scheduler_on_skip": frozenset({"scheduler_ahead"}),
 }
 """The rules whose findings each explains, where both are of the same scaler."""

@@ -9,6 +9,7 @@ from ampmon.wire import Finding
 from ampmon_server.case import Case
 from ampmon_server.diagnosis.rules import (
     backward_overflow,
+    bf16,
     calibration,
     collapse_forecast,
     consecutive_skips,
@@ -27,7 +28,10 @@ from ampmon_server.diagnosis.rules import (
     scheduler_ahead,
     silent,
     skip_rate,
+    slow_growth,
     stuck_scale,
+    subnormal,
+    subnormal_parameter,
     telemetry_gaps,
 )
 from ampmon_server.thresholds import Thresholds
@@ -50,11 +54,15 @@ RULES: Sequence[Rule] = (
     consecutive_skips.examine,
     low_scale.examine,
     skip_rate.examine,
+    slow_growth.examine,
     stuck_scale.examine,
+    subnormal_parameter.examine,
+    subnormal.examine,
     crashed.examine,
     silent.examine,
     telemetry_gaps.examine,
     scheduler_ahead.examine,
     scale_cap.examine,
     calibration.examine,
+    bf16.examine,
 )

@@ -27,10 +27,12 @@ FIX = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """The longest of the newest updates. The search for the first scale does not count while it is 1 or more."""
+    """The longest of the newest updates. The search for the first scale counts only while it goes on below 1."""
     searching = calibrated_from(scaler)
     found = [
-        each for each in streaks(scaler.recent) if each.first >= searching or not each.after >= 1
+        each
+        for each in streaks(scaler.recent)
+        if each.first >= searching or (each.ongoing and not each.after >= 1)
     ]
     if not found:
         return

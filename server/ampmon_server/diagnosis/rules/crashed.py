@@ -16,8 +16,8 @@ EXPLANATION = (
 )
 RAISED = "It ended by an exception, {type}: its own output says where."
 KILLED = (
-    "No exception was seen: it was killed from outside, by the scheduler or for want of memory, "
-    "or the machine went down."
+    "No exception was seen: it was killed from outside, by the scheduler or for want of memory, or the machine went "
+    "down."
 )
 INTERRUPTED = frozenset({"KeyboardInterrupt"})
 FIX = "scaler.load_state_dict(checkpoint['scaler'])  # beside the model's and the optimizer's"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
-from ampmon_server.diagnosis.updates import newest_scale
+from ampmon_server.diagnosis.updates import CAPPED, is_set_by_hand, newest_scale
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, power_of_two
 
@@ -26,15 +29,15 @@ FIX = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Counted from the last skip or move of the scale."""
-    policy, cells = scaler.policy, scaler.updates
+    """Counted while every update has had the same scale and none was skipped."""
+    policy = scaler.policy
     scale = newest_scale(scaler)
-    if not len(cells) or not policy.growth_interval or not policy.growth_factor > 1:
+    if scale is None or not policy.growth_interval or not policy.growth_factor > 1:
         return
-    moved = max(int(cells["skip_last"].max()), int(cells["move_last"].max()))
-    still = cells[cells["first"] > moved]
+    still = _still(scaler.updates)
     quiet = int(still["n"].sum())
-    if scale is None or quiet < thresholds.stuck_intervals * policy.growth_interval:
+    meant = is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any()
+    if meant or quiet < thresholds.stuck_intervals * policy.growth_interval:
         return
     yield Finding(
         rule="stuck_scale",
@@ -49,3 +52,11 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"quiet": quiet, "growth_interval": policy.growth_interval, "scale": scale},
         figure="scale",
     )
+
+
+def _still(cells: Cells) -> Cells:
+    """The newest cells that all have the one scale, and no skip."""
+    scale = cells["scale_last"][-1:]
+    moving = (cells["scale_min"] != scale) | (cells["scale_max"] != scale) | (cells["skipped"] > 0)
+    places = np.flatnonzero(moving)
+    return cells[places[-1] + 1 :] if len(places) else cells

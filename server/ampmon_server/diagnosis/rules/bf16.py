@@ -1,0 +1,56 @@
+"""A range of gradients that fp16 cannot hold at any scale, and bf16 can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ampmon.histogram import EXPONENT_MIN
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.growth import bits_to_cure
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.underflow import Underflow, underflow
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import percent
+
+
+EXPLANATION = (
+    "A larger scale would overflow at the one end, and at this one {share} of the values are subnormal at the other: "
+    "the gradients span {binades} powers of two as far as they are seen, and fp16 holds 40, only 30 of them with all "
+    "digits. bf16 holds 261 and needs no scaler, at the price of three of ten digits of the significand."
+)
+FIX = (
+    'with torch.autocast("cuda", dtype=torch.bfloat16):  # and no GradScaler\n'
+    "    loss = criterion(model(inputs), targets)"
+)
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """A notice beside the underflow itself, where no scale cures it."""
+    seen = underflow(scaler)
+    if seen is None or thresholds.subnormal.severity(seen.low) is None:
+        return
+    if bits_to_cure(seen, thresholds) is not None:
+        return
+    binades = _binades(seen)
+    yield Finding(
+        rule="bf16",
+        severity="notice",
+        title=f"bf16 is advisable: the gradients span {binades} powers of two, and no scale fits both ends in fp16",
+        explanation=EXPLANATION.format(share=percent(seen.share), binades=binades),
+        fix=FIX,
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={"binades": binades, "share": seen.share, "room_bits": seen.room},
+        figure="exponents",
+    )
+
+
+def _binades(seen: Underflow) -> int:
+    """From the smallest to the largest magnitude that was seen."""
+    bins = np.flatnonzero(seen.histogram) + EXPONENT_MIN
+    return int(bins[-1] - bins[0]) + 1

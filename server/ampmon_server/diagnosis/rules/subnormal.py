@@ -1,0 +1,78 @@
+"""Gradients so small that fp16 keeps only some of their digits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ampmon.wire import Finding
+from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing
+from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.underflow import Underflow, underflow
+from ampmon_server.diagnosis.updates import is_set_by_hand
+from ampmon_server.thresholds import Thresholds
+from ampmon_server.words import percent, power_of_two
+
+
+EXPLANATION = (
+    "Below 2^-14 fp16 numbers have fewer and fewer digits, and below 2^-24 there is none: those gradients are 0. The "
+    "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
+    "{cost}"
+)
+COSTS = "The gradient as a whole is wrong by about {low} to {high} here, beside fp16's own 0.06 %."
+HARMLESS = "It costs the gradient as a whole no more than fp16's own rounding yet."
+HIGHER = (
+    "scaler = ampmon.GradScaler(init_scale={init_scale:g})  # {share} would be subnormal\n"
+    "scaler.update()  # without new_scale, so that it can grow"
+)
+NO_ROOM = (
+    "# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not, and needs no scaler:\n"
+    'with torch.autocast("cuda", dtype=torch.bfloat16): ...'
+)
+FLOOR = 6e-4
+"""The relative error of a gradient in fp16 whose elements are all normal."""
+
+
+@each_scaler
+def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+    """Of all parameters on fp16's grid together, by the least share that the samples allow, unless it climbs."""
+    seen = underflow(scaler)
+    severity = thresholds.subnormal.severity(seen.low) if seen else None
+    if seen is None or severity is None or is_climbing(scaler, seen, thresholds):
+        return
+    by_hand = ", which update() is given" if is_set_by_hand(scaler.recent) else ""
+    yield Finding(
+        rule="subnormal",
+        severity=severity,
+        title=f"{percent(seen.share)} of the gradient values are subnormal at scale "
+        f"{power_of_two(seen.scale)}{by_hand}",
+        explanation=EXPLANATION.format(cost=cost(seen)),
+        fix=_fix(seen, thresholds),
+        scaler=scaler.name,
+        first_step=seen.first_step,
+        last_step=seen.last_step,
+        evidence={
+            "share": seen.share,
+            "low": seen.low,
+            "samples": seen.samples,
+            "room_bits": seen.room,
+            "error_low": seen.error[0],
+            "error_high": seen.error[1],
+        },
+        figure="underflow",
+    )
+
+
+def cost(seen: Underflow) -> str:
+    """What the underflow does to the gradient, in a sentence."""
+    low, high = seen.error
+    if high < FLOOR:
+        return HARMLESS
+    return COSTS.format(low=percent(low), high=percent(high))
+
+
+def _fix(seen: Underflow, thresholds: Thresholds) -> str:
+    bits = bits_to_cure(seen, thresholds)
+    if bits is None:
+        return NO_ROOM
+    return HIGHER.format(init_scale=seen.scale * 2.0**bits, share=percent(seen.share_at(bits)))

@@ -1,0 +1,135 @@
+"""Rules of gradients that are too small: overall, of a parameter, and where growing would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ampmon_server.case import Policy
+from made_cases import (
+    cells_of,
+    found,
+    no_parameters,
+    parameters_of,
+    rules_of,
+    samples_of,
+    scaler,
+    trained,
+)
+
+
+STEPS = list(range(100, 300, 20))
+
+
+def _never_grows(subnormal, *, exponent=-16, top=-5, **fields):
+    """A scale of 65536 that has been there all along, with such a share of subnormal values."""
+    samples = samples_of(STEPS, {exponent: subnormal, top: 1 - subnormal}, **fields)
+    return trained(lambda step, scale: False, 300, samples=samples)
+
+
+def _tight(subnormal, **fields):
+    """The same where nothing is left to grow: the largest value is just below fp16's largest."""
+    return _never_grows(subnormal, **{"top": 15, **fields})
+
+
+@pytest.mark.parametrize(
+    ("share", "severity"),
+    [(0.049, None), (0.051, "warning"), (0.49, "warning"), (0.51, "critical")],
+)
+def test_subnormal_has_its_levels(share, severity):
+    """5 % and 50 % of all values make a warning and a critical finding, where no growth would cure it."""
+    findings = [each for each in found(_tight(share)) if each.rule == "subnormal"]
+    assert [each.severity for each in findings] == ([severity] if severity else [])
+
+
+def test_bf16_is_advised_where_no_scale_fits():
+    """With no room above and too many small values below, bf16 is a notice beside the underflow."""
+    first, second = found(_tight(0.2))
+    assert (first.rule, second.rule, second.severity) == ("subnormal", "bf16", "notice")
+    assert "bfloat16" in first.fix
+    assert "32 powers of two" in second.title
+
+
+def test_a_sampled_share_is_judged_by_its_lower_bound():
+    """6 % of a small sample may be less than 5 %, and are no warning."""
+    assert "subnormal" in rules_of(_tight(0.06))
+    assert rules_of(_tight(0.06, elements=10**7, looked=320)) == []
+
+
+def test_two_samples_say_nothing():
+    """What two samples tell is not enough."""
+    run = _tight(0.9)
+    few = samples_of(STEPS[:2], {-16: 0.9, 15: 0.1})
+    assert rules_of(replace(run, samples=few)) == []
+
+
+def test_underflow_that_growth_would_cure_is_slow_growth():
+    """Where a larger scale fits and the next growth is far away, the finding has the interval that would do."""
+    (finding,) = found(_never_grows(0.3))
+    assert (finding.rule, finding.severity) == ("slow_growth", "warning")
+    assert "2 doublings too small" in finding.title
+    assert "init_scale=262144, growth_interval=250" in finding.fix
+
+
+def test_a_scale_that_climbs_in_time_is_let_climb():
+    """Where the scale will have grown within 500 updates there is nothing to say but the underflow of now."""
+    policy = Policy(init_scale=1.0, growth_interval=50)
+    samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
+    run = trained(lambda step, scale: False, 300, policy=policy, samples=samples)
+    assert found(run) == []
+
+
+def test_a_scale_set_by_hand_is_not_told_to_grow():
+    """Underflow at a static scale names the scale that would cure it, and update() without new_scale."""
+    n = 300
+    same = np.full(n, 8.0)
+    samples = samples_of(STEPS, {-18: 0.7, -9: 0.3}, scale=8.0)
+    cells = cells_of(same, same, ["manual_set"] * n, [False] * n)
+    (finding,) = found(scaler(cells, samples=samples, policy=Policy(init_scale=8.0)))
+    assert (finding.rule, finding.severity) == ("subnormal", "critical")
+    assert "init_scale=128)" in finding.fix
+    assert "without new_scale" in finding.fix
+
+
+def test_a_larger_scale_that_overflowed_is_no_room():
+    """Skips at twice the scale say that it cannot grow, whatever the largest value seen."""
+    samples = samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=2.0**15)
+    run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
+    assert rules_of(run)[0] == "subnormal"
+
+
+def test_the_cost_grows_with_the_underflow():
+    """The error of the gradient that is told is larger where the values are smaller."""
+    mild, bad = (found(_never_grows(0.9, top=top))[0] for top in (0, -12))
+    assert "no more than fp16's own rounding" in mild.explanation
+    assert "wrong by about" in bad.explanation
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.48, False), (0.52, True)])
+def test_one_subnormal_parameter_is_named(share, expected):
+    """Half of a parameter's values make a warning that names it, where the others are well."""
+    parameters = parameters_of({"a.weight": share, "b.weight": 0.01, "c.weight": 0.0})
+    run = trained(lambda step, scale: False, 300, parameters=parameters)
+    findings = found(run)
+    assert [each.rule for each in findings] == (["subnormal_parameter"] if expected else [])
+    assert all(each.parameters == ("a.weight",) for each in findings)
+
+
+def test_a_bias_is_not_named():
+    """The gradient of a bias before a normalisation is 0 but for rounding, which is nobody's fault."""
+    parameters = parameters_of({"conv.bias": 1.0, "b.weight": 0.01})
+    assert rules_of(trained(lambda step, scale: False, 300, parameters=parameters)) == []
+
+
+def test_all_parameters_alike_are_no_single_one():
+    """Where all parameters are subnormal it is the scale, not one of them."""
+    parameters = parameters_of({"a.weight": 0.9, "b.weight": 0.8, "c.weight": 0.3})
+    run = replace(_tight(0.7), parameters=parameters)
+    assert rules_of(run)[0] == "subnormal"
+
+
+def test_where_nothing_was_sampled_nothing_is_said():
+    """Without samples there is no word on underflow."""
+    assert found(trained(lambda s, c: False, 300, parameters=no_parameters(()))) == []
