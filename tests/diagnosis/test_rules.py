@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from ampmon_server.case import Case
 from ampmon_server.diagnosis import diagnose, effective
+from ampmon_server.diagnosis.rules import RULES
 from ampmon_server.diagnosis.severities import RANKS
 from ampmon_server.figures import FIGURES
 from ampmon_server.thresholds import Levels, Thresholds
 from made_cases import any_cases, found
 
+
+PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
 SOME = settings(max_examples=60, deadline=None)
 
@@ -78,3 +82,13 @@ def test_the_worst_comes_first():
     diagnosis = diagnose(run, Thresholds())
     assert [each.rule for each in diagnosis.findings] == ["crashed", "telemetry_gaps"]
     assert (diagnosis.severity, diagnosis.verdict) == ("critical", diagnosis.findings[0].title)
+
+
+def test_every_rule_has_its_page():
+    """Each rule's file has a page in docs/findings of the same name, and the index names it."""
+    index = (PAGES / "README.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        name = rule.__module__.rpartition(".")[2]
+        if name not in {"each", "lints"}:
+            assert (PAGES / f"{name}.md").is_file(), name
+            assert f"({name}.md)" in index
