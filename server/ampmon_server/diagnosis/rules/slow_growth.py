@@ -12,7 +12,7 @@ from ampmon_server.diagnosis.rules.subnormal import cost
 from ampmon_server.diagnosis.underflow import Underflow, underflow
 from ampmon_server.diagnosis.updates import is_set_by_hand
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, percent, plural, power_of_two
+from ampmon_server.words import count, in_code, percent, plural, power_of_two
 
 
 EXPLANATION = (
@@ -21,7 +21,7 @@ EXPLANATION = (
     "growth_interval = {interval} updates without a skip. {cost}"
 )
 FIX = (
-    "scaler = ampmon.GradScaler(init_scale={init_scale:g}, growth_interval={growth_interval})\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     "# in a run that goes on: scaler.set_growth_interval({growth_interval})"
 )
 NEVER = 10**8
@@ -44,7 +44,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=_title(scaler, seen, bits),
         explanation=_explanation(scaler, seen, bits),
         fix=FIX.format(
-            init_scale=seen.scale * 2.0**bits,
+            init_scale=in_code(seen.scale * 2.0**bits),
             growth_interval=faster(scaler.policy.growth_interval, bits, thresholds.growth_patience),
         ),
         scaler=scaler.name,

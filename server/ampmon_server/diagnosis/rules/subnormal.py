@@ -11,7 +11,7 @@ from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.underflow import Underflow, underflow
 from ampmon_server.diagnosis.updates import is_set_by_hand
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import percent, power_of_two
+from ampmon_server.words import in_code, percent, power_of_two
 
 
 EXPLANATION = (
@@ -22,7 +22,7 @@ EXPLANATION = (
 COSTS = "The gradient as a whole is wrong by about {low} to {high} here, beside fp16's own 0.06 %."
 HARMLESS = "It costs the gradient as a whole no more than fp16's own rounding yet."
 HIGHER = (
-    "scaler = ampmon.GradScaler(init_scale={init_scale:g})  # {share} would be subnormal\n"
+    "scaler = ampmon.GradScaler(init_scale={init_scale})  # {share} would be subnormal\n"
     "scaler.update()  # without new_scale, so that it can grow"
 )
 NO_ROOM = (
@@ -75,4 +75,6 @@ def _fix(seen: Underflow, thresholds: Thresholds) -> str:
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM
-    return HIGHER.format(init_scale=seen.scale * 2.0**bits, share=percent(seen.share_at(bits)))
+    return HIGHER.format(
+        init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
+    )
