@@ -52,7 +52,7 @@ LINTS: dict[str, Lint] = {
         "scaler = ampmon.GradScaler()  # or ampmon.watch(scaler), where there is one",
     ),
     "fp16_parameters": Lint(
-        "warning",
+        "critical",
         "{count} parameters are fp16",
         "A weight in fp16 has 11 bits: an update of less than a 2048th of it is lost. torch refuses to unscale fp16 "
         "gradients (ValueError), unless the optimizer is fused. Keep the weights in fp32, and let autocast choose "

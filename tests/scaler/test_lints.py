@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import ampmon
 from ampmon import wire
+from ampmon.lints.words import LINTS
 from recording import recording, recordings
 
 
@@ -361,3 +362,9 @@ def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
             loop.finish(clear=False)
     (warning,) = [each for each in caught if issubclass(each.category, ampmon.AmpmonWarning)]
     assert "optimizer.zero_grad()" in str(warning.message)
+
+
+def test_each_lint_has_a_page() -> None:
+    """What a lint says leads to a page in docs/findings/."""
+    pages = Path(__file__).parents[2] / "docs" / "findings"
+    assert [rule for rule in LINTS if not (pages / f"{rule}.md").is_file()] == []
