@@ -24,6 +24,8 @@ TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".json": "application/json",
+    ".md": "text/html",
+    ".png": "image/png",
     ".svg": "image/svg+xml",
 }
 
@@ -115,7 +117,11 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"ampmon", "ampmon_server"}
     assert {"ampmon/py.typed", "ampmon_server/py.typed"} <= set(names)
     assert len([name for name in names if name.endswith(".py")]) == len(sources)
-    assert page == {"index.html", "style.css", "roles.json", *scripts}
+    findings = {
+        path.relative_to(ROOT / "docs").as_posix()
+        for path in (ROOT / "docs" / "findings").rglob("*.*")
+    }
+    assert page == {"index.html", "style.css", "roles.json", *scripts, *findings}
 
 
 def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
@@ -131,12 +137,12 @@ def assets(path: str, text: str) -> set[str]:
         r"""(?:src|href) ?= ?"([^"#]+)"|(?:from|import) "([^"]+)"|url\("?([^")]+)""", code
     )
     names = {next(filter(None, groups)) for groups in quoted}
-    return {urljoin(path, name) for name in names if not name.startswith("data:")}
+    return {urljoin(path, name) for name in names if not name.startswith(("data:", "http"))}
 
 
 def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> None:
     """From the wheel alone, the page and every file that it refers to, however far, arrive with their own type."""
-    waiting, arrived = ["/"], dict[str, str]()
+    waiting, arrived = ["/", "/findings/skip_rate"], dict[str, str]()
     while waiting:
         path = waiting.pop()
         answer = installed.request("GET", path)
@@ -147,7 +153,7 @@ def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> Non
             found = assets(path, answer.data.decode())
             waiting += [name for name in found if name not in arrived and name not in waiting]
 
-    assert arrived.pop("/") == "text/html"
+    assert arrived.pop("/") == arrived.pop("/findings/skip_rate") == "text/html"
     assert {path: kind for path, kind in arrived.items() if kind != TYPES[Path(path).suffix]} == {}
     assert any("plotly" in path for path in arrived)
     assert len([path for path in arrived if path.startswith("/js/")]) == len(

@@ -16,6 +16,12 @@ def web_directory() -> Path:
     return packaged if packaged.is_dir() else _HERE.parents[1] / "web"
 
 
+def findings_directory() -> Path:
+    """The directory of the pages that explain findings, and of their pictures in `img`."""
+    packaged = _HERE / "web" / "findings"
+    return packaged if packaged.is_dir() else _HERE.parents[1] / "docs" / "findings"
+
+
 def plotly_script() -> Path:
     """The script of the installed plotly package, which is not imported. Raises FileNotFoundError without it."""
     spec = find_spec("plotly")

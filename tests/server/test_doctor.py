@@ -147,7 +147,7 @@ def test_each_finding_is_told_with_its_reason_and_its_fix(ward: Ward) -> None:
     for finding in answer["findings"]:
         for part in ("severity", "title", "explanation", "fix"):
             assert " ".join(finding[part].split()) in told
-        assert f"docs/findings/{finding['rule']}.md" in told
+        assert f"{ward.url}/findings/{finding['rule']}" in told
     assert f"{ward.url}/#/runs/{run_id}?start=" in told
 
 
@@ -269,7 +269,7 @@ def test_where_no_server_runs_it_asks_the_database(
     assert done.code == again.code == 30
     assert "no server runs" in done.err
     assert "records that waited in spools" in done.err
-    assert "`ampmon serve` shows" in " ".join(done.out.split())
+    assert ".md, and the chart" in " ".join(done.out.split())
     assert json.loads(again.out)["run_id"] == runs["sick"][0]
     assert sorted(path.name for path in (directory / "spool").iterdir()) == spools
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
-from ampmon_server import assets
+from ampmon_server import assets, manual
 from ampmon_server.routes.answers import file_answer
 from ampmon_server.store import NotFound
 
@@ -37,6 +37,24 @@ def script(name: str, request: Request) -> Response:
         if path.name == name:
             return file_answer(path, request)
     raise NotFound("There is no such script.")
+
+
+@router.get("/findings/{name}")
+def finding(name: str) -> Response:
+    """What explains a finding, by its rule."""
+    page = manual.page(name)
+    if page is None:
+        raise NotFound("There is no page on such a finding.")
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/findings/img/{name}")
+def picture(name: str, request: Request) -> Response:
+    """A picture of such a page."""
+    path = manual.picture(name)
+    if path is None:
+        raise NotFound("There is no such picture.")
+    return file_answer(path, request)
 
 
 @router.get("/vendor/{name}")

@@ -75,7 +75,7 @@ class Paper:
         if finding.parameters:
             self.write(Text(plain(_named(finding.parameters))))
         self.code(finding.fix)
-        self.write(Text(f"See docs/findings/{finding.rule}.md{self._chart(finding)}", "dim"))
+        self.write(Text(f"See {self._manual(finding)}{self._chart(finding)}", "dim"))
         if finding.figure and self._page is not None:
             self._unbroken(Text(self._address(finding), "dim"))
 
@@ -103,6 +103,11 @@ class Paper:
 
     def blank(self) -> None:
         self._console.print()
+
+    def _manual(self, finding: Finding) -> str:
+        if self._page is None:
+            return f"docs/findings/{finding.rule}.md"
+        return f"{self._page}/findings/{finding.rule}"
 
     def _chart(self, finding: Finding) -> str:
         if not finding.figure:

@@ -1,0 +1,65 @@
+"""The pages that explain findings: Markdown of ours, from docs/findings/, as a browser shows it. Knows no run."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from ampmon_server import assets
+
+
+_SHELL = """\
+<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <title>{title} · ampmon</title>
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <meta name="color-scheme" content="light dark">
+    <link rel="icon" href="data:,">
+    <link rel="stylesheet" href="/style.css">
+    <script type="module" src="/js/manual.js"></script>
+  </head>
+  <body>
+    <header class="bar"><a class="mark" href="/">ampmon</a></header>
+    <main class="manual">
+{body}    </main>
+  </body>
+</html>
+"""
+
+
+def page(rule: str) -> str | None:
+    """The page of a rule, whole; None where there is none."""
+    pages = {path.stem: path for path in assets.findings_directory().glob("*.md")}
+    path = pages.get(rule.removesuffix(".md"))
+    return None if path is None else _rendered(path.read_text("utf-8"), set(pages))
+
+
+def picture(name: str) -> Path | None:
+    """The file of a picture that a page shows."""
+    found = (assets.findings_directory() / "img").glob("*.png")
+    return next((path for path in found if path.name == name), None)
+
+
+def _rendered(text: str, pages: set[str]) -> str:
+    markdown = MarkdownIt("commonmark").enable("table")
+    tokens = markdown.parse(text)
+    for token in _links(tokens):
+        target = str(token.attrs.get("href", ""))
+        if ":" not in target and target.partition(".md")[0] not in pages:
+            del token.attrs["href"]  # a page of the project that is not shipped
+    title = next((each.content for each in tokens if each.type == "inline"), "findings")
+    body = markdown.renderer.render(tokens, markdown.options, {})
+    return _SHELL.format(title=html.escape(title), body=body)
+
+
+def _links(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        if token.type == "link_open":
+            yield token
+        yield from _links(token.children or [])

@@ -1,0 +1,36 @@
+"""The pages that explain findings, as the server shows them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from starlette.testclient import TestClient
+
+from ampmon_server import assets
+
+
+PAGES = sorted(path.stem for path in assets.findings_directory().glob("*.md"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_is_shown_with_what_it_refers_to(name: str, client: TestClient) -> None:
+    """A page has its title and no Markdown left in it; what it links to on this server and its pictures are there."""
+    answer = client.get(f"/findings/{name}")
+    assert answer.status_code == 200, name
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    targets = re.findall(r'(?:src|href)="(?!https?:|data:|#)([^"#]+)', answer.text)
+    prose = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]*>", "", answer.text, flags=re.DOTALL)
+
+    assert "<h1>" in answer.text
+    assert re.findall(r"\]\(|^#+ |^```|\*\*", prose, re.MULTILINE) == []
+    for target in targets:
+        address = target if target.startswith("/") else f"/findings/{target}"
+        assert client.get(address).status_code == 200, target
+
+
+@pytest.mark.parametrize("name", ["no_such_rule", "%2e%2e%2fdecisions", "img"])
+def test_there_are_no_other_pages(name: str, client: TestClient) -> None:
+    """What is no page of a finding is a 404, or leads elsewhere: no path of a request reaches the file system."""
+    assert client.get(f"/findings/{name}").status_code == 404
+    assert client.get(f"/findings/img/{name}").status_code == 404
