@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { noticesOf } from "../../web/js/notices.js";
 
 const sound = {
-  ...{ status: "running", records: 1000, lost_records: 0, dropped: 0, thinned: 0, rivals: 0, forgotten: 0, errors: 0 },
+  ...{ status: "running", records: 1000, lost_records: 0, dropped: 0, thinned: 0, rivals: 0, errors: 0 },
   ...{ loss_window_ms: null, loss_window_why: null, disabled: false, budget: 0.01, over_budget: false },
 };
 
@@ -36,7 +36,6 @@ test("records that pass through memory are said to be at risk, of a process that
   assert.deepEqual(noticesOf({ ...memory, status: "finished" }), []);
 });
 
-test("who trains twice, or forgot the scaler, reads what to do", () => {
+test("who trains twice reads what to do", () => {
   assert.match(noticesOf({ ...sound, rivals: 1 })[0], /^1 process went on training.*AMPMON_RUN_ID/);
-  assert.match(noticesOf({ ...sound, forgotten: 2 })[0], /^2 scalers began at init_scale.*load_state_dict/);
 });

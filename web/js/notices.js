@@ -44,13 +44,6 @@ export function noticesOf(run) {
         "one is left over, end it.",
     );
   }
-  if (run.forgotten > 0) {
-    notices.push(
-      `${plural(run.forgotten, "scaler")} began at init_scale when the run was resumed, though the scale was another ` +
-        "before. Save scaler.state_dict() with each checkpoint, and call scaler.load_state_dict() when you resume. The " +
-        "chart of the loss scale marks where.",
-    );
-  }
   if (run.errors > 0) {
     notices.push(
       `The monitor itself failed ${plural(run.errors, "time")}; training was not touched. The events below say where.`,
