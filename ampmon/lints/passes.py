@@ -43,6 +43,10 @@ class Passes:
         """Passes and version when the scale was changed with gradients waiting."""
         self._unscaled: int | None = None
         """Passes when `unscale_` was called."""
+        self._scalings = 0
+        """Losses scaled since the last update."""
+        self._untouched = False
+        """Whether the first backward pass since then added to what the last update left."""
         self._kept = 0
         """Updates in a row over which nobody cleared the gradient."""
         self._filled: Readback | None = None
@@ -61,6 +65,8 @@ class Passes:
         try:
             self._count += 1
             self._version = _version(parameter)
+            if self._count == 1 and self._left is not None:
+                self._untouched = self._untouched and self._version == self._left + 1
             self.autocast |= torch.is_autocast_enabled(parameter.device.type)
         except Exception as error:
             self.close()
@@ -68,6 +74,10 @@ class Passes:
 
     def scaling(self) -> None:
         """The loss is about to be scaled: what is in the gradient now was there before its backward pass."""
+        self._scalings += 1
+        if not self._count:
+            left = self._left
+            self._untouched = left is not None and _version(self._parameter()) == left
         if self._kept == ENOUGH - 1 and self._filled is None and not self._count:
             gradient = self._gradient()
             if gradient is not None:
@@ -84,7 +94,9 @@ class Passes:
             teller.say("backward_under_autocast")
         if version is None or not self._count:
             return
-        kept = self._left is not None and version == self._left + self._count
+        # Where others write into it too, as DDP's reducer does, the first pass tells, if it is of this step's loss.
+        added = self._left is not None and version == self._left + self._count
+        kept = added or (self._scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
@@ -111,7 +123,7 @@ class Passes:
         """An update of the optimizer has ended; ``scale`` is the newest one known, or 0."""
         self._judge(scale, teller)
         self._left = _version(self._parameter())
-        self._count, self._version = 0, None
+        self._count, self._version, self._scalings = 0, None, 0
         self._moved = self._unscaled = None
         self._updates += 1
         if self._updates == UPDATES:

@@ -316,6 +316,30 @@ def test_gradients_never_cleared(data_directory: Path) -> None:
     assert set(told(data_directory)) == {"uncleared_gradients"}
 
 
+@pytest.mark.parametrize("clear", [None, True, False])
+def test_gradients_that_ddp_writes_into(
+    data_directory: Path, tmp_path: Path, clear: bool | None
+) -> None:
+    """Under DDP gradients that are never cleared are told of, and those that are cleared, either way, are not."""
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+        optimizer = SGD(model.parameters(), lr=0.01)
+        scaler = ampmon.GradScaler("cpu", init_scale=16.0)
+        for _ in range(8):
+            scaler.scale(model(torch.randn(3, 4)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if clear is not None:
+                optimizer.zero_grad(set_to_none=clear)
+        assert set(told(data_directory)) == (
+            set() if clear is not None else {"uncleared_gradients"}
+        )
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_gradients_cleared_behind_autograds_back(data_directory: Path) -> None:
     """`.data.zero_()` leaves no trace on the gradient but zeros, and is clearing all the same."""
     loop = Loop()
