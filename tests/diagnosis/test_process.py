@@ -61,7 +61,7 @@ def test_a_lint_is_passed_on_word_for_word():
     """What the training process said is a finding in its own words, once, of the newest attempt alone."""
     words = {"rule": "fused_sgd", "severity": "warning", "title": "A", "explanation": "B"}
     old = event("lint", **words, fix="old", parameters=[])
-    new = replace(event("lint", **words, fix="C", parameters=["head.weight"]), attempt=1)
+    new = replace(event("lint", **words, fix="C", parameters=["head.weight"], stop=True), attempt=1)
     (finding,) = found(case(_healthy(), events=(new, new, old)))
     assert (finding.rule, finding.title, finding.explanation, finding.fix) == (
         "fused_sgd",
@@ -69,7 +69,7 @@ def test_a_lint_is_passed_on_word_for_word():
         "B",
         "C",
     )
-    assert finding.parameters == ("head.weight",)
+    assert (finding.parameters, finding.stop) == (("head.weight",), True)
     assert rules_of(case(_healthy(), events=(event("init"), event("lint", rule="x")))) == []
 
 

@@ -42,4 +42,5 @@ def _finding(event: Happening) -> Iterator[Finding]:
             scaler=event.scaler,
             first_step=event.step,
             parameters=tuple(parameters),
+            stop=detail.get("stop") is True,
         )
