@@ -192,6 +192,22 @@ def samples_of(
     )
 
 
+def joined_samples(parts: list[GradientSeries]) -> GradientSeries:
+    """One series of several, one after another."""
+
+    def joined(name: str) -> Totals:
+        sides = [getattr(part, name) for part in parts]
+        return Totals(
+            *(np.concatenate([getattr(side, each) for side in sides]) for each in Totals.__slots__)
+        )
+
+    one = {
+        name: np.concatenate([getattr(p, name) for p in parts])
+        for name in ("step", "time", "scale")
+    }
+    return GradientSeries(**one, on_grid=joined("on_grid"), off_grid=joined("off_grid"))
+
+
 def parameters_of(
     shares: dict[str, float], *, samples: int = 4, numel: int = 10_000
 ) -> ParameterCase:

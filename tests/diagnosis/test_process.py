@@ -113,3 +113,12 @@ def test_effective_training_is_said_in_one_sentence():
     assert training.sentence.startswith("94.1\u202f% of your batches changed the weights")
     assert training.sentence.endswith("the scheduler is 12 steps ahead.")
     assert effective(case()).sentence == "No update yet."
+
+
+def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
+    """What the process was told before it died without an update explains it; once it had trained it does not."""
+    words = {"severity": "warning", "title": "A", "explanation": "B", "fix": "C"}
+    told = (event("lint", rule="fp16_parameters", **words), event("exception", type="ValueError"))
+    (finding,) = found(case(status="crashed", events=told))
+    assert (finding.rule, finding.severity) == ("fp16_parameters", "critical")
+    assert rules_of(case(_healthy(), status="crashed", events=told))[0] == "crashed"

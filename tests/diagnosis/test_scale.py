@@ -66,6 +66,16 @@ def test_a_static_scale_that_fits_is_healthy():
     assert found(scaler(cells_of(same, same, ["manual_set"] * 3000, [False] * 3000))) == []
 
 
+def test_a_scale_put_back_up_is_a_floor():
+    """Skips after each of which somebody sets the scale back up are a floor, and no search for a scale."""
+    n = 100
+    same = np.full(n, 2.0**16)
+    cells = cells_of(same, same / 2, ["backoff"] * n, [True] * n)
+    findings = found(scaler(cells))
+    assert (findings[0].rule, findings[0].severity) == ("scale_floor", "critical")
+    assert "calibration" not in [each.rule for each in findings]
+
+
 def test_two_skips_on_a_floor_are_too_few():
     """A floor takes three skips that leave the scale where it is."""
     same = np.full(600, 1.0)
@@ -90,6 +100,16 @@ def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
     cells = cells_of(same, same, ["steady"] * updates, [False] * updates)
     policy = Policy(growth_interval=100, init_scale=1024.0)
     assert ("stuck_scale" in rules_of(scaler(cells, policy=policy))) == expected
+
+
+def test_growths_that_are_taken_back_are_no_growths():
+    """A scale that somebody puts back after each growth is stuck."""
+    same = np.full(200, 1024.0)
+    events = ["grow" if step % 20 == 19 else "steady" for step in range(200)]
+    after = np.where(np.array(events) == "grow", 2048.0, 1024.0)
+    cells = cells_of(same, after, events, [False] * 200)
+    policy = Policy(growth_interval=20, init_scale=1024.0)
+    assert rules_of(scaler(cells, policy=policy)) == ["stuck_scale"]
 
 
 def test_a_growth_interval_without_end_is_not_stuck():

@@ -11,6 +11,7 @@ from ampmon_server.case import Policy
 from made_cases import (
     cells_of,
     found,
+    joined_samples,
     no_parameters,
     parameters_of,
     rules_of,
@@ -70,7 +71,7 @@ def test_underflow_that_growth_would_cure_is_slow_growth():
     (finding,) = found(_never_grows(0.3))
     assert (finding.rule, finding.severity) == ("slow_growth", "warning")
     assert "2 doublings too small" in finding.title
-    assert "init_scale=262144, growth_interval=250" in finding.fix
+    assert "init_scale=2.0**18, growth_interval=250" in finding.fix
 
 
 def test_a_scale_that_climbs_in_time_is_let_climb():
@@ -133,3 +134,33 @@ def test_all_parameters_alike_are_no_single_one():
 def test_where_nothing_was_sampled_nothing_is_said():
     """Without samples there is no word on underflow."""
     assert found(trained(lambda s, c: False, 300, parameters=no_parameters(()))) == []
+
+
+def _moved(small):
+    """Samples at two scales in turn: at the smaller one ``small`` more of the values are zero."""
+    steps = list(range(100, 300, 10))
+    parts = [
+        samples_of([step], {-16: 0.5 - gone, 15: 0.3}, zeros=0.2 + gone, scale=scale)
+        for step, (scale, gone) in zip(steps, [(2.0**15, 0.0), (2.0**14, small)] * 10, strict=True)
+    ]
+    return joined_samples(parts)
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.0, None), (0.03, "warning"), (0.2, "critical")])
+def test_zeros_that_move_with_the_scale_were_flushed(share, severity):
+    """Zeros that come and go with the scale are flushed, and the share that did is judged; those that stay are not."""
+    findings = found(trained(lambda step, scale: False, 300, samples=_moved(share)))
+    assert [each.severity for each in findings if each.rule == "flushed"] == (
+        [severity] if severity else []
+    )
+
+
+def test_zeros_that_move_with_the_data_are_not_flushed():
+    """Where fewer values are subnormal than zeros came, it is the data that changed."""
+    steps = list(range(100, 300, 10))
+    parts = [
+        samples_of([step], {-16: 0.01, 5: 0.69 - gone}, zeros=0.3 + gone, scale=scale)
+        for step, (scale, gone) in zip(steps, [(2.0**15, 0.0), (2.0**14, 0.3)] * 10, strict=True)
+    ]
+    run = trained(lambda step, scale: False, 300, samples=joined_samples(parts))
+    assert "flushed" not in rules_of(run)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
-from ampmon_server.diagnosis.updates import GROW, MANUAL
+from ampmon_server.diagnosis.updates import GROW, MANUAL, held_scale
 
 
 QUIET = 32
@@ -40,5 +40,4 @@ def _quiet_from(cells: Cells) -> int:
 
 def _ends_search(cells: Cells) -> np.ndarray:
     moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
-    kept = (cells["skipped"] > 0) & ~(cells["after_last"] < cells["scale_first"])
-    return np.asarray(moved | kept | (cells["scale_first"] < 1))
+    return np.asarray(moved | held_scale(cells) | (cells["scale_first"] < 1))

@@ -57,7 +57,7 @@ def _batch(config: Mapping[str, Any]) -> int | None:
 
 def _sentence(case: Case, counted: int, each: int | None) -> str:
     if not case.updates:
-        return "No update yet."
+        return "No update yet." if case.status == "running" else "No update was made."
     said = f"{percent(counted / case.updates)} of your batches changed the weights"
     if lost := case.updates - counted:
         samples = f", {plural(each * lost, 'sample')}" if each else ""

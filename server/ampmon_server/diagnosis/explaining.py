@@ -16,6 +16,7 @@ SKIPPED = "skipped"
 _SKIPPING = frozenset(
     {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
 )
+_OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
 _FALLING = _SKIPPING | {"low_scale", "collapse_forecast"}
 _UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
@@ -23,6 +24,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "uncleared_gradients": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
+    "fp16_parameters": frozenset({"crashed"}),
+    "no_update": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
     "forward_overflow": _SKIPPING | {"low_scale", "nan_not_overflow"},
     "nan_not_overflow": _SKIPPING | {"low_scale"},
@@ -30,8 +33,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
     "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
     "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
-    "backward_overflow": _SKIPPING | {"low_scale"},
-    "culprit_layer": frozenset({"skip_rate", "consecutive_skips", "low_scale"}),
+    "backward_overflow": _OVERFLOW | {"culprit_layer"},
+    "culprit_layer": _OVERFLOW,
     "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
     "consecutive_skips": frozenset({"skip_rate"}),
     "low_scale": frozenset({"calibration"}),
@@ -40,7 +43,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "subnormal_parameter": frozenset({"subnormal"}),
     "scheduler_on_skip": frozenset({"scheduler_ahead"}),
 }
-"""The rules whose findings each explains, where both are of the same scaler."""
+"""The rules whose findings each explains, where they are not of different scalers."""
 
 
 ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
@@ -66,8 +69,10 @@ def explained(findings: Sequence[Finding]) -> list[Finding]:
 def _is_symptom(finding: Finding, cause: Finding) -> bool:
     if finding.rule not in EXPLAINS.get(cause.rule, ()):
         return False
-    if cause.scaler and cause.scaler != finding.scaler:
+    if cause.scaler and finding.scaler and cause.scaler != finding.scaler:
         return False
+    if finding.rule == "crashed" and finding.last_step is not None:
+        return False  # it had trained: what stood in its way at the beginning did not end it
     return _meet(finding, cause) and _accounts(cause, finding)
 
 

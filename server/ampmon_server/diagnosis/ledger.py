@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ampmon_server.case import ScalerCase, Skip
+from ampmon_server.case import Culprit, ScalerCase, Skip
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
 
-    ``everywhere`` says that every parameter was one, so that the first of them tells nothing.
+    ``everywhere`` says that every parameter was one, so that the first of them tells nothing. ``spread`` is the share
+    of the first one's elements that were not finite, where they were counted.
     """
 
     step: int
     causes: frozenset[str]
     first: str | None
     everywhere: bool
+    spread: float | None
     origin: str | None
     module: str | None
 
@@ -33,11 +35,11 @@ def skipped_updates(scaler: ScalerCase) -> list[SkippedUpdate]:
     rows: dict[int, list[Skip]] = {}
     for skip in scaler.skips:
         rows.setdefault(skip.step, []).append(skip)
-    parameters = len(scaler.parameters.names)
-    return [_update(step, rows[step], parameters) for step in sorted(rows)]
+    numel = dict(zip(scaler.parameters.names, scaler.parameters.numel.tolist(), strict=True))
+    return [_update(step, rows[step], numel) for step in sorted(rows)]
 
 
-def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
+def _update(step: int, rows: Iterable[Skip], numel: Mapping[str, int]) -> SkippedUpdate:
     rows = sorted(rows, key=lambda row: (row.rank, row.optimizer))
     causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
     blamed = [row for row in rows if row.culprits]
@@ -46,7 +48,15 @@ def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
         step=step,
         causes=frozenset(causes),
         first=blamed[0].culprits[0].parameter if blamed else None,
-        everywhere=bool(blamed) and blamed[0].culprit_parameters >= parameters > 1,
+        everywhere=bool(blamed) and blamed[0].culprit_parameters >= len(numel) > 1,
+        spread=_spread(blamed[0].culprits[0], numel) if blamed else None,
         origin=origins[0].origin if origins else None,
         module=next((row.origin_module for row in origins if row.origin_module), None),
     )
+
+
+def _spread(culprit: Culprit, numel: Mapping[str, int]) -> float | None:
+    elements = numel.get(culprit.parameter)
+    if not elements or culprit.inf is None or culprit.nan is None:
+        return None
+    return (culprit.inf + culprit.nan) / elements

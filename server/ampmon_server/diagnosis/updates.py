@@ -58,6 +58,15 @@ def whole_skips(cells: Cells) -> Flags:
     return found
 
 
+def held_scale(cells: Cells) -> Flags:
+    """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n]."""
+    after = cells["after_last"].copy()
+    together = cells["first"][1:] == cells["last"][:-1] + 1
+    after[:-1] = np.where(together, cells["scale_first"][1:], after[:-1])
+    found: Flags = whole_skips(cells) & (after >= cells["scale_first"]) & (cells["scale_first"] > 0)
+    return found
+
+
 def since(cells: Cells, step: int) -> Cells:
     """Those that begin at ``step`` or later."""
     return cells[cells["first"] >= step]

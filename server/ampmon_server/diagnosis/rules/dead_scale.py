@@ -8,7 +8,7 @@ from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
-from ampmon_server.diagnosis.updates import DEAD, is_alive, newest_scale
+from ampmon_server.diagnosis.updates import DEAD, is_alive, newest_scale, since
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, power_of_two
 
@@ -35,7 +35,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     now = not is_alive(scale)
     first, last = window
     title = (
-        f"The scale is dead since step {count(first)} ({power_of_two(scale)}): weights are being destroyed"
+        f"The scale is dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
         if now
         else f"The scale was dead from step {count(first)} to {count(last)}: weights may be destroyed since"
     )
@@ -67,3 +67,14 @@ def _dead_steps(cells: Cells) -> Iterator[int]:
         yield from died[name][:, DEAD].tolist()
     if len(cells) and not is_alive(float(cells["after_last"][-1])):
         yield int(cells["last"][-1])
+
+
+def _harm(scaler: ScalerCase, since_step: int) -> str:
+    """What it has done already, or will do."""
+    after = since(scaler.recent, since_step + 1)
+    stepped = bool((after["skipped"] < after["n"]).any())
+    return (
+        "weights are being destroyed"
+        if stepped
+        else "the next finite gradients destroy the weights"
+    )

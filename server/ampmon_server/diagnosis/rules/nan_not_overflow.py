@@ -65,14 +65,18 @@ def _finding(
 
 
 def _without_inf(scaler: ScalerCase) -> list[Streak]:
-    """The newest streaks in which every skip that was looked into held NaN alone, and no scale can be blamed."""
+    """The newest streaks in which every skip that was looked into held NaN alone, and no scale can be blamed.
+
+    None where as many others held inf: then it is an overflow, of which now and then nothing but NaN is left.
+    """
     known = {each.step: each for each in skipped_updates(scaler) if each.causes}
-    found = []
+    nan: list[Streak] = []
+    others: list[Streak] = []
     for streak in streaks(scaler.recent):
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
-        if inside and all(each.only_nan for each in inside):
-            found.append(streak)
-    return [each for each in found if not each.after >= 1 or _fitted(scaler.recent, each.first)]
+        if inside and (not streak.after >= 1 or _fitted(scaler.recent, streak.first)):
+            (nan if all(each.only_nan for each in inside) else others).append(streak)
+    return nan if len(nan) >= len(others) else []
 
 
 def _fitted(cells: Cells, step: int) -> bool:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
-from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
-from ampmon_server.diagnosis.updates import is_set_by_hand, newest_scale, whole_skips
-from ampmon_server.series import Flags
+from ampmon_server.diagnosis.updates import held_scale, is_set_by_hand
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, power_of_two
 
@@ -34,11 +30,10 @@ HELD = 3
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Of the newest updates, calibration included: a floor is one from the beginning."""
     window = scaler.recent[-thresholds.skip_window :]
-    scale = newest_scale(scaler)
-    if scale is None or len(window) < 2:
+    if len(window) < 2:
         return
-    held = window[:-1][_held(window)]
-    held = held[held["scale_first"] <= scale]
+    held = window[:-1][held_scale(window)[:-1]]
+    held = held[held["scale_first"] <= window["scale_first"][-1]]
     if int(held["n"].sum()) < HELD:
         return
     floor = float(held["scale_first"][-1])
@@ -57,13 +52,3 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"scale": floor, "skipped": skipped},
         figure="scale",
     )
-
-
-def _held(cells: Cells) -> Flags:
-    """Which updates but the newest were skipped, and the scale in force at the next one is no smaller for it."""
-    with np.errstate(invalid="ignore"):
-        kept = cells["scale_first"][1:] >= cells["scale_first"][:-1]
-    alive = cells["scale_first"][:-1] > 0
-    together = cells["first"][1:] == cells["last"][:-1] + 1
-    found: Flags = whole_skips(cells)[:-1] & kept & alive & together
-    return found

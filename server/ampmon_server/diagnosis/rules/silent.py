@@ -30,12 +30,16 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="silent",
             severity="warning",
-            title=f"No record for {_duration(quiet)}; an update took {_duration(case.update_us / 1e6)}",
+            title=f"No record for {_duration(quiet)}{_beside(case.update_us / 1e6)}",
             explanation=EXPLANATION,
             fix=FIX,
             evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6},
             figure="scale",
         )
+
+
+def _beside(update_s: float) -> str:
+    return f"; an update took {_duration(update_s)}" if update_s > 0 else ""
 
 
 def _duration(seconds: float) -> str:

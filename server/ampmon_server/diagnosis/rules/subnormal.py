@@ -47,7 +47,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"{percent(seen.share)} of the gradient values are subnormal at scale "
         f"{power_of_two(seen.scale)}{by_hand}",
         explanation=EXPLANATION.format(cost=cost(seen)),
-        fix=_fix(seen, thresholds),
+        fix=fix(seen, thresholds),
         scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,
@@ -71,7 +71,8 @@ def cost(seen: Underflow) -> str:
     return COSTS.format(low=percent(low), high=percent(high))
 
 
-def _fix(seen: Underflow, thresholds: Thresholds) -> str:
+def fix(seen: Underflow, thresholds: Thresholds) -> str:
+    """A scale that cures it, where there is one."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM
