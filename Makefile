@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis soak clinic wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis soak simulate-check clinic wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and 
 
 clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random (a quarter of an hour)
 	@PYTHONPATH=tests:. $(BIN)/python -m clinic $(ARGS)
+
+simulate-check: $(VENV)/.dev ## train small models under other policies and compare with what the simulator says (an hour; goes on where it stopped)
+	@PYTHONPATH=tests:. $(BIN)/python -m policy $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

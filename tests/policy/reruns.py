@@ -53,10 +53,8 @@ class Row:
         return self.low <= self.real <= self.high
 
 
-def record(
-    task: str, updates: int, folder: Path, policy: Mapping[str, float]
-) -> tuple[History, int]:
-    """Train, monitored, and read back what is stored of it; and how many updates were skipped."""
+def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -> History:
+    """Train, monitored, and read back what is stored of it: as many skips as torch made."""
     os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
     ampmon.init("policy", task)
     scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
@@ -64,9 +62,11 @@ def record(
     (recording,) = recordings(folder / "spool")
     store = Store.open(Settings(data_directory=folder / "server"))
     try:
-        return _stored(store, recording.messages), sum(skipped for _, skipped in told)
+        history = _stored(store, recording.messages)
     finally:
         store.close()
+    assert history.skips == sum(skipped for _, skipped in told)
+    return history
 
 
 def _stored(store: Store, messages: list[wire.Header | wire.Record]) -> History:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.policy.history import History
+from ampmon_server.policy.history import SPANS, History
 from ampmon_server.series import Floats, Ints
 
 
@@ -22,8 +22,13 @@ SKIPS_PER_PART = 12
 PARTS_MAX = 24
 FADING = 0.3
 """What the updates of a part say of the next one, against its own."""
-LEAST = 0.5
+LEAST = 0.1
 """A scale tried by fewer updates than this, after fading, was not tried."""
+SLACK_MORE = 0.5
+"""Added to what samples leave open: they are few."""
+SAMPLES_LEAST = 3
+NOTHING = 1e-3
+"""What is known of a risk before anything was tried, for the better or the worse: as good as nothing."""
 SAME = 1e-6
 """Levels so close, in powers of two, are the same."""
 
@@ -32,13 +37,24 @@ SAME = 1e-6
 class Tried:
     """What one part of a run tells: ``levels`` [l], rising, each with how many updates ``tried`` it and the ``share``
     of them that overflowed, which does not fall. ``surely`` are levels at which its samples overflow for certain, in
-    order.
+    order, and at no more than ``slack`` below which they do.
     """
 
     levels: Floats
     tried: Floats
     share: Floats
     surely: list[float]
+    slack: float
+
+    def certainly(self, level: float) -> float:
+        """The least that an update risks at a level, as samples have it."""
+        return bisect_right(self.surely, level + SAME) / (len(self.surely) + 1)
+
+    def perhaps(self, level: float) -> float:
+        """The most."""
+        if len(self.surely) < SAMPLES_LEAST:
+            return 1.0
+        return (bisect_right(self.surely, level + self.slack) + 1) / (len(self.surely) + 1)
 
 
 class Ceiling:
@@ -50,14 +66,15 @@ class Ceiling:
         levels, level = np.unique(np.round(history.level / SAME) * SAME, return_inverse=True)
         tried = np.zeros((self.parts, len(levels)))
         overflowed = np.zeros_like(tried)
-        real = history.skipped & ~history.nan
-        np.add.at(tried, (self.part, level), history.length - history.nan)
+        real = history.skipped & ~history.hopeless
+        np.add.at(tried, (self.part, level), history.length - history.hopeless)
         np.add.at(overflowed, (self.part, level), real)
         apart = np.abs(np.subtract.outer(np.arange(self.parts), np.arange(self.parts)))
         faded = FADING**apart
         surely = self._surely(history)
+        slack = _slack(history)
         self._tried = [
-            _tried(levels, some, over, sure)
+            _tried(levels, some, over, sure, slack)
             for some, over, sure in zip(faded @ tried, faded @ overflowed, surely, strict=True)
         ]
 
@@ -71,7 +88,12 @@ class Ceiling:
         drawn = []
         for part in self._tried:
             hits, misses = part.tried * part.share, part.tried * (1 - part.share)
-            drawn.append(np.sort(random.beta(hits + 0.5, misses + 0.5)).tolist())
+            if worst:
+                risks = random.beta(hits + 1 / self.parts, misses + NOTHING)
+                drawn.append(np.minimum.accumulate(risks[::-1])[::-1].tolist())
+            else:
+                risks = random.beta(hits + NOTHING, misses + 1)
+                drawn.append(np.maximum.accumulate(risks).tolist())
         return Risk(self._tried, drawn, worst)
 
 
@@ -96,22 +118,37 @@ class Risk:
             risk = drawn[above]
         elif self._worst:
             risk = drawn[above] if above < len(levels) else 1.0
+            risk = min(risk, self._tried[part].perhaps(level))
         else:
             risk = drawn[above - 1] if above else 0.0
-        surely = self._tried[part].surely
-        return max(risk, bisect_right(surely, level + SAME) / (len(surely) + 1))
+        return max(risk, self._tried[part].certainly(level))
 
 
 def _parts(history: History) -> Ints:
-    parts = int(np.clip(history.skips // SKIPS_PER_PART, 1, PARTS_MAX))
-    before: Ints = np.cumsum(history.skipped) - history.skipped
-    return np.asarray(before * parts // max(history.skips + 1, 1), np.int64)
+    by_skips = int(np.clip(history.skips // SKIPS_PER_PART, 1, PARTS_MAX))
+    skips: Ints = np.cumsum(history.skipped) - history.skipped
+    spans = (history.ends - 1) * SPANS // max(history.replayed, 1)
+    parts = np.unique(skips * by_skips // (history.skips + 1) + spans, return_inverse=True)[1]
+    return np.asarray(parts, np.int64)
 
 
-def _tried(levels: Floats, tried: Floats, overflowed: Floats, surely: list[float]) -> Tried:
+def _slack(history: History) -> float:
+    """How much earlier than their largest gradient says updates may overflow, in powers of two.
+
+    Gradients of activations are larger than those of weights by about as much all along; and no sampled update that
+    was clean was so by more than it had room.
+    """
+    stretch = np.searchsorted(history.ends, history.sample_at, side="right")
+    room = history.surely - history.level[np.minimum(stretch, len(history.level) - 1)]
+    return float(room[room > 0].min(initial=np.inf)) + SLACK_MORE
+
+
+def _tried(
+    levels: Floats, tried: Floats, overflowed: Floats, surely: list[float], slack: float
+) -> Tried:
     known = tried >= LEAST
     share = _rising(overflowed[known] / tried[known], tried[known])
-    return Tried(levels[known], tried[known], share, surely)
+    return Tried(levels[known], tried[known], share, surely, slack)
 
 
 def _rising(shares: Floats, weights: Floats) -> Floats:

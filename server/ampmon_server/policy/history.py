@@ -12,6 +12,9 @@ from ampmon_server.case import Policy
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints
 
 
+SPANS = 8
+"""No stretch goes on beyond so many parts of the history: trainings change."""
+
 UPDATES_MAX = 200_000
 """So many of a run's newest updates are replayed."""
 
@@ -21,7 +24,7 @@ class History:
     """A scaler's updates from step ``first`` to ``last``, in s stretches in order, of ``updates`` that it did in all.
 
     Each is of ``length`` [s] updates at the scale 2^``level`` [s], none of which was skipped but the last, where
-    ``skipped`` [s]; by a NaN that no scale prevents where ``nan`` [s]. ``sample_at`` [m] are places of ``samples``
+    ``skipped`` [s]; for NaN without inf where ``nan`` [s]. ``sample_at`` [m] are places of ``samples``
     among all these updates, from 0. ``policy`` is the one it was recorded under.
     """
 
@@ -50,7 +53,9 @@ class History:
     ) -> History:
         """From n updates one by one, n at least 1. A scale that is no positive number counts as the one before it."""
         level = _held(scales)
-        ends = np.append(np.flatnonzero((np.diff(level) != 0) | skipped[:-1]), len(steps) - 1)
+        ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
+        spans = np.arange(1, SPANS + 1) * len(steps) // SPANS - 1
+        ends = np.union1d(ends, spans[spans >= 0])
         return cls(
             first=int(steps[0]),
             last=int(steps[-1]),
@@ -82,6 +87,15 @@ class History:
     def ends(self) -> Ints:
         """The place after the last update of each stretch, [s]."""
         return np.asarray(np.cumsum(self.length), np.int64)
+
+    @cached_property
+    def hopeless(self) -> Flags:
+        """The skips that no scale would have prevented, [s]: for NaN, at a scale at which nothing overflowed, [s].
+
+        At larger ones a NaN may be what becomes of two infinities, and nobody knows.
+        """
+        overflows = self.level[self.skipped & ~self.nan]
+        return np.asarray(self.nan & (self.level < overflows.min(initial=np.inf)), np.bool_)
 
     @cached_property
     def surely(self) -> Floats:

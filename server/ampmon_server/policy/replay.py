@@ -27,18 +27,19 @@ class Replay:
     """Replays of one history. ``exact`` holds each update to what it did: skipped at a scale, it is at any above.
 
     Otherwise updates are taken for draws of what their part of the run does: another training, of other weights,
-    overflows as often but not in the same updates.
+    overflows as often but not in the same updates. ``worst``: what the run does not tell is as bad as may be.
     """
 
-    def __init__(self, history: History, ceiling: Ceiling, *, exact: bool) -> None:
+    def __init__(self, history: History, ceiling: Ceiling, *, exact: bool, worst: bool) -> None:
         self._exact = exact
+        self.worst = worst
         self._stretches = list(
             zip(
                 ceiling.part.tolist(),
                 history.level.tolist(),
                 (history.length - history.skipped).tolist(),
                 history.skipped.tolist(),
-                history.nan.tolist(),
+                (history.nan if worst else history.hopeless).tolist(),
                 strict=True,
             )
         )
@@ -123,7 +124,7 @@ class _Uniform:
 
     def gap(self, hazard: float) -> int:
         """How many updates pass before one that overflows."""
-        if hazard <= 0.0:
+        if hazard < 1e-12:
             return FOREVER
         if hazard >= 1.0:
             return 0

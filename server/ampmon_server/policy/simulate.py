@@ -22,6 +22,9 @@ STRETCHES_MAX = 100_000
 DRAWN = (0.05, 0.95)
 """What is between these shares of the replays that draw each update is in the band."""
 
+FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
+"""Of the expected skips, rounded down, by what another training differs beyond its draws (docs/simulator.md)."""
+
 BAND_SHARE, BAND_LEAST = 0.3, 3
 """A band wider than this share of what is expected, and than so many skips, is no answer."""
 
@@ -74,26 +77,27 @@ class Simulator:
     def __init__(self, history: History) -> None:
         self.history = history
         self._ceiling = Ceiling(history)
-        self._exact = Replay(history, self._ceiling, exact=True)
-        self._drawn = Replay(history, self._ceiling, exact=False)
+        self._exact, self._drawn = (
+            [Replay(history, self._ceiling, exact=exact, worst=worst) for worst in (False, True)]
+            for exact in (True, False)
+        )
         self._underflow = Underflow(history, self._ceiling)
 
     def run(self, setting: Setting, replays: int = REPLAYS) -> Simulation:
         """A simulation, of so many replays of each kind; the same each time it is asked for."""
-        sure = self._replays(self._exact, setting, replays, worst=False)
-        sure += self._replays(self._exact, setting, replays, worst=True)
+        sure = [each for replay in self._exact for each in self._replays(replay, setting, replays)]
         counts = [outcome.skips for outcome in sure]
         expected = float(np.mean(counts))
-        for worst in (False, True):
-            drawn = self._replays(self._drawn, setting, replays, worst=worst)
-            counts += np.quantile([each.skips for each in drawn], DRAWN, method="nearest").tolist()
+        for replay in self._drawn:
+            drawn = [outcome.skips for outcome in self._replays(replay, setting, replays)]
+            counts += np.quantile(drawn, DRAWN, method="nearest").tolist()
         zero, subnormal = self._underflow.mean(sure)
         return Simulation(
             setting,
             self.history.first,
             self.history.last,
             self.history.replayed,
-            Skips(int(min(counts)), expected, int(max(counts))),
+            _band(counts, expected),
             _spent(sure),
             zero,
             subnormal,
@@ -127,21 +131,24 @@ class Simulator:
             None,
         )
 
-    def _replays(
-        self, replay: Replay, setting: Setting, replays: int, *, worst: bool
-    ) -> list[Outcome]:
+    def _replays(self, replay: Replay, setting: Setting, replays: int) -> list[Outcome]:
         stretches = len(self.history.level)
         random = np.random.default_rng(SEED)
         # Calibration is not among the newest updates of a long run: they begin where it was.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
         return [
-            replay.run(setting.machine(scale), self._ceiling.draw(worst, random), random)
+            replay.run(setting.machine(scale), self._ceiling.draw(replay.worst, random), random)
             for _ in range(int(np.clip(STRETCHES_MAX // stretches, 2, replays)))
         ]
 
     @property
     def _begun(self) -> float:
         return float(2.0 ** self.history.level[0])
+
+
+def _band(counts: list[int], expected: float) -> Skips:
+    fewer, more = (max(int(share * expected + least), 0) for share, least in (FEWER, MORE))
+    return Skips(max(int(min(counts)) - fewer, 0), expected, int(max(counts)) + more)
 
 
 def _spent(outcomes: list[Outcome]) -> tuple[Spent, ...]:
