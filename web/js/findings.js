@@ -49,8 +49,8 @@ class Entry {
     this.#finding = finding;
     mark(this.element, "data-rule", finding.rule);
     setVerdict(this.#verdict, finding.severity);
-    say(this.#title, finding.title);
-    say(this.#explanation, finding.explanation);
+    write(this.#title, finding.title);
+    write(this.#explanation, finding.explanation);
     this.#stop.hidden = !finding.stop || !going;
     this.#name(finding.parameters);
     this.#fix.hidden = this.#copy.hidden = finding.fix === "";
@@ -136,6 +136,17 @@ export class Findings {
     this.#entries.set(entry.element, entry);
     return entry.element;
   }
+}
+
+/**
+ * Puts words into an element, what stands in backticks as code.
+ * @param {HTMLElement} element
+ * @param {string} words
+ */
+function write(element, words) {
+  if (element.dataset.words === words) return;
+  element.dataset.words = words;
+  element.replaceChildren(...words.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part)));
 }
 
 /**

@@ -119,7 +119,7 @@ function writeRow(row, run) {
 function judge(element, { severity, verdict }) {
   element.hidden = verdict === null;
   if (verdict === null) return;
-  setVerdict(element, severity, severity === null ? undefined : verdict);
+  setVerdict(element, severity, severity === null ? undefined : verdict.replaceAll("`", ""));
   mark(element, "title", severity === null ? null : `${severity}: ${verdict}`);
 }
 

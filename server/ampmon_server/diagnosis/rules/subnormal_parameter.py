@@ -70,7 +70,7 @@ def _finding(
     return Finding(
         rule="subnormal_parameter",
         severity=thresholds.subnormal_of_parameter.severity(first) or "warning",
-        title=f"{percent(first)} of the gradient values of {names[0]} are subnormal{more}; "
+        title=f"{percent(first)} of the gradient values of {names[0]}{more} are subnormal; "
         f"{percent(others)} of all others",
         explanation=EXPLANATION,
         fix=FIX.format(parameter=names[0]),
