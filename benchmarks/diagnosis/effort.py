@@ -12,7 +12,7 @@ class Effort(NamedTuple):
     real_samples: int = 32
     asking_s: float = 30.0
     ingest_s: float = 8.0
-    rounds: int = 5
+    rounds: int = 4
 
 
 FULL = Effort()

@@ -53,6 +53,9 @@ RANK_UPDATES = 256
 NEWEST, PARAMETER_SAMPLES = 512, 64
 """Newest samples: one by one, and by parameter. Where gradients are sharded, so many shards of the former."""
 
+PARAMETER_VALUES = 20_000
+"""Of models with very many parameters fewer samples are read by parameter, so many rows, and at least 8 samples."""
+
 MOVES, BESIDE = 16, 256
 """Older changes of the scale beside which samples are looked for, and within how many steps: one in 200 is sampled."""
 
@@ -210,9 +213,10 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
-    stretch = Stretch(start_of(gradients, PARAMETER_SAMPLES))
-    told = parameter_rollups.read(connection, scaler, None, stretch, PARAMETER_SAMPLES)
     numel = _numel(connection, scaler)
+    wanted = min(max(PARAMETER_VALUES // max(len(numel), 1), 8), PARAMETER_SAMPLES)
+    stretch = Stretch(start_of(gradients, wanted))
+    told = parameter_rollups.read(connection, scaler, None, stretch, wanted)
     sizes = np.array([numel.get(name, 0) for name in told.names], np.int64)
     return ParameterCase(names=told.names, numel=sizes, cells=told.cells)
 
