@@ -23,7 +23,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
-from ampmon_server.store.samples import current
+from ampmon_server.store.samples import current, reaching
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import Roster, Stream, unpack_parameters
 from ampmon_server.store.windows import Stretch
@@ -95,7 +95,7 @@ class Told:
                 table.run_id == self.run_id,
                 table.stream == self.source.number,
                 table.first_step <= min(last, INTEGER_MAX),
-                table.last_step >= first,
+                reaching(gradient_blocks, self.run_id, self.source, first),
             )
             .order_by(table.first_step, table.attempt),
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from ampmon import wire
 from ampmon_server.series import GradientSeries, combine_shards, empty_gradients
@@ -65,7 +65,7 @@ def _samples(
             table.run_id == run_id,
             table.stream == source.number,
             table.first_step < stop,
-            table.last_step >= start,
+            reaching(gradient_totals, run_id, source, start),
         )
         .order_by(table.first_step, table.attempt),
     )
@@ -82,6 +82,17 @@ def _samples(
         attempts = np.full(len(samples), rows[0][1] if rows else 0)
     within = (samples["step"] >= start) & (samples["step"] < stop)
     return samples[within], attempts[within]
+
+
+def reaching(table: Table, run_id: bytes, source: Source, first: int) -> ColumnElement[bool]:
+    """That a block reaches step ``first``. Of a stream never resumed none before the first such is read."""
+    of, earlier = table.c, table.alias().c
+    if source.overlaid:
+        return of.last_step >= first
+    begins = select(func.max(earlier.first_step)).where(
+        earlier.run_id == run_id, earlier.stream == source.number, earlier.first_step <= first
+    )
+    return (of.first_step >= func.coalesce(begins.scalar_subquery(), 0)) & (of.last_step >= first)
 
 
 def current(
