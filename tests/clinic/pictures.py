@@ -37,7 +37,7 @@ both.id = "picture";
 both.style.cssText = "padding: 8px; max-width: none";
 both.append(finding, panel);
 document.body.replaceChildren(both);
-scrollTo(0, 0);
+return Plotly.Plots.resize(panel.querySelector(".plot"));
 """
 
 

@@ -17,10 +17,10 @@ from clinic.verdict import Verdict, verdict
 pytestmark = pytest.mark.timeout(300)  # half a minute where nothing else goes on
 
 SHORT = (
-    "heavy batches",
-    "typical",
-    "high first scale",
-    "scheduler gated",
+    *("overflow in backward only", "NaN in every tenth batch", "dead scale", "growth too eager"),
+    *("heavy batches", "gradients never cleared", "clipped while scaled", "scaler not restored"),
+    *("records lost", "killed"),
+    *("typical", "layer norm", "two optimizers", "scheduler gated", "resumed"),
 )
 """Sick and healthy ones, spread over the rules."""
 
