@@ -229,7 +229,7 @@ SICKNESSES: Sequence[Sickness] = (
         lambda c: {
             **_LOUD,
             "init_scale": 2.0**15,
-            "strength": _power(c, -9, -8),
+            "strength": _power(c, -8.2, -7.5),
             "every": c.choice((5, 10)),
         },
         layer="middle.adapter",
@@ -279,7 +279,7 @@ SICKNESSES: Sequence[Sickness] = (
     Sickness(
         ("scheduler_on_skip", "scheduler_ahead"),
         (sick_code.ScheduledOnSkips,),
-        lambda c: {"init_scale": _two(c, 26, 34)},
+        lambda c: {"init_scale": _two(c, 30, 36)},
     ),
     Sickness(
         ("scheduler_frozen",),
