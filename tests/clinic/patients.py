@@ -35,7 +35,7 @@ NUMBERS = (
         name="culprit layer",
         about="the last layer's inputs are now and then ten thousand times too large",
         attempts=(sick_numbers.Wide,),
-        plan=Plan(strength=1e4),
+        plan=Plan(strength=1e4, updates=400),
         rules=("culprit_layer",),
         layer="head.weight",
     ),

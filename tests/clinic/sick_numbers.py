@@ -96,7 +96,7 @@ class Wide(Training):
     def forward(self, inputs: Tensor, number: int) -> Tensor:
         model = self.model
         assert isinstance(model, nn.Sequential)
-        hidden = model[:-1](inputs) * (self.plan.strength if number % 15 == 14 else 1.0)
+        hidden = model[:-1](inputs) * (self.plan.strength if number % 40 == 39 else 1.0)
         outputs: Tensor = model[-1](hidden)
         return outputs
 

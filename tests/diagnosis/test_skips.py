@@ -175,13 +175,19 @@ def test_a_layer_is_not_named_where_all_is_well():
     assert found(scaler(cells, skips=(skip(0, culprits=2),))) == []
 
 
+@pytest.mark.parametrize("cause", ["inf", "nan"])
 @pytest.mark.parametrize(
     ("origin", "rule"), [("forward", "forward_overflow"), ("backward", "backward_overflow")]
 )
-def test_where_an_overflow_began_is_said(origin, rule):
-    """Where activations were sampled, skips that began forward and backward are told apart, with the module."""
+def test_where_an_overflow_began_is_said(origin, rule, cause):
+    """Where activations were sampled, skips that began forward and backward are told apart, with the module.
+
+    Also where nothing but NaN is left of the overflow in the parameters' gradients.
+    """
     cells = cells_of(*torch_scaler(_spikes(40), 1000, Policy(growth_interval=100)))
     steps = cells["first"][cells["skipped"] > 0][::-1]
-    rows = tuple(skip(int(step), origin=origin, origin_module="blocks.1") for step in steps)
+    rows = tuple(
+        skip(int(step), cause=cause, origin=origin, origin_module="blocks.1") for step in steps
+    )
     finding = found(scaler(cells, skips=rows))[0]
     assert (finding.rule, finding.parameters) == (rule, ("blocks.1",))

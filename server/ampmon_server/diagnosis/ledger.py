@@ -26,8 +26,12 @@ class SkippedUpdate:
 
     @property
     def only_nan(self) -> bool:
-        """Whether its gradients held NaN and no inf."""
-        return self.causes == {"nan"}
+        """Whether its gradients held NaN and no inf, and no module was seen where that began on the way back.
+
+        There NaN is made of inf: it is inf less inf, or 0 times inf, one module further.
+        """
+        began_backward = self.origin == "backward" and self.module is not None
+        return self.causes == {"nan"} and not began_backward
 
 
 def skipped_updates(scaler: ScalerCase) -> list[SkippedUpdate]:
