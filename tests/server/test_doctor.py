@@ -24,8 +24,16 @@ import urllib3
 import ampmon
 from ampmon.wire import Finding
 from ampmon_server.cli import main
-from ampmon_server.cli.doctor.answers import Diagnosed, Run
+from ampmon_server.cli.doctor.answers import (
+    Diagnosed,
+    Run,
+    Setting,
+    Simulated,
+    Simulation,
+    Skips,
+)
 from ampmon_server.cli.doctor.printing import Paper
+from ampmon_server.cli.doctor.replaying import show
 from serving import Server
 from threaded_server import ThreadedServer
 
@@ -175,16 +183,19 @@ def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
     assert [each for each in replay.splitlines() if len(each) > 80] == []
 
 
-def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(ward: Ward) -> None:
+def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Where the band of skips is too wide to be an answer it prints the band, and that the run cannot tell."""
-    [run_id] = ward.runs["sick"]
-    skips = json.loads(ward.get(f"/runs/{run_id}/simulate?growth_interval=50"))["simulated"][
-        "skips"
-    ]
-    told = " ".join(doctor("sick", "--growth-interval", "50", *ward.way).out.split())
+    policy = Setting("torch", 65536.0, 2.0, 0.5, 2000)
+    was = Simulation(policy=policy, skips=Skips(3, 3, 3))
+    other = Simulation(policy=policy, skips=Skips(2, 40.0, 90, known=False))
+    simulated = Simulated(
+        first=0, last=99, updates=100, whole=True, recorded=was, simulated=other, recommended=was
+    )
+    show(Paper(RUN, None), simulated, asked=True)
 
-    assert not skips["known"]
-    assert f"{skips['low']} to {skips['high']}: the" in told
+    assert "2 to 90: the run cannot tell" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:

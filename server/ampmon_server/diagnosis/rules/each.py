@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case, ScalerCase
@@ -14,6 +15,7 @@ def each_scaler(
 ) -> Callable[[Case, Thresholds], Iterator[Finding]]:
     """The rule of a scaler as one of a run: of all its scalers that have updates."""
 
+    @wraps(rule)  # where one fails, its module says which
     def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         for scaler in case.scalers:
             if len(scaler.recent):
