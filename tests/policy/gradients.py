@@ -12,8 +12,8 @@ from ampmon.histogram import BINS, EXPONENT_MIN
 from ampmon_server.series import GradientSeries, Totals
 
 
-def underflow_network() -> Callable[[float], Tensor]:
-    """NUMERICS, R6: all gradients of a small network, flat, at any scale."""
+def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], Tensor]:
+    """NUMERICS, R6: all gradients of a small network, flat, at any scale; in fp32 without autocast."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
@@ -23,7 +23,7 @@ def underflow_network() -> Callable[[float], Tensor]:
 
     def at(scale: float) -> Tensor:
         model.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast("cpu", dtype=torch.float16, enabled=dtype is torch.float16):
             found = model(inputs)
         (nn.functional.cross_entropy(found.float(), wanted) * 1e-3 * scale).backward()
         return torch.cat(

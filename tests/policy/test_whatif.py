@@ -10,6 +10,32 @@ from ampmon_server.whatif import LEVELS, best, curve, flushed_in, of_samples
 from policy.gradients import samples, sparse, underflow_network
 
 
+CURVE = {
+    0: (1.761, 98.2, 1.45e-1),
+    2: (0.471, 99.5, 3.66e-2),
+    4: (0.100, 97.0, 9.56e-3),
+    6: (0.0345, 52.5, 2.47e-3),  # two elements more than NUMERICS has
+    8: (0.004, 14.5, 8.0e-4),
+    10: (0.0, 3.5, 6.0e-4),
+    13: (0.0, 0.456, 5.98e-4),
+    16: (0.0, 0.061, 5.97e-4),
+}
+"""NUMERICS, R6: by power of two, percent zero, percent subnormal, and the relative error of the gradient."""
+
+
+def test_the_table_of_underflow() -> None:
+    """Of a real network in fp16, zero and subnormal shares and the gradient's error fall with the scale as measured."""
+    gradient, exact = underflow_network(), underflow_network(torch.float32)(1.0)
+    for level, (zero, subnormal, error) in CURVE.items():
+        found = gradient(2.0**level)
+        small = (found != 0) & (found.abs() < 2.0**-14)
+        assert 100 * float((found == 0).float().mean()) == pytest.approx(zero, abs=6e-4)
+        assert 100 * float(small.float().mean()) == pytest.approx(subnormal, abs=0.06)
+        off = float((found / 2.0**level - exact).norm() / exact.norm())
+        assert off == pytest.approx(error, rel=0.01)
+    assert torch.equal(found, found.half().float())
+
+
 @pytest.mark.parametrize("to", [0, 2, 4, 6, 8])
 def test_a_real_network_at_a_smaller_scale_is_within_the_bounds(to: int) -> None:
     """From 2^10 down, zero and subnormal shares of a real backward pass lie where the estimate says."""

@@ -12,7 +12,7 @@ from ampmon_server.words import in_code
 
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
 
-REPLAYS = 6
+REPLAYS = 4
 """Of each kind, of each setting of the grid: it is many settings, and only one of them is told."""
 
 SUBNORMAL_WEIGHT = 0.1
@@ -66,7 +66,10 @@ def _calm_scale(history: History) -> float:
 def _cost(simulation: Simulation) -> float:
     """Of what was computed, the share that is lost: skipped updates, zeros, and part of what is subnormal."""
     skipped = simulation.skips.expected / simulation.updates
-    return skipped + (simulation.zero or 0.0) + SUBNORMAL_WEIGHT * (simulation.subnormal or 0.0)
+    if simulation.lost is None:
+        return skipped
+    lost = simulation.lost
+    return skipped + lost.zero.expected + SUBNORMAL_WEIGHT * lost.subnormal.expected
 
 
 def _words(best: Simulation, was: Simulation) -> str:
@@ -76,6 +79,7 @@ def _words(best: Simulation, was: Simulation) -> str:
         if getattr(best.setting, name) != getattr(was.setting, name)
     ]
     gains = [f"{best.skips.expected:.0f} skips instead of {was.skips.expected:.0f}"]
-    if best.subnormal is not None and was.subnormal is not None:
-        gains.append(f"{best.subnormal:.2%} subnormal instead of {was.subnormal:.2%}")
+    if best.lost is not None and was.lost is not None:
+        now, before = best.lost.subnormal.expected, was.lost.subnormal.expected
+        gains.append(f"{now:.2%} subnormal instead of {before:.2%}")
     return f"{', '.join(names)}: {', '.join(gains)}."

@@ -9,11 +9,14 @@ import numpy as np
 
 from ampmon.histogram import headroom_bits
 from ampmon_server.case import Policy
-from ampmon_server.series import Flags, Floats, GradientSeries, Ints
+from ampmon_server.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
 SPANS = 8
 """No stretch goes on beyond so many parts of the history: trainings change."""
+
+STRETCHES_MAX = 10_000
+"""Of a restless run so many of the newest stretches."""
 
 UPDATES_MAX = 200_000
 """So many of a run's newest updates are replayed."""
@@ -54,6 +57,17 @@ class History:
         """From n updates one by one, n at least 1. A scale that is no positive number counts as the one before it."""
         level = _held(scales)
         ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
+        if len(ends) > STRETCHES_MAX:
+            newest = slice(int(ends[-STRETCHES_MAX]) + 1, None)
+            return cls.of(
+                steps[newest],
+                scales[newest],
+                skipped[newest],
+                nan[newest],
+                policy=policy,
+                samples=take_samples(samples, samples.step >= steps[newest][0]),
+                updates=len(steps) if updates is None else updates,
+            )
         spans = np.arange(1, SPANS + 1) * len(steps) // SPANS - 1
         ends = np.union1d(ends, spans[spans >= 0])
         return cls(

@@ -11,12 +11,12 @@ from ampmon_server.policy.ceiling import Ceiling
 from ampmon_server.policy.history import History
 from ampmon_server.policy.replay import Outcome, Replay
 from ampmon_server.policy.settings import Setting, recorded
-from ampmon_server.policy.underflow import Underflow
+from ampmon_server.policy.underflow import Lost, Underflow
 
 
 REPLAYS = 32
 """Of each of the four ways in which a run is read."""
-STRETCHES_MAX = 100_000
+REPLAYED_MAX = 40_000
 """So many stretches are replayed for one way of reading a run; of a restless one fewer replays are made."""
 
 DRAWN = (0.05, 0.95)
@@ -56,8 +56,8 @@ class Spent:
 class Simulation:
     """A run under ``setting``. ``updates`` are those that are replayed, from step ``first`` to ``last``.
 
-    ``zero`` and ``subnormal`` are shares of elements of parameters on fp16's grid, over all updates; None where the
-    run was not sampled. ``ended`` says why the policy would have given up, in most replays.
+    ``lost`` is of all of their elements; None where the run was not sampled. ``ended`` says why the policy would have
+    given up, in most replays.
     """
 
     setting: Setting
@@ -66,8 +66,7 @@ class Simulation:
     updates: int
     skips: Skips
     scales: tuple[Spent, ...]
-    zero: float | None
-    subnormal: float | None
+    lost: Lost | None
     ended: str | None
 
 
@@ -91,7 +90,7 @@ class Simulator:
         for replay in self._drawn:
             drawn = [outcome.skips for outcome in self._replays(replay, setting, replays)]
             counts += np.quantile(drawn, DRAWN, method="nearest").tolist()
-        zero, subnormal = self._underflow.mean(sure)
+        lost = self._underflow.mean(sure)
         return Simulation(
             setting,
             self.history.first,
@@ -99,8 +98,7 @@ class Simulator:
             self.history.replayed,
             _band(counts, expected),
             _spent(sure),
-            zero,
-            subnormal,
+            lost,
             _ended(sure),
         )
 
@@ -117,7 +115,7 @@ class Simulator:
         ):
             was.spent[part, level] += length
             spent[level] += length
-        zero, subnormal = self._underflow.mean([was])
+        lost = self._underflow.mean([was])
         skips = Skips(history.skips, history.skips, history.skips)
         return Simulation(
             recorded(history.policy),
@@ -126,8 +124,7 @@ class Simulator:
             history.replayed,
             skips,
             _spent([was]),
-            zero,
-            subnormal,
+            lost,
             None,
         )
 
@@ -138,7 +135,7 @@ class Simulator:
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
         return [
             replay.run(setting.machine(scale), self._ceiling.draw(replay.worst, random), random)
-            for _ in range(int(np.clip(STRETCHES_MAX // stretches, 2, replays)))
+            for _ in range(int(np.clip(REPLAYED_MAX // stretches, 2, replays)))
         ]
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -10,12 +12,34 @@ from ampmon.histogram import BINS, elsewhere
 from ampmon_server.policy.ceiling import Ceiling
 from ampmon_server.policy.history import History
 from ampmon_server.policy.replay import Outcome
+from ampmon_server.series import Floats
+from ampmon_server.whatif import widened
+
+
+_ENDS = ("low", "expected", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of all elements of parameters on fp16's grid, and what it lies between."""
+
+    low: float
+    expected: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What fp16 does not hold, or not in full."""
+
+    zero: Share
+    subnormal: Share
 
 
 class Underflow:
     """Mean shares of the elements on fp16's grid in the samples of each part of a run.
 
-    What was flushed at the scale of the sample is a zero, and stays one at any other.
+    What was flushed at the scale of the sample is a zero, and stays one at any other, but for the error.
     """
 
     def __init__(self, history: History, ceiling: Ceiling) -> None:
@@ -33,36 +57,57 @@ class Underflow:
         np.add.at(self._histogram, where, (on_grid.histogram / elements[:, None])[seen])
         np.add.at(self._zeros, where, (on_grid.zeros / elements)[seen])
         np.add.at(self._samples, where, 1.0)
-        self._known: dict[tuple[int, float], tuple[float, float] | None] = {}
+        self._known: dict[tuple[int, int], Floats | None] = {}
 
-    def mean(self, outcomes: Sequence[Outcome]) -> tuple[float | None, float | None]:
-        """The share of zeros and of subnormal elements over all updates of replays; None where none was sampled."""
-        total, sums = 0.0, np.zeros(2)
+    def mean(self, outcomes: Sequence[Outcome]) -> Lost | None:
+        """Over all updates of replays; None where none was sampled."""
+        total, sums = 0.0, np.zeros(2 * len(_ENDS))
         for outcome in outcomes:
             for (part, level), updates in outcome.spent.items():
                 shares = self._at(part, level)
                 if shares is not None:
                     total += updates
-                    sums += updates * np.array(shares)
-        return (None, None) if not total else (float(sums[0] / total), float(sums[1] / total))
+                    sums += updates * shares
+        if not total:
+            return None
+        zero, subnormal = (sums / total).reshape(2, len(_ENDS)).tolist()
+        return Lost(Share(*zero), Share(*subnormal))
 
-    def _at(self, part: int, level: float) -> tuple[float, float] | None:
+    def _at(self, part: int, level: float) -> Floats | None:
         key = part, round(max(level, -200.0))
         if key not in self._known:
             self._known[key] = self._look(*key)
         return self._known[key]
 
-    def _look(self, part: int, level: int) -> tuple[float, float] | None:
-        """Of the samples of a part, or where it has none, of all."""
+    def _look(self, part: int, level: int) -> Floats | None:
+        """Of the samples of a part, or where it has none, of all: the ends of both shares."""
         rows = slice(part, part + 1) if self._samples[part].any() else slice(None)
-        samples = self._samples[rows].sum()
-        if not samples:
+        samples = self._samples[rows].sum(0)
+        if not samples.any():
             return None
-        zero, subnormal = self._zeros[rows].sum(), 0.0
-        for place, recorded in enumerate(self._levels.tolist()):
-            found = elsewhere(
-                self._histogram[rows, place].sum(0), np.ones(()), level - round(recorded)
+        zeros = self._zeros[rows].sum(0)
+        sums = np.zeros(2 * len(_ENDS))
+        for place in np.flatnonzero(samples):
+            bits = level - round(float(self._levels[place]))
+            n = float(samples[place])
+            found = elsewhere(self._histogram[rows, place].sum(0) / n, np.ones(()), bits)
+            already = float(zeros[place]) / n
+            sums += n * np.concatenate(
+                [
+                    _ends(
+                        "underflow",
+                        bits,
+                        already + found.flushed_least,
+                        already + found.flushed_most,
+                    ),
+                    _ends("subnormal", bits, found.subnormal_least, found.subnormal_most),
+                ]
             )
-            zero += float(found.flushed_least + found.flushed_most) / 2
-            subnormal += float(found.subnormal_least + found.subnormal_most) / 2
-        return float(zero / samples), float(subnormal / samples)
+        return np.asarray(sums / samples.sum(), np.float64)
+
+
+def _ends(
+    share: Literal["underflow", "subnormal"], bits: int, least: Floats, most: Floats
+) -> Floats:
+    low, high = widened(share, bits, float(least), float(most))
+    return np.array([low, (float(least) + float(most)) / 2, high])

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise, changed
+from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import StreamNumber
 from ampmon_server.store import BadQuery
@@ -64,7 +65,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 def told(simulation: Simulation) -> dict[str, Any]:
     """A simulation as JSON."""
-    skips = simulation.skips
+    skips, lost = simulation.skips, simulation.lost
     return {
         "policy": _setting(simulation.setting),
         "skips": {
@@ -74,9 +75,17 @@ def told(simulation: Simulation) -> dict[str, Any]:
             "known": skips.known,
         },
         "scales": [{"scale": each.scale, "updates": each.updates} for each in simulation.scales],
-        "zero_fraction": simulation.zero,
-        "subnormal_fraction": simulation.subnormal,
+        **_share("zero_fraction", None if lost is None else lost.zero),
+        **_share("subnormal_fraction", None if lost is None else lost.subnormal),
         "ended": simulation.ended,
+    }
+
+
+def _share(name: str, share: Share | None) -> dict[str, float | None]:
+    return {
+        name: None if share is None else share.expected,
+        f"{name}_low": None if share is None else share.low,
+        f"{name}_high": None if share is None else share.high,
     }
 
 
