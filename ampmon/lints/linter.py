@@ -226,6 +226,8 @@ class Linter:
         self._weigh(teller, [(parameter, self._name(parameter)) for parameter in parameters])
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
+        # Who makes an optimizer anew at every step leaves none behind here.
+        self._seen = {key: seen for key, seen in self._seen.items() if seen.optimizer() is not None}
         shares = []
         for key, seen in self._seen.items():
             if (other := seen.optimizer()) is not None:

@@ -52,6 +52,7 @@ class Passes:
         self._filled: Readback | None = None
         self._magnitudes: list[Readback] = []
         self.autocast = False
+        self._autocasts = torch.amp.is_autocast_available(parameter.device.type)
         self._handle: Any = parameter.register_post_accumulate_grad_hook(_Pass(self))
         weakref.finalize(self, self._handle.remove)
 
@@ -67,7 +68,7 @@ class Passes:
             self._version = _version(parameter)
             if self._count == 1 and self._left is not None:
                 self._untouched = self._untouched and self._version == self._left + 1
-            self.autocast |= torch.is_autocast_enabled(parameter.device.type)
+            self.autocast |= self._autocasts and torch.is_autocast_enabled(parameter.device.type)
         except Exception as error:
             self.close()
             self._report("lint", error)
