@@ -28,7 +28,7 @@ class Rates:
     def differ(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether it was changed since this was asked last."""
         rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, torch.Tensor):
+        if type(rate) is not float and isinstance(rate, torch.Tensor):
             rate = id(rate), rate._version
         self.steps += 1
         if rate == self._last:
