@@ -58,5 +58,5 @@ class Schedule:
             self._ahead += 1
             teller = self._teller()
             if self._ahead == ENOUGH and teller is not None:
-                teller.say("scheduler_on_skip", count=self._ahead)
+                teller.say("scheduler_on_skip")
         return scheduled

@@ -90,7 +90,7 @@ LINTS: dict[str, Lint] = {
     ),
     "scheduler_on_skip": Lint(
         "notice",
-        "The learning rate moved on after {count} steps that were skipped",
+        "The learning rate moves on where a step was skipped",
         "The scheduler counts batches, not updates: it runs ahead of the training by one for each step skipped, and "
         "ends its warm-up or decay too early.",
         "before = scaler.get_scale()\nscaler.step(optimizer)\nscaler.update()\n"

@@ -13,6 +13,7 @@ import torch
 
 from ampmon import outcome, wire
 from ampmon.iteration import CULPRITS_MAX, Culprits, Iteration, PendingUpdate, Sample, taken
+from ampmon.lints import Schedule
 from ampmon.outcome import Reading, ReadingOnDevice
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
@@ -125,6 +126,8 @@ def pending(**told: Any) -> PendingUpdate:
         cost=0.0,
         interval=None,
         over_budget=False,
+        rates_moved=False,
+        schedule=Schedule(lambda: None),
         fresh=False,
         memory_peak=None,
         **told,
@@ -153,7 +156,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         },
         samples=[Sample(packed=Readback(eager.launch(gradients)), indices=[0, 1, 2])],
     )
-    told: list[tuple[int, list[int], float, float]] = []
+    told: list[tuple[Any, ...]] = []
     stream.submit(
         pending(
             stream=stream,
@@ -171,7 +174,7 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         (2, None, None),
         (0, None, 0),
     ]
-    assert told == [(1, [2, 0], 4.0, 2.0)]
+    assert told == [(update.optimizers, 1, 4.0, 2.0)]
 
 
 def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
