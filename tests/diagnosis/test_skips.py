@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ampmon_server.case import Culprit, Policy
+from ampmon_server.case import Policy
 from made_cases import NAMES, cells_of, found, rules_of, scaler, skip, torch_scaler, trained
 
 
@@ -132,18 +132,6 @@ def test_spikes_are_no_sawtooth():
     """Skips that come long after a growth are not blamed on trying."""
     run = trained(_spikes(50), 1200, cause="unknown", policy=Policy(growth_interval=500))
     assert "sawtooth" not in rules_of(run)
-
-
-def test_massive_overflows_are_no_tries():
-    """Skips right after growths are no sawtooth where most of the first culprit's elements overflowed."""
-    policy = Policy(growth_interval=10)
-    cells = cells_of(*torch_scaler(lambda step, scale: step % 12 == 11, 400, policy))
-    steps = cells["first"][cells["skipped"] > 0][::-1]
-    for lost, expected in ((10, True), (900, False)):
-        culprits = [Culprit(NAMES[1], lost, 0)]
-        rows = tuple(skip(int(step), culprits=2) for step in steps)
-        rows = tuple(replace(row, culprits=culprits) for row in rows)
-        assert ("sawtooth" in rules_of(scaler(cells, skips=rows, policy=policy))) == expected
 
 
 def test_inf_most_of_the_time_is_an_overflow():

@@ -9,7 +9,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.updates import GROW, MANUAL, held_scale
 
 
-QUIET = 32
+QUIET = 10
 """So many updates in a row without a skip end it."""
 
 

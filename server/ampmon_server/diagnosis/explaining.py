@@ -33,7 +33,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
     "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
     "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
-    "backward_overflow": _OVERFLOW | {"culprit_layer"},
+    "backward_overflow": _OVERFLOW | {"culprit_layer", "nan_not_overflow"},
     "culprit_layer": _OVERFLOW,
     "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
     "consecutive_skips": frozenset({"skip_rate"}),

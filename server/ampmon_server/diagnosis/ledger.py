@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ampmon_server.case import Culprit, ScalerCase, Skip
+from ampmon_server.case import ScalerCase, Skip
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
 
-    ``everywhere`` says that every parameter was one, so that the first of them tells nothing. ``spread`` is the share
-    of the first one's elements that were not finite, where they were counted.
+    ``everywhere`` says that every parameter was one, so that the first of them tells nothing.
     """
 
     step: int
     causes: frozenset[str]
     first: str | None
     everywhere: bool
-    spread: float | None
     origin: str | None
     module: str | None
 
@@ -39,11 +37,11 @@ def skipped_updates(scaler: ScalerCase) -> list[SkippedUpdate]:
     rows: dict[int, list[Skip]] = {}
     for skip in scaler.skips:
         rows.setdefault(skip.step, []).append(skip)
-    numel = dict(zip(scaler.parameters.names, scaler.parameters.numel.tolist(), strict=True))
-    return [_update(step, rows[step], numel) for step in sorted(rows)]
+    parameters = len(scaler.parameters.names)
+    return [_update(step, rows[step], parameters) for step in sorted(rows)]
 
 
-def _update(step: int, rows: Iterable[Skip], numel: Mapping[str, int]) -> SkippedUpdate:
+def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
     rows = sorted(rows, key=lambda row: (row.rank, row.optimizer))
     causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
     blamed = [row for row in rows if row.culprits]
@@ -52,15 +50,7 @@ def _update(step: int, rows: Iterable[Skip], numel: Mapping[str, int]) -> Skippe
         step=step,
         causes=frozenset(causes),
         first=blamed[0].culprits[0].parameter if blamed else None,
-        everywhere=bool(blamed) and blamed[0].culprit_parameters >= len(numel) > 1,
-        spread=_spread(blamed[0].culprits[0], numel) if blamed else None,
+        everywhere=bool(blamed) and blamed[0].culprit_parameters >= parameters > 1,
         origin=origins[0].origin if origins else None,
         module=next((row.origin_module for row in origins if row.origin_module), None),
     )
-
-
-def _spread(culprit: Culprit, numel: Mapping[str, int]) -> float | None:
-    elements = numel.get(culprit.parameter)
-    if not elements or culprit.inf is None or culprit.nan is None:
-        return None
-    return (culprit.inf + culprit.nan) / elements

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.thresholds import Thresholds
@@ -30,7 +31,7 @@ MOST = 0.6
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """As bad as what it explains. Where every parameter overflows, the first of them is no culprit."""
-    since = int(scaler.recent["first"][0])
+    since = max(int(scaler.recent["first"][0]), calibrated_from(scaler))
     known = [each for each in skipped_updates(scaler) if each.first and each.step >= since]
     told = Counter(each.first for each in known if not each.everywhere)
     if not told:

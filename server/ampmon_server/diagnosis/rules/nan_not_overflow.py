@@ -26,6 +26,8 @@ FIX = (
     "assert torch.isfinite(inputs).all(), batch_index  # is it in the data?\n"
     "torch.autograd.set_detect_anomaly(True)  # for one run: names the operation that made it"
 )
+INF = 4
+"""So many times as many skips with inf make it an overflow."""
 CLEAN = 8
 """So many updates must have gone through since the scale last rose: else it may be the new scale that is too large."""
 
@@ -67,7 +69,7 @@ def _finding(
 def _without_inf(scaler: ScalerCase) -> list[Streak]:
     """The newest streaks in which every skip that was looked into held NaN alone, and no scale can be blamed.
 
-    None where as many others held inf: then it is an overflow, of which now and then nothing but NaN is left.
+    None where several times as many held inf: then it is an overflow, of which now and then nothing but NaN is left.
     """
     known = {each.step: each for each in skipped_updates(scaler) if each.causes}
     nan: list[Streak] = []
@@ -76,7 +78,7 @@ def _without_inf(scaler: ScalerCase) -> list[Streak]:
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
         if inside and (not streak.after >= 1 or _fitted(scaler.recent, streak.first)):
             (nan if all(each.only_nan for each in inside) else others).append(streak)
-    return nan if len(nan) >= len(others) else []
+    return nan if INF * len(nan) >= len(others) else []
 
 
 def _fitted(cells: Cells, step: int) -> bool:

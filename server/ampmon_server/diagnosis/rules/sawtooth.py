@@ -9,7 +9,6 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
-from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.rules.skip_rate import at_least
 from ampmon_server.diagnosis.updates import GROW, whole_skips
@@ -29,8 +28,6 @@ TRIES = 3
 """So many tries make a sawtooth."""
 MOST = 0.7
 """Of the skips, so many come right after a growth."""
-MASSIVE = 0.5
-"""Of the first culprit's elements."""
 
 
 @each_scaler
@@ -43,7 +40,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     if not len(grown):
         return
     window = window[grown[0] :]
-    tries = _tries(window[~np.isin(window["first"], _massive(scaler))], soon)
+    tries = _tries(window, soon)
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < TRIES or tries < MOST * skipped:
@@ -61,15 +58,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"skipped": tries, "updates": updates, "growth_interval": interval},
         figure="scale",
     )
-
-
-def _massive(scaler: ScalerCase) -> list[int]:
-    """The steps of overflows that were no near miss: where a scale is twice too large only some elements overflow."""
-    return [
-        each.step
-        for each in skipped_updates(scaler)
-        if each.spread is not None and each.spread >= MASSIVE
-    ]
 
 
 def _tries(cells: Cells, soon: int) -> int:

@@ -24,6 +24,8 @@ EXPLANATION = (
 FIX = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
+LEAST = 3
+"""Fewer skips than this say nothing of the rate of a window that is not full."""
 GROWTH_INTERVAL_MAX = 1_000_000
 
 
@@ -35,7 +37,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
     severity = thresholds.skip_rate.severity(at_least(skipped, updates, thresholds.skip_window))
-    if severity is None or skipped < 2:  # one alone says nothing of a rate
+    if severity is None or skipped < LEAST - (updates >= thresholds.skip_window):
         return
     yield Finding(
         rule="skip_rate",
