@@ -47,7 +47,7 @@ def _spikes(every):
 )
 def test_skip_rate_has_its_levels(every, severity):
     """0.2 %, 1 % and 5 % of the last thousand updates make a notice, a warning and a critical finding."""
-    run = trained(_spikes(every), 1200, cause="unknown", policy=Policy(growth_interval=50))
+    run = trained(_spikes(every), 1200, cause="unknown", policy=Policy(growth_interval=30))
     findings = [each for each in found(run) if each.rule == "skip_rate"]
     assert [each.severity for each in findings] == ([severity] if severity else [])
 
@@ -126,6 +126,22 @@ def test_a_short_growth_interval_costs_what_it_costs():
     assert (finding.rule, finding.severity) == ("sawtooth", "critical")
     assert "growth_interval=2000" in finding.fix
     assert not {each.rule for each in rest} & {"skip_rate", "culprit_layer"}
+
+
+def test_a_scale_that_is_too_large_for_some_batches_is_a_sawtooth():
+    """Tries that are taken back some updates later, but before the next one, are tries too."""
+    policy = Policy(growth_interval=10)
+
+    def overflows(step, scale):
+        return scale > 2.0**16 and any(step % each == 0 for each in (5, 7))
+
+    assert rules_of(trained(overflows, 600, policy=policy))[0] == "sawtooth"
+
+
+def test_heavy_batches_at_any_scale_are_no_sawtooth():
+    """Skips after growths, but at scales far apart, are not blamed on trying."""
+    run = trained(lambda step, scale: step % 41 == 0, 600, policy=Policy(growth_interval=10))
+    assert "sawtooth" not in rules_of(run)
 
 
 def test_spikes_are_no_sawtooth():

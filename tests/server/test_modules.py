@@ -159,7 +159,7 @@ def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None
             ("forward", "block.mlp"),
         ),
         (activations(loss=math.inf), ("forward", None)),
-        (activations(gradients=overflowing(0, 1)), ("backward", "block.mlp")),
+        (activations(gradients=overflowing(0, 1)), ("backward", "block")),
         (activations(), ("backward", None)),
         # What a module put out is lost, say, in a mask: the loss did not see it.
         (activations(forward=forward(1, math.inf, 1)), ("backward", None)),
@@ -178,7 +178,7 @@ def test_the_ledger_says_where_an_overflow_began(
     passed: wire.Activations | None,
     origin: tuple[str | None, str | None],
 ) -> None:
-    """Forward where the loss was lost, with the first module that shows it; else backward, with the last in order."""
+    """Forward where the loss was lost, with the first module to show it; else backward, with the one that made it."""
     trainer = Trainer()
     send(trainer.batch([trainer.update(skipped=True, activations=passed)]))
     (skip,) = client.get(f"/api/v1/runs/{trainer.run_id}/skips").json()["skips"]

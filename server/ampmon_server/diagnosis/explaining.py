@@ -33,7 +33,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
     "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
     "sawtooth": frozenset({"skip_rate", "culprit_layer", "backward_overflow"}),
-    "backward_overflow": _OVERFLOW | {"culprit_layer", "nan_not_overflow"},
+    "backward_overflow": _OVERFLOW | {"culprit_layer"},
     "culprit_layer": _OVERFLOW,
     "collapse_forecast": frozenset({"low_scale", "consecutive_skips", "skip_rate"}),
     "consecutive_skips": frozenset({"skip_rate"}),
@@ -41,7 +41,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "slow_growth": _UNDERFLOW | {"stuck_scale"},
     "stuck_scale": _UNDERFLOW,
     "subnormal_parameter": frozenset({"subnormal"}),
-    "scheduler_on_skip": frozenset({"scheduler_ahead"}),
+    "scheduler_ahead": frozenset({"scheduler_on_skip"}),
 }
 """The rules whose findings each explains, where they are not of different scalers."""
 

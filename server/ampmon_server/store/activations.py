@@ -38,7 +38,9 @@ class Activations:
         return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
 
     def origin(self) -> tuple[Origin, int | None]:
-        """Where the overflow of a skipped update began, and in which module's output or its gradient, if one was seen.
+        """Where the overflow of a skipped update began, and in which module, if one was seen.
+
+        Forward it is the first to put out what is not finite; backward the one that made a gradient so.
 
         A loss that is not finite overflowed in forward, whatever outputs were seen. One that is finite did not, unless
         all that comes back is NaN: an infinite output that was squashed, by a tanh say, is 0 times infinity then.
@@ -48,9 +50,12 @@ class Activations:
         squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
         if lost or squashed:
             return "forward", in_forward[0] if in_forward else None
-        # Backward goes through the modules the other way.
-        in_backward = self._places((self.statistics.inf + self.statistics.nan) > 0)
-        return "backward", in_backward[-1] if in_backward else None
+        # Backward goes the other way: the gradient that came back to the last such output was made by what follows it.
+        in_backward = np.flatnonzero((self.statistics.inf + self.statistics.nan) > 0)
+        if not len(in_backward):
+            return "backward", None
+        maker = min(int(in_backward[-1]) + 1, len(self.statistics) - 1)
+        return "backward", int(self.statistics.parameters[maker])
 
     def _places(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
         places: list[int] = self.statistics.parameters[chosen].tolist()

@@ -22,12 +22,12 @@ EXPLANATION = (
     "shows: with torch's 2000 it would be one update in 2000."
 )
 FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
-SOON = 4
-"""A try is taken back within so many updates, or a quarter of the interval."""
+ALIKE = 0.9
+"""Of the skips, so many are within a factor of two of the same scale: the one that is too large."""
 TRIES = 3
 """So many tries make a sawtooth."""
 MOST = 0.7
-"""Of the skips, so many come right after a growth."""
+"""Of the skips, so many take back a growth."""
 
 
 @each_scaler
@@ -35,15 +35,14 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """As bad as the share of the updates that it costs, of those from the first growth on."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
-    soon = max(SOON, interval // 4)
     grown = np.flatnonzero(window["moves"][:, GROW])
     if not len(grown):
         return
     window = window[grown[0] :]
-    tries = _tries(window, soon)
+    tries = _tries(window)
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
-    if severity is None or tries < TRIES or tries < MOST * skipped:
+    if severity is None or tries < max(TRIES, MOST * skipped) or not _has_ceiling(window):
         return
     yield Finding(
         rule="sawtooth",
@@ -60,10 +59,20 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _tries(cells: Cells, soon: int) -> int:
-    """How many growths were taken back by a skip at most ``soon`` steps later."""
+def _tries(cells: Cells) -> int:
+    """How many growths were taken back by a skip before the next."""
     grown = cells["first"][cells["moves"][:, GROW] > 0]
     skipped = cells["first"][whole_skips(cells)]
     following = np.searchsorted(skipped, grown, side="right")
-    grown, following = grown[following < len(skipped)], following[following < len(skipped)]
-    return len(np.unique(following[skipped[following] - grown <= soon]))
+    return len(np.unique(following[following < len(skipped)]))
+
+
+def _has_ceiling(cells: Cells) -> bool:
+    """Whether it is always about the same scale that is too large. Where single batches are heavy, any may be."""
+    scales = cells["scale_first"][whole_skips(cells)]
+    scales = scales[(scales > 0) & np.isfinite(scales)]
+    if not len(scales):
+        return False
+    octaves = np.log2(scales)
+    near = np.abs(octaves - np.median(octaves)) <= 1
+    return bool(near.mean() >= ALIKE)
