@@ -21,7 +21,7 @@ NUMBERS = (
         attempts=(sick_numbers.BackwardGain,),
         plan=Plan(strength=1e30, activations=1, updates=160),
         rules=("backward_overflow",),
-        layer="mine",
+        layer="relu",  # the gradient of its output is the first that one's own function spoils
     ),
     Patient(
         name="overflow in forward",
@@ -33,8 +33,8 @@ NUMBERS = (
     ),
     Patient(
         name="culprit layer",
-        about="the last layer's inputs are now and then ten thousand times too large",
-        attempts=(sick_numbers.Wide,),
+        about="a feature of the last layer that is not normalised: its weights' gradient alone overflows",
+        attempts=(sick_numbers.WideFeature,),
         plan=Plan(strength=1e4, updates=400),
         rules=("culprit_layer",),
         layer="head.weight",

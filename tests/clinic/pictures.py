@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import shutil
@@ -10,6 +11,7 @@ import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -22,7 +24,7 @@ from threaded_server import ThreadedServer
 DEFAULT_FIGURE = "scale"
 """Of a finding that names no chart."""
 WIDTH, HEIGHT = 940, 1400
-WAIT_S = 30.0
+WAIT_S = 20.0
 
 _DRAWN = (
     "return !!document.querySelector('[data-figure={figure}] .plot.js-plotly-plot .plot-container')"
@@ -35,9 +37,12 @@ finding.open = false;
 const both = document.createElement("main");
 both.id = "picture";
 both.style.cssText = "padding: 8px; max-width: none";
-both.append(finding, panel);
+both.append(finding);
 document.body.replaceChildren(both);
-return Plotly.Plots.resize(panel.querySelector(".plot"));
+const plot = panel?.querySelector(".plot.js-plotly-plot");
+if (!plot) return;
+both.append(panel);
+return Plotly.Plots.resize(plot);
 """
 
 
@@ -63,8 +68,9 @@ def _take(chrome: Chrome, verdict: Verdict, server: ThreadedServer, folder: Path
     chrome.get("about:blank")
     chrome.get(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
     wait = WebDriverWait(chrome, WAIT_S)
-    for condition in (_TOLD.format(rule=verdict.first), _DRAWN.format(figure=figure)):
-        wait.until(functools.partial(_asked, condition))
+    wait.until(functools.partial(_asked, _TOLD.format(rule=verdict.first)))
+    with contextlib.suppress(TimeoutException):  # a run without updates has no chart
+        wait.until(functools.partial(_asked, _DRAWN.format(figure=figure)))
     chrome.execute_script(_ALONE, verdict.first, figure)
     path = folder / f"{verdict.first}.png"
     chrome.find_element(By.ID, "picture").screenshot(str(path))

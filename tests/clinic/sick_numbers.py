@@ -87,18 +87,31 @@ class ForwardPower(Training):
         return inputs * (self.plan.strength if number % 12 == 11 else 1.0), targets
 
 
-class Wide(Training):
-    """One layer's inputs are now and then ``strength`` times too large: its weights' gradient alone overflows."""
+class Deep(nn.Module):
+    """A perceptron whose last layer takes one more feature, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(SIDE**2, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.head = nn.Linear(WIDTH + 1, CLASSES)
+        self.feature = 0.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.body(inputs))
+        outputs: Tensor = self.head(nn.functional.pad(hidden, (0, 1), value=self.feature))
+        return outputs
+
+
+class WideFeature(Training):
+    """A feature of the last layer is now and then ``strength``: the gradient of its weights alone overflows."""
 
     def make_model(self) -> nn.Module:
-        return named(middle=nn.Linear(WIDTH, WIDTH), tanh=nn.Tanh())
+        return Deep()
 
     def forward(self, inputs: Tensor, number: int) -> Tensor:
-        model = self.model
-        assert isinstance(model, nn.Sequential)
-        hidden = model[:-1](inputs) * (self.plan.strength if number % 40 == 39 else 1.0)
-        outputs: Tensor = model[-1](hidden)
-        return outputs
+        assert isinstance(self.model, Deep)
+        self.model.feature = self.plan.strength if number % 40 == 39 else 0.0
+        return super().forward(inputs, number)
 
 
 class NaNData(Training):
