@@ -82,6 +82,13 @@ NUMBERS = (
         rules=("subnormal", "flushed"),
     ),
     Patient(
+        name="static scale far too low",
+        about="set to 8 after every update, under a loss so small that much of the gradient is zero in fp16",
+        attempts=(sick_numbers.ManualScale,),
+        plan=Plan(init_scale=8.0, loss=1e-4, strength=8.0),
+        rules=("flushed", "subnormal"),
+    ),
+    Patient(
         name="static scale too high",
         about="set to 2^24 after every update: each one overflows",
         attempts=(sick_numbers.ManualScale,),
@@ -100,6 +107,13 @@ NUMBERS = (
         about="a larger scale is tried after every third update",
         attempts=(Training,),
         plan=Plan(growth_interval=3),
+        rules=("sawtooth",),
+    ),
+    Patient(
+        name="growth eager from 1 on",
+        about="doubled each 10 updates from 1 on, and at the ceiling taken back again and again",
+        attempts=(Training,),
+        plan=Plan(init_scale=1.0, growth_interval=10, updates=500),
         rules=("sawtooth",),
     ),
     Patient(
@@ -246,6 +260,12 @@ CODE = (
         about="torch ends it at the second step",
         attempts=(sick_code.NeverUpdated,),
         rules=("no_update",),
+    ),
+    Patient(
+        name="step() forgotten",
+        about="optimizer.step() in its place, with gradients that are still scaled",
+        attempts=(sick_code.StepsItself,),
+        rules=("no_step",),
     ),
     Patient(
         name="scheduler ahead",

@@ -33,13 +33,13 @@ _TOLD = "return !!document.querySelector('details.finding[data-rule={rule}]')"
 _ALONE = """
 const finding = document.querySelector("details.finding[data-rule=" + arguments[0] + "]");
 const panel = document.querySelector("[data-figure=" + arguments[1] + "]");
-finding.open = false;
 const both = document.createElement("main");
 both.id = "picture";
 both.style.cssText = "padding: 8px; max-width: none";
 both.append(finding);
 document.body.replaceChildren(both);
 const plot = panel?.querySelector(".plot.js-plotly-plot");
+finding.open = !plot;
 if (!plot) return;
 both.append(panel);
 return Plotly.Plots.resize(plot);
@@ -50,7 +50,7 @@ def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> l
     """A picture for each rule that came first in a patient that has it, of the first such one. Blocks."""
     chosen: dict[str, Verdict] = {}
     for each in verdicts:
-        if each.sick and each.right and each.first:
+        if each.right and each.first:
             chosen.setdefault(each.first, each)
     folder.mkdir(parents=True, exist_ok=True)
     profile = tempfile.mkdtemp(prefix="ampmon-clinic-")

@@ -82,6 +82,16 @@ class NeverUpdated(Training):
         pass
 
 
+class StepsItself(Training):
+    """Steps the optimizer itself, with gradients that are still scaled."""
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def rescale(self) -> None:
+        """There is nothing to update: nobody asked for overflows."""
+
+
 class SharedParameter(Training):
     """Two optimizers have the last layer in common."""
 
