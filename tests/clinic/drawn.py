@@ -156,7 +156,7 @@ SICKNESSES: Sequence[Sickness] = (
         ("backward_overflow",),
         (sick_numbers.BackwardGain,),
         lambda c: {**_LOUD, "strength": _power(c, 12, 30), "activations": 1, "updates": 100},
-        layer="relu",
+        layer="mine",
     ),
     Sickness(
         ("forward_overflow",),

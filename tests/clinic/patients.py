@@ -21,7 +21,7 @@ NUMBERS = (
         attempts=(sick_numbers.BackwardGain,),
         plan=Plan(strength=1e30, activations=1, updates=160),
         rules=("backward_overflow",),
-        layer="relu",  # the gradient of its output is the first that one's own function spoils
+        layer="mine",
     ),
     Patient(
         name="overflow in forward",
@@ -265,6 +265,7 @@ CODE = (
         name="step() forgotten",
         about="optimizer.step() in its place, with gradients that are still scaled",
         attempts=(sick_code.StepsItself,),
+        plan=Plan(updates=1100, batch=4),
         rules=("no_step",),
     ),
     Patient(

@@ -45,11 +45,11 @@ def test_a_finding_is_right_only_first_and_in_its_layer() -> None:
     finding: dict[str, object] = {
         "severity": "warning",
         "title": "",
-        "parameters": ["relu"],
+        "parameters": ["mine"],
         "rule": patient.rules[0],
     }
     other = {**finding, "rule": "skip_rate"}
-    elsewhere = {**finding, "parameters": ["head", "relu"]}
+    elsewhere = {**finding, "parameters": ["head", "mine"]}
 
     def right(*findings: Mapping[str, object]) -> bool:
         return verdict(patient, "", {"findings": findings}).right

@@ -13,13 +13,12 @@ from ampmon_server.words import count
 
 
 EXPLANATION = (
-    "The loss was finite, and so were the gradients down to the output of {module}, whose gradient overflowed first: "
-    "what takes that output in the forward pass made it on the way back. The loss scale has to be small enough for "
-    "that one place, which leaves less room at the small end for all others. Computed in fp32 it no longer sets the "
-    "scale."
+    "The loss was finite, and so were the gradients down to {module}, where they overflowed first. The loss scale has "
+    "to be small enough for that one module, which leaves less room at the small end for all others. Computed in "
+    "fp32 it no longer sets the scale."
 )
 FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around what takes the output of {module}\n'
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
     "    out = layer(x.float())"
 )
 RECURRING = 3
