@@ -89,3 +89,18 @@ def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
     ]
     assert skips["low"] == skips["expected"] == 10
     assert skips["known"]
+
+
+@pytest.mark.engines
+def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
+    """Each step counts once: as its newest attempt did it, and as skipped where any rank skipped it."""
+    first = Trainer(world_size=2)
+    send(first.batch(first.updates(40, skipped=[5, 30])))
+    other = Trainer(run_id=first.run_id, rank=1, world_size=2)
+    send(other.batch(other.updates(30, skipped=[5, 12])))
+    again = Trainer(run_id=first.run_id, world_size=2, resume_step=20)
+    send(again.batch(again.updates(40, skipped=[1])))
+    path = f"/api/v1/runs/{first.run_id}/simulate"
+    told = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()
+    assert (told["updates"], told["first"], told["last"]) == (60, 0, 59)
+    assert told["recorded"]["skips"]["expected"] == 3  # 5, 12 and, of the second attempt, 21
