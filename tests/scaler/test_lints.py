@@ -14,8 +14,12 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR
 
 import ampmon
-from ampmon import wire
+from ampmon import process, wire
+from ampmon.lints.passes import look_on
+from ampmon.lints.poison import look
+from ampmon.lints.teller import Teller
 from ampmon.lints.words import LINTS
+from probe.test_no_sync import NoSync
 from recording import recording, recordings
 
 
@@ -374,6 +378,31 @@ def test_nan_in_the_data_poisons_nothing(data_directory: Path) -> None:
         loop.spoil(float("nan"))
         loop.finish()
     assert told(data_directory) == {}
+
+
+def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
+    """Sizes of gradients, whether they held values, and whether weights and states are finite: nothing is read."""
+    loop = Loop(Adam)
+    run = process.ensure()
+    assert run is not None
+    teller = Teller(run.stream("lints"), run.warn)
+    passes = None
+    for update in range(3):
+        loop.loss().backward()
+        passes = passes or look_on(loop.optimizer, run.failed)
+        assert passes is not None
+        if update == 1:
+            loop.gradients()[0].mul_(0.5)
+        with NoSync():
+            passes.unscaling(loop.optimizer, explicit=False, teller=teller)
+            passes.updated(0.0, teller)
+            passes.scaling()
+        loop.optimizer.step()
+    assert passes is not None
+    assert (passes._filled is not None, len(passes._magnitudes)) == (True, 1)
+    with NoSync():
+        pending = look([loop.optimizer], lambda parameter: "it", teller)
+    assert pending.ready()
 
 
 def test_a_lint_warns_and_says_what_to_write(data_directory: Path) -> None:
