@@ -32,6 +32,7 @@ def test_a_run_says_what_is_wrong_with_it(page: Page) -> None:
         run.updates(skipped=True)
     page.wait("the verdict", lambda: page.text(".state .verdict") == "▲\nwarning")
     finding = page.server.get(f"{run.path}/diagnosis")["findings"][0]
+    page.wait("all five skips", lambda: finding["title"] in page.text(FIRST))
     shown = page.text(FIRST)
     for part in ("severity", "title", "explanation", "fix"):
         assert finding[part] in shown
