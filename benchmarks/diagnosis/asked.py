@@ -9,7 +9,6 @@ machine too, the time until an answer is longer.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from ampmon_server.settings import Settings
 from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.diagnosis.processor import seconds
 from benchmarks.server import started
 from benchmarks.store.filling import fill
 from benchmarks.store.real import real
@@ -59,15 +59,8 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
 
 def _cpu_ms(process: int, ask: Callable[[], object]) -> float | None:
     """Milliseconds of processor time that a process takes for one of several asked in turn; None where nobody tells."""
-    stat = Path(f"/proc/{process}/stat")
-    if not stat.exists():
-        return None
-    before = _ticks(stat)
+    before = seconds(process)
     for _ in range(COUNTED):
         ask()
-    return round(1000 * (_ticks(stat) - before) / os.sysconf("SC_CLK_TCK") / COUNTED, 1)
-
-
-def _ticks(stat: Path) -> int:
-    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
-    return int(user) + int(system)
+    after = seconds(process)
+    return None if before is None or after is None else round(1000 * (after - before) / COUNTED, 1)

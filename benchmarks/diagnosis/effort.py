@@ -6,14 +6,17 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``sizes`` of the runs in updates; ``rounds`` of ``ingest_s`` seconds each."""
+    """``sizes`` of the runs in updates; ``rounds`` of so many ``updates`` sent, in ``ingest_s`` seconds at most."""
 
     sizes: tuple[int, ...] = (10_000, 1_000_000, 10_000_000)
     real_samples: int = 32
     asking_s: float = 30.0
-    ingest_s: float = 8.0
-    rounds: int = 4
+    updates: int = 500_000
+    ingest_s: float = 30.0
+    rounds: int = 3
 
 
 FULL = Effort()
-QUICK = Effort(sizes=(1_000, 10_000), real_samples=4, asking_s=2.0, ingest_s=1.5, rounds=1)
+QUICK = Effort(
+    sizes=(1_000, 10_000), real_samples=4, asking_s=2.0, updates=20_000, ingest_s=1.5, rounds=1
+)

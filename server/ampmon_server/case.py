@@ -100,9 +100,11 @@ class ParameterCase:
     cells: Cells
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ScalerCase:
     """One scaler on all ranks. Cells are as `ampmon_server.cells.updates` and `.gradients` have them, in order of step.
+
+    It is equal to itself alone.
 
     ``updates`` and ``gradients`` are of the whole run, a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. ``samples`` are newest samples one by one and those next to

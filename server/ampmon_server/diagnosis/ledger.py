@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ampmon_server.case import ScalerCase, Skip
 
@@ -32,13 +33,14 @@ class SkippedUpdate:
         return self.causes == {"nan"} and not began_backward
 
 
-def skipped_updates(scaler: ScalerCase) -> list[SkippedUpdate]:
-    """Those of the newest rows, in order of step."""
+@lru_cache(maxsize=8)
+def skipped_updates(scaler: ScalerCase) -> Sequence[SkippedUpdate]:
+    """Those of the newest rows, in order of step. Many rules ask, and there may be a thousand: made once for a case."""
     rows: dict[int, list[Skip]] = {}
     for skip in scaler.skips:
         rows.setdefault(skip.step, []).append(skip)
     parameters = len(scaler.parameters.names)
-    return [_update(step, rows[step], parameters) for step in sorted(rows)]
+    return tuple(_update(step, rows[step], parameters) for step in sorted(rows))
 
 
 def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:

@@ -215,10 +215,10 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
     numel = _numel(connection, scaler)
     wanted = min(max(PARAMETER_VALUES // max(len(numel), 1), 8), PARAMETER_SAMPLES)
-    stretch = Stretch(start_of(gradients, wanted))
-    told = parameter_rollups.read(connection, scaler, None, stretch, wanted)
-    sizes = np.array([numel.get(name, 0) for name in told.names], np.int64)
-    return ParameterCase(names=told.names, numel=sizes, cells=told.cells)
+    start = start_of(gradients, wanted)
+    names, cells = parameter_rollups.newest(connection, scaler, start, wanted)
+    sizes = np.array([numel.get(name, 0) for name in names], np.int64)
+    return ParameterCase(names=names, numel=sizes, cells=cells)
 
 
 def _numel(connection: Connection, scaler: Scaler) -> dict[str, int]:

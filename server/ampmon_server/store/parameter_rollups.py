@@ -286,3 +286,18 @@ def read(
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     cells = series.window(stretch, min(columns, room))
     return ParameterSeries(of.names, cells, of.source.rank if scaler.is_sharded else None)
+
+
+def newest(
+    connection: Connection, scaler: Scaler, start: int, wanted: int
+) -> tuple[tuple[str, ...], Cells]:
+    """Parameters, and the last ``wanted`` of the lowest rank's samples from ``start`` on as cells of one.
+
+    Fewer cells of more samples each where they are pruned.
+    """
+    sources = [source for source in scaler.sampled if source.sampled]
+    if sources and start >= sources[0].samples_from:
+        of = told(connection, scaler.run_id, sources[0])
+        return of.names, of.rows(start, INTEGER_MAX)[-wanted:]
+    series = read(connection, scaler, None, Stretch(start), wanted)
+    return series.names, series.cells
