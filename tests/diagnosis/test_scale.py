@@ -49,6 +49,12 @@ def test_a_scale_below_1_is_a_warning(ceiling, expected):
     assert ("low_scale" in [each.rule for each in findings]) == expected
 
 
+def test_a_search_that_passes_1_is_no_skip_rate():
+    """The skips of a search that ends below 1 are the scale's, which is the finding."""
+    run = trained(lambda step, scale: scale > 2.0**-18, 240, cause="unknown")
+    assert [each for each in rules_of(run) if each != "calibration"] == ["low_scale"]
+
+
 def test_a_scale_held_by_hand_is_a_floor():
     """update(2**20) at every step, at which every third batch overflows, is a floor that explains the skips."""
     n = 300

@@ -6,7 +6,7 @@ import numpy as np
 
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
-from ampmon_server.diagnosis.updates import GROW, MANUAL, held_scale
+from ampmon_server.diagnosis.updates import GROW, MANUAL, held_scale, whole_skips
 
 
 QUIET = 10
@@ -16,8 +16,8 @@ QUIET = 10
 def calibrated_from(scaler: ScalerCase) -> int:
     """The first step after calibration; beyond the newest where it is not over.
 
-    What ends it is `QUIET`, a scale that grows, that is set by hand or that a skip leaves as it was, or one below 1: no
-    scale that fits is so small, so what comes then is no search any more.
+    What ends it is `QUIET`, a scale that grows, that is set by hand or that a skip leaves as it was, or an update that
+    goes through below 1: what comes then is no search any more.
     """
     first = scaler.first
     if not len(first):
@@ -40,4 +40,5 @@ def _quiet_from(cells: Cells) -> int:
 
 def _ends_search(cells: Cells) -> np.ndarray:
     moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
-    return np.asarray(moved | held_scale(cells) | (cells["scale_first"] < 1))
+    below = (cells["scale_first"] < 1) & ~whole_skips(cells)
+    return np.asarray(moved | held_scale(cells) | below)

@@ -27,7 +27,7 @@ FIX = (
     "torch.autograd.set_detect_anomaly(True)  # for one run: names the operation that made it"
 )
 INF = 4
-"""So many times as many skips with inf make it an overflow."""
+"""So many times as many skips with inf beside it make it an overflow in any case."""
 CLEAN = 8
 """So many updates must have gone through since the scale last rose: else it may be the new scale that is too large."""
 
@@ -69,16 +69,22 @@ def _finding(
 def _without_inf(scaler: ScalerCase) -> list[Streak]:
     """The newest streaks in which every skip that was looked into held NaN alone, and no scale can be blamed.
 
-    None where several times as many held inf: then it is an overflow, of which now and then nothing but NaN is left.
+    Where more held inf, an overflow that leaves nothing but NaN now and then is likelier, unless every parameter has
+    it: what is NaN before the loss is so everywhere.
     """
     known = {each.step: each for each in skipped_updates(scaler) if each.causes}
     nan: list[Streak] = []
+    everywhere: list[Streak] = []
     others: list[Streak] = []
     for streak in streaks(scaler.recent):
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
         if inside and (not streak.after >= 1 or _fitted(scaler.recent, streak.first)):
             (nan if all(each.only_nan for each in inside) else others).append(streak)
-    return nan if INF * len(nan) >= len(others) else []
+            if nan[-1:] == [streak] and all(each.everywhere for each in inside):
+                everywhere.append(streak)
+    if len(nan) >= len(others):
+        return nan
+    return everywhere if INF * len(everywhere) >= len(others) else []
 
 
 def _fitted(cells: Cells, step: int) -> bool:
