@@ -25,19 +25,20 @@ FIX = (
 )
 RECURRING = 3
 MOST = 0.6
-"""Of the skips whose culprits are known."""
+"""Of the skips in which not every parameter is a culprit."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """As bad as what it explains. Where every parameter overflows, the first of them is no culprit."""
+    """As bad as what it explains. Where most often every parameter overflows, the first is no culprit."""
     since = max(int(scaler.recent["first"][0]), calibrated_from(scaler))
     known = [each for each in skipped_updates(scaler) if each.first and each.step >= since]
-    told = Counter(each.first for each in known if not each.everywhere)
-    if not told:
+    telling = Counter(each.first for each in known if not each.everywhere)
+    if not telling:
         return
-    parameter, times = told.most_common(1)[0]
-    if parameter is None or times < RECURRING or times < MOST * len(known):
+    parameter, times = telling.most_common(1)[0]
+    recurs = times >= RECURRING and times >= MOST * telling.total() and 2 * times > len(known)
+    if parameter is None or not recurs:
         return
     yield Finding(
         rule="culprit_layer",

@@ -26,8 +26,7 @@ FIX = (
     "assert torch.isfinite(inputs).all(), batch_index  # is it in the data?\n"
     "torch.autograd.set_detect_anomaly(True)  # for one run: names the operation that made it"
 )
-INF = 4
-"""So many times as many skips with inf beside it make it an overflow in any case."""
+FEW = 3
 CLEAN = 8
 """So many updates must have gone through since the scale last rose: else it may be the new scale that is too large."""
 
@@ -69,22 +68,30 @@ def _finding(
 def _without_inf(scaler: ScalerCase) -> list[Streak]:
     """The newest streaks in which every skip that was looked into held NaN alone, and no scale can be blamed.
 
-    Where more held inf, an overflow that leaves nothing but NaN now and then is likelier, unless every parameter has
-    it: what is NaN before the loss is so everywhere.
+    None where others like them, `FEW` or more, outnumber them with inf: an overflow leaves nothing but NaN at times.
     """
     known = {each.step: each for each in skipped_updates(scaler) if each.causes}
+    cells = scaler.recent
     nan: list[Streak] = []
-    everywhere: list[Streak] = []
-    others: list[Streak] = []
-    for streak in streaks(scaler.recent):
+    inf: list[Streak] = []
+    for streak in streaks(cells):
         inside = [known[step] for step in range(streak.first, streak.last + 1) if step in known]
-        if inside and (not streak.after >= 1 or _fitted(scaler.recent, streak.first)):
-            (nan if all(each.only_nan for each in inside) else others).append(streak)
-            if nan[-1:] == [streak] and all(each.everywhere for each in inside):
-                everywhere.append(streak)
-    if len(nan) >= len(others):
-        return nan
-    return everywhere if INF * len(everywhere) >= len(others) else []
+        if not inside or (streak.after >= 1 and not _fitted(cells, streak.first)):
+            continue
+        if all(each.only_nan for each in inside):
+            nan.append(streak)
+        elif not _is_try(cells, streak.first):
+            inf.append(streak)
+    return nan if len(nan) >= len(inf) or len(inf) < FEW else []
+
+
+def _is_try(cells: Cells, step: int) -> bool:
+    """Whether the scale has risen since the skip before."""
+    before = int(np.searchsorted(cells["first"], step))
+    scale = cells["scale_first"][: before + 1]
+    rose = np.flatnonzero(scale[1:] > scale[:-1])
+    skipped = np.flatnonzero(cells["skipped"][:before])
+    return bool(len(rose) and (not len(skipped) or rose[-1] >= skipped[-1]))
 
 
 def _fitted(cells: Cells, step: int) -> bool:
