@@ -14,7 +14,7 @@ from clinic.session import Session
 from clinic.verdict import Verdict, verdict
 
 
-pytestmark = pytest.mark.timeout(300)  # half a minute where nothing else goes on
+pytestmark = pytest.mark.timeout(900)  # a third of a minute where nothing else goes on
 
 SHORT = (
     *("overflow in backward only", "NaN in every tenth batch", "dead scale", "growth too eager"),
