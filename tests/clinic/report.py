@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ def write(examined: Examined) -> None:
     }
     about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
     path = RESULTS / f"{machine.slug()}-clinic.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
+    path.write_text(json.dumps(figures, indent=1, default=str) + "\n")
     measured = f"\nThe rules are those of {examined.seed}. Trained on: {about}.\n"
     PAGE.write_text(tables(examined) + measured)
 
