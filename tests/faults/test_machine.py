@@ -54,6 +54,10 @@ class Killed(BaseException):
     """The sender's process is no more."""
 
 
+# Killed between opening a file and holding it: of a real process the system closes it.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
 @contextmanager
 def killed_after(lines: int) -> Iterator[None]:
     """Raise Killed from whichever line of ampmon comes after so many."""
