@@ -2,7 +2,7 @@
 
 Both on SQLite, server and clients on the same machine, in rounds that take turns, which of the two goes first changing
 each time. Each round has a server, a database and runs of its own, of fifteen seconds or more where the machine is
-slow: a run is a second old before it is first judged, and the server rests twenty times as long as a look took.
+slow: a run is a second old before it is first judged, and the server rests 25 times as long as a look took.
 ``cost`` is by how much more processor time the server took for an update, on Linux, of the median rounds; the rates
 hang on what else the machine does.
 """

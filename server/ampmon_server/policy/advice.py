@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ampmon_server.policy.history import History
 from ampmon_server.policy.settings import Setting, recorded
 from ampmon_server.policy.simulate import Simulation, Simulator
-from ampmon_server.words import in_code
+from ampmon_server.words import in_code, percent, plural
 
 
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
@@ -21,8 +24,9 @@ SUBNORMAL_WEIGHT = 0.1
 GAIN_LEAST = 0.002
 """Of the updates' worth: less is not worth a change."""
 
-CALM = 32
-"""So many updates at a scale without a skip end the search for one that fits."""
+
+CALM = 500
+"""A scale at which fewer than one update in so many overflows is worth beginning with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def advise(simulator: Simulator) -> Advice:
 
 def _grid(history: History) -> list[Setting]:
     own = recorded(history.policy)
-    scales = {own.init_scale, _calm_scale(history)} if history.is_whole else {own.init_scale}
+    scales = {own.init_scale, *_calm_scales(history)} if history.is_whole else {own.init_scale}
     intervals = {own.growth_interval, *INTERVALS}
     return [
         replace(own, init_scale=scale, growth_interval=interval)
@@ -57,10 +61,16 @@ def _grid(history: History) -> list[Setting]:
     ]
 
 
-def _calm_scale(history: History) -> float:
-    """The scale at which a run's search for one that fits ended."""
-    calm = (history.length - history.skipped) >= CALM
-    return float(2.0 ** history.level[int(calm.argmax())])
+def _calm_scales(history: History) -> Iterator[float]:
+    """The largest scales at which at most one update in `CALM`, and at which none, is known to have overflowed."""
+    levels, place = np.unique(history.level, return_inverse=True)
+    skipped = np.bincount(place, weights=history.skipped)
+    through = np.bincount(place, weights=history.length - history.skipped)
+    # What overflowed at a scale does so at every larger one, and what went through does at every smaller one.
+    overflowed, held = np.cumsum(skipped), np.cumsum(through[::-1])[::-1]
+    for most in (1 / CALM, 0.0):
+        calm = levels[(overflowed <= most * (overflowed + held)) & (held > 0)]
+        yield from (float(2.0**level) for level in calm[-1:])
 
 
 def _cost(simulation: Simulation) -> float:
@@ -78,8 +88,8 @@ def _words(best: Simulation, was: Simulation) -> str:
         for name in ("init_scale", "growth_interval")
         if getattr(best.setting, name) != getattr(was.setting, name)
     ]
-    gains = [f"{best.skips.expected:.0f} skips instead of {was.skips.expected:.0f}"]
+    gains = [f"{plural(round(best.skips.expected), 'skip')} instead of {was.skips.expected:.0f}"]
     if best.lost is not None and was.lost is not None:
         now, before = best.lost.subnormal.expected, was.lost.subnormal.expected
-        gains.append(f"{now:.2%} subnormal instead of {before:.2%}")
+        gains.append(f"{percent(now)} subnormal instead of {percent(before)}")
     return f"{', '.join(names)}: {', '.join(gains)}."
