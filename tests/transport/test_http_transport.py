@@ -111,7 +111,7 @@ def test_missing_header_has_its_own_error(
     ("value", "least", "most"),
     [
         ("7", 7, 7),
-        (formatdate(time.time() + 60, usegmt=True), 0, 60),
+        pytest.param(formatdate(time.time() + 60, usegmt=True), 0, 60, id="date"),
         ("999999", 300, 300),
         ("-5", 0, 0),
     ],
