@@ -89,6 +89,20 @@ NUMBERS = (
         rules=("flushed", "subnormal"),
     ),
     Patient(
+        name="scale set low by turns",
+        about="set to 4 and to 16 by turns, under a loss so small that most of the gradient is zero in fp16",
+        attempts=(sick_numbers.ScaleByTurns,),
+        plan=Plan(init_scale=4.0, loss=1e-7, strength=4.0, updates=400, every=5),
+        rules=("flushed",),
+    ),
+    Patient(
+        name="range too wide",
+        about="a layer of one's own makes gradients ten thousand million times as large: no scale fits both ends",
+        attempts=(sick_numbers.EndlessGain,),
+        plan=Plan(strength=1e10, loss=1e-6, updates=300),
+        rules=("subnormal", "subnormal_parameter"),
+    ),
+    Patient(
         name="static scale too high",
         about="set to 2^24 after every update: each one overflows",
         attempts=(sick_numbers.ManualScale,),

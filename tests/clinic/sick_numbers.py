@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -143,6 +144,18 @@ class ManualScale(Training):
 
     def rescale(self) -> None:
         self.scaler.update(float(self.plan.strength))
+
+
+class ScaleByTurns(Training):
+    """The scale is set by hand, now to ``strength`` and now to four times that, each for forty updates."""
+
+    def numbers(self) -> Iterator[int]:
+        for number in super().numbers():
+            self.turn = number // 40 % 2
+            yield number
+
+    def rescale(self) -> None:
+        self.scaler.update(float(self.plan.strength) * (1, 4)[self.turn])
 
 
 class Floored(Training):

@@ -210,7 +210,9 @@ def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
 
 def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
     """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
-    attempt = left_behind(tmp_path, server.url, 30_000, segment_bytes=2**20)
+    attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
+    attempt.events(12_000, text="x" * 4000)  # a dozen batches
+    attempt.spool.abandon()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
@@ -226,7 +228,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
     assert taken[0] != attempt.spool.path
     done = ampmon("sync", tmp_path)
     assert done.returncode == 0, done.stdout
-    assert seqs(server.store.records(attempt.id)) == list(range(30_000))
+    assert seqs(server.store.records(attempt.id)) == list(range(12_000))
     assert spools(tmp_path) == []
 
 

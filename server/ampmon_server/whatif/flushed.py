@@ -31,7 +31,7 @@ class Flushed:
     ``low`` and ``high`` bound it; ``estimate`` lies between. ``structural`` is what is left of the zeros. ``seen`` is
     the part that ``experiments``, changes of the scale with a sample on either side, showed, with its standard
     ``error``: the rest is how far the distribution of magnitudes seems to go on below what fp16 holds at the largest
-    scale that was sampled.
+    scale that was sampled. There ``small`` is the share of subnormal elements: whatever came back is among them.
     """
 
     estimate: float
@@ -41,6 +41,12 @@ class Flushed:
     seen: float
     error: float
     experiments: int
+    small: float
+
+    @property
+    def plausible(self) -> bool:
+        """Whether it may be the scale that moved the zeros: else it is the data, which changed at the same time."""
+        return self.seen - Z_95 * self.error <= self.small
 
 
 def flushed(case: ScalerCase) -> Flushed | None:
@@ -69,7 +75,9 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     estimate = max(seen, 0.0) + rest.estimate
     high = max(seen, 0.0) + Z_95 * error + rest.high
     low, estimate, high = (min(each, share) for each in (low, estimate, high))
-    return Flushed(estimate, low, high, max(share - estimate, 0.0), seen, error, int(moved.sum()))
+    structural, experiments = max(share - estimate, 0.0), int(moved.sum())
+    small = _subnormal_share(take_samples(fine, np.flatnonzero(level == level.max())).on_grid)
+    return Flushed(estimate, low, high, structural, seen, error, experiments, small)
 
 
 def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries:
@@ -86,6 +94,10 @@ def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries
 
 def _zero_shares(of: Totals) -> Floats:
     return np.asarray(of.zeros / of.elements, np.float64)
+
+
+def _subnormal_share(of: Totals) -> float:
+    return float(of.classes().subnormal.sum() / of.elements.sum())
 
 
 def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> float:
@@ -158,8 +170,10 @@ def _tail(samples: GradientSeries, level: Ints, at: int) -> _Tail:
 
     # So few were looked at that the densities themselves are only so sure.
     doubt = Z_95 / math.sqrt(max(float(mass.min()) * float(of.looked[here].sum()), 1.0))
+    held = float(counts.sum())
     return _Tail(
-        low=below(2.0, math.inf) * max(1 - doubt, 0.0),
+        # What is seen cannot vouch for more than there is of it.
+        low=min(below(2.0, math.inf) * max(1 - doubt, 0.0), held),
         estimate=below(1.0, math.log(2)),
         high=below(0.0, math.log(2)) * (1 + doubt),
     )

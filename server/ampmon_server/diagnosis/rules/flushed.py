@@ -24,9 +24,9 @@ EXPLANATION = (
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """By the lower bound of the estimate. Where less is subnormal it is the data that changed."""
+    """By the lower bound of the estimate."""
     gone, seen = flushed(scaler), underflow(scaler)
-    if gone is None or seen is None or gone.low > seen.share:
+    if gone is None or seen is None or not gone.plausible:
         return
     severity = thresholds.flushed.severity(gone.low)
     if severity is None or is_climbing(scaler, seen, thresholds):
