@@ -47,32 +47,41 @@ return Plotly.Plots.resize(plot);
 
 
 def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> list[Path]:
-    """A picture for each rule that came first in a patient that has it, of the first such one. Blocks."""
+    """A picture for each rule, of the first patient in which it comes first; else of one in which it comes at all.
+
+    Blocks.
+    """
+    right = [each for each in verdicts if each.right]
     chosen: dict[str, Verdict] = {}
-    for each in verdicts:
-        if each.right and each.first:
+    for each in right:
+        if each.first:
             chosen.setdefault(each.first, each)
+    for each in right:
+        for rule in each.figures:
+            chosen.setdefault(rule, each)
     folder.mkdir(parents=True, exist_ok=True)
     profile = tempfile.mkdtemp(prefix="ampmon-clinic-")
     chrome = chromium.start(Path(profile), width=WIDTH, height=HEIGHT)
     try:
         chrome.get(_login_link(server))
-        return [_take(chrome, each, server, folder) for each in chosen.values()]
+        return [_take(chrome, rule, each, server, folder) for rule, each in chosen.items()]
     finally:
         chrome.quit()
         shutil.rmtree(profile, ignore_errors=True)
 
 
-def _take(chrome: Chrome, verdict: Verdict, server: ThreadedServer, folder: Path) -> Path:
-    figure = verdict.figure or DEFAULT_FIGURE
+def _take(
+    chrome: Chrome, rule: str, verdict: Verdict, server: ThreadedServer, folder: Path
+) -> Path:
+    figure = verdict.figures[rule] or DEFAULT_FIGURE
     chrome.get("about:blank")
     chrome.get(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
     wait = WebDriverWait(chrome, WAIT_S)
-    wait.until(functools.partial(_asked, _TOLD.format(rule=verdict.first)))
+    wait.until(functools.partial(_asked, _TOLD.format(rule=rule)))
     with contextlib.suppress(TimeoutException):  # a run without updates has no chart
         wait.until(functools.partial(_asked, _DRAWN.format(figure=figure)))
-    chrome.execute_script(_ALONE, verdict.first, figure)
-    path = folder / f"{verdict.first}.png"
+    chrome.execute_script(_ALONE, rule, figure)
+    path = folder / f"{rule}.png"
     chrome.find_element(By.ID, "picture").screenshot(str(path))
     return path
 

@@ -21,8 +21,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     severity: str | None = None
     title: str = ""
     parameters: tuple[str, ...] = ()
-    figure: str = ""
     others: tuple[str, ...] = ()
+    figures: dict[str, str] = {}
+    """Of each rule that found something, the chart that shows it."""
 
     @property
     def sick(self) -> bool:
@@ -56,6 +57,6 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
         severity=first["severity"],
         title=first["title"],
         parameters=tuple(first.get("parameters", ())),
-        figure=first.get("figure", ""),
         others=tuple(f"{each['rule']} ({each['severity']})" for each in others),
+        figures={each["rule"]: each.get("figure", "") for each in diagnosis["findings"]},
     )

@@ -81,6 +81,22 @@ def test_of_two_lints_the_first_told_is_the_cause():
     assert [each.rule for each in findings] == ["fused_sgd", "poisoned_state"]
 
 
+@pytest.mark.parametrize("later", ["poisoned_state", "dead_scale"])
+def test_a_loop_that_destroys_weights_is_named_before_them(later):
+    """What `unscale_` in the middle of a batch led to stands behind it, which is then as bad, and stops the run too."""
+    words = {"title": "", "explanation": "", "fix": "", "parameters": []}
+    told = [
+        event("lint", rule="unscale_in_accumulation", severity="warning", **words),
+        event("lint", rule=later, severity="critical", stop=True, **words),
+    ]
+    (finding,) = found(case(_healthy(), events=tuple(reversed(told))))
+    assert (finding.rule, finding.severity, finding.stop) == (
+        "unscale_in_accumulation",
+        "critical",
+        True,
+    )
+
+
 def test_ranks_that_disagree_stop_the_run():
     """One update that one rank skips and another does not is critical; ranks that agree are not."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))

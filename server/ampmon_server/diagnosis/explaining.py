@@ -24,6 +24,10 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "poisoned_state": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "uncleared_gradients": _FALLING | {"nan_not_overflow", "forward_overflow", "backward_overflow"},
     "fused_sgd": _FALLING | {"nan_not_overflow", "forward_overflow"},
+    # What overflows after the check that `unscale_` makes is written into the weights.
+    "unscale_in_accumulation": _FALLING | {"poisoned_state", "dead_scale", "nan_not_overflow"},
+    # Clipping by an infinite norm makes NaN of the infinities.
+    "clip_before_unscale": frozenset({"nan_not_overflow"}),
     "fp16_parameters": frozenset({"crashed"}),
     "no_update": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
