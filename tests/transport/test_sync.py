@@ -213,6 +213,8 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
     attempt.events(12_000, text="x" * 4000)  # a dozen batches
     attempt.spool.abandon()
+    # Slow enough for none to be over before it is killed.
+    server.store.refuse = lambda _: bool(time.sleep(0.0002))
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
@@ -223,6 +225,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
             while len(server.store.batches) <= before and process.poll() is None:
                 time.sleep(0.001)
             process.send_signal(number)
+    server.store.refuse = lambda _: False
     taken = spools(tmp_path)
     assert len(taken) == 1
     assert taken[0] != attempt.spool.path
