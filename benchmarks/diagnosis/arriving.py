@@ -65,19 +65,21 @@ def _took(place: Path, options: Sequence[str], crowd: Crowd, samples: Real, effo
         before = seconds(process)
         sent = load.send([url], token, works, effort.ingest_s)
         after = seconds(process)
-    told = before is not None and after is not None
-    return Took(sent.rate, 1e6 * (after - before) / sent.records if told else None)  # type: ignore[operator]
+    if before is None or after is None:
+        return Took(sent.rate, None)
+    return Took(sent.rate, 1e6 * (after - before) / sent.records)
 
 
 def _row(crowd: Crowd, rounds: Sequence[dict[str, Took]]) -> dict[str, Any]:
     row: dict[str, Any] = {"clients": crowd.clients, "batch": crowd.size}
-    cpu: dict[str, float | None] = {}
+    cpu: dict[str, float] = {}
     for way in WAYS:
         row[f"{way}_per_s"] = round(median(each[way].rate for each in rounds))
-        known = [each[way].cpu_us for each in rounds]
-        cpu[way] = None if None in known else median(known)  # type: ignore[type-var]
-        row[f"{way}_cpu_us"] = None if cpu[way] is None else round(cpu[way], 2)  # type: ignore[arg-type]
-    cost = None if None in cpu.values() else cpu["judging"] / cpu["not"] - 1  # type: ignore[operator]
+        known = [us for each in rounds if (us := each[way].cpu_us) is not None]
+        if len(known) == len(rounds):
+            cpu[way] = median(known)
+        row[f"{way}_cpu_us"] = round(cpu[way], 2) if way in cpu else None
+    cost = cpu["judging"] / cpu["not"] - 1 if len(cpu) == len(WAYS) else None
     row |= {"cost": None if cost is None else round(cost, 3), "bar": BAR}
     holds = None if cost is None else "yes" if cost <= BAR else "no"
     return {**row, "holds": holds}

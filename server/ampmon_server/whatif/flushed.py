@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ampmon.estimates import Z_95
-from ampmon.histogram import BINS, EXPONENT_MIN
+from ampmon.histogram import BINS, EXPONENT_MIN, SMALL_CLASSES
 from ampmon_server.case import ScalerCase
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints, Totals, take_samples
 
 
 NEAR = 512
 """Samples this many updates apart or fewer are compared."""
+
+_SUBNORMAL = SMALL_CLASSES.index("subnormal")
 
 OCTAVES = 40
 """So far below the smallest number the distribution of magnitudes is followed."""
@@ -76,7 +78,7 @@ def flushed_in(samples: GradientSeries) -> Flushed | None:
     high = max(seen, 0.0) + Z_95 * error + rest.high
     low, estimate, high = (min(each, share) for each in (low, estimate, high))
     structural, experiments = max(share - estimate, 0.0), int(moved.sum())
-    small = _subnormal_share(take_samples(fine, np.flatnonzero(level == level.max())).on_grid)
+    small = float(fine.on_grid.shares()[level == level.max(), _SUBNORMAL].mean())
     return Flushed(estimate, low, high, structural, seen, error, experiments, small)
 
 
@@ -94,10 +96,6 @@ def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries
 
 def _zero_shares(of: Totals) -> Floats:
     return np.asarray(of.zeros / of.elements, np.float64)
-
-
-def _subnormal_share(of: Totals) -> float:
-    return float(of.classes().subnormal.sum() / of.elements.sum())
 
 
 def _noise(samples: GradientSeries, zeros: Floats, level: Ints, near: Flags) -> float:
