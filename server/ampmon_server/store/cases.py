@@ -9,7 +9,7 @@ from uuid import UUID
 
 import numpy as np
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, Select, select
 
 from ampmon_server.case import (
     CULPRITS,
@@ -156,18 +156,24 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
 def policy_of(connection: Connection, scaler: Scaler) -> Policy:
     """How a scaler moves its scale, as its newest attempt said."""
     told = headers.c
-    newest = (
-        select(told.scaler_type, told.device, told.settings)
-        .where(told.run_id == scaler.run_id, told.stream == scaler.number)
-        .order_by(told.attempt.desc())
-        .limit(1)
-    )
+    newest = _newest_header(scaler, scaler.number, told.scaler_type, told.device, told.settings)
     kind, device, settings = connection.execute(newest).one()
     return Policy(
         scaler_type=kind,
         device=device,
         layout="sharded" if scaler.is_sharded else "replicated",
         **_finite(orjson.loads(settings)),
+    )
+
+
+def _newest_header(scaler: Scaler, number: int, *columns: ColumnElement[Any]) -> Select[Any]:
+    """What the newest attempt said of a stream of the scaler."""
+    told = headers.c
+    return (
+        select(*columns)
+        .where(told.run_id == scaler.run_id, told.stream == number)
+        .order_by(told.attempt.desc())
+        .limit(1)
     )
 
 
@@ -223,15 +229,8 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 
 def _numel(connection: Connection, scaler: Scaler) -> dict[str, int]:
     """How many elements each parameter has, by name, as the newest attempt said."""
-    told = headers.c
     number = scaler.sampled[0].number if scaler.sampled else scaler.number
-    newest = (
-        select(told.parameters)
-        .where(told.run_id == scaler.run_id, told.stream == number)
-        .order_by(told.attempt.desc())
-        .limit(1)
-    )
-    data = connection.scalar(newest)
+    data = connection.scalar(_newest_header(scaler, number, headers.c.parameters))
     return {each.name: each.numel for each in unpack_parameters(data)} if data is not None else {}
 
 
