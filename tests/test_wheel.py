@@ -110,8 +110,10 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         if name.startswith("ampmon_server/web/")
     }
     sources = [*(ROOT / "ampmon").rglob("*.py"), *(ROOT / "server" / "ampmon_server").rglob("*.py")]
-    scripts = {
-        path.relative_to(ROOT / "web").as_posix() for path in (ROOT / "web" / "js").rglob("*.js")
+    browsers = {
+        path.relative_to(ROOT / "web").as_posix()
+        for kind in ("css", "js")
+        for path in (ROOT / "web" / kind).rglob(f"*.{kind}")
     }
 
     assert {name.split("/")[0] for name in names} == {"ampmon", "ampmon_server"}
@@ -121,7 +123,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         path.relative_to(ROOT / "docs").as_posix()
         for path in (ROOT / "docs" / "findings").rglob("*.*")
     }
-    assert page == {"index.html", "style.css", "roles.json", *scripts, *findings}
+    assert page == {"index.html", "roles.json", *browsers, *findings}
 
 
 def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:

@@ -21,7 +21,10 @@ _SHELL = """\
     <meta name="viewport" content="width=device-width, initial-scale=1">
     <meta name="color-scheme" content="light dark">
     <link rel="icon" href="data:,">
-    <link rel="stylesheet" href="/style.css">
+    <link rel="stylesheet" href="/css/base.css">
+    <link rel="stylesheet" href="/css/bar.css">
+    <link rel="stylesheet" href="/css/manual.css">
+    <link rel="stylesheet" href="/css/tables.css">
     <script type="module" src="/js/manual.js"></script>
   </head>
   <body>

@@ -120,6 +120,6 @@ def test_rows_are_labelled_by_block_where_there_is_no_room(
 
 def test_every_statistic_is_offered() -> None:
     """The reader can choose what is drawn, and sees what is."""
-    choice = _drawn(_of(np.array([[25]]), statistic="zero"))["layout"]["meta"]["choice"]
+    choice = _drawn(_of(np.array([[25]]), statistic="zero"))["layout"]["meta"]["choices"][0]
     assert choice["chosen"] == "zero"
     assert [value for value, _ in choice["options"]] == [*STATISTICS]

@@ -71,7 +71,7 @@ def test_of_many_names_the_reader_chooses() -> None:
     of = source({"lr": np.ones(9)})
     names = ("loss", "lr", "accuracy", "norm", "<b>")
     meta = scalars(replace(of, logged=names), View())["layout"]["meta"]
-    assert meta["choice"]["chosen"] == "lr"
-    assert [value for value, _ in meta["choice"]["options"]] == ["", *names]
+    assert meta["choices"][0]["chosen"] == "lr"
+    assert [value for value, _ in meta["choices"][0]["options"]] == ["", *names]
     assert meta["caption"].endswith("4 names not drawn.")
-    assert "choice" not in scalars(replace(of, logged=names[:4]), View())["layout"]["meta"]
+    assert "choices" not in scalars(replace(of, logged=names[:4]), View())["layout"]["meta"]

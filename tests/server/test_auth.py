@@ -47,7 +47,15 @@ def paths(app: FastAPI) -> list[str]:
             path[1:],
         )
     ]
-    others = ["", "*", "/docs", "/redoc", "/metrics", "/js/../style.css", "/js/%2e%2e/index.html"]
+    others = [
+        "",
+        "*",
+        "/docs",
+        "/redoc",
+        "/metrics",
+        "/js/../css/base.css",
+        "/js/%2e%2e/index.html",
+    ]
     return [path for path in (*plain, *odd, *others) if path != "/login"]
 
 

@@ -233,7 +233,7 @@ def test_a_user_may_rename_archive_and_delete(client: TestClient, trainer: Train
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/style.css", "/roles.json", "/js/main.js", "/vendor/plotly.min.js"]
+    "path", ["/", "/css/base.css", "/roles.json", "/js/main.js", "/vendor/plotly.min.js"]
 )
 def test_the_page_and_its_parts_are_served(client: TestClient, path: str) -> None:
     """Each file of the page comes with a tag, and is not sent again to who holds it."""

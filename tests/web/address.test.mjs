@@ -3,16 +3,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { format, parse, viewQuery } from "../../web/js/address.js";
+import { figureQuery, format, parse, wholeView } from "../../web/js/address.js";
 
-const view = { x: "step", start: null, stop: null, stream: null };
+const view = wholeView();
 
 test("an address without a run is the list", () => {
-  for (const hash of ["", "#", "#/", "#/runs", "#/runs/", "#/else/x"]) assert.deepEqual(parse(hash), { page: "list" });
+  for (const hash of ["", "#", "#/", "#/runs", "#/runs/", "#/else/x"]) assert.deepEqual(parse(hash), { page: "list", filters: {} });
 });
 
 test("what is written is read back", () => {
-  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { x: "user" }, { stream: "a&b=ü" }]) {
+  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { x: "user" }, { stream: "a&b=ü" }, { rank: "3", parameter: "a.b c", follow: 200 }, { choices: { name: "<b>&", statistic: "norm" } }]) {
     const address = { page: "run", run: "0190-x", view: { ...view, ...part } };
     assert.deepEqual(parse(format(address)), address);
   }
@@ -27,6 +27,15 @@ test("a run's id is a name, not a path", () => {
   assert.equal(format({ page: "run", run: "../../x", view }), "#/runs/..%2F..%2Fx");
 });
 
-test("a figure's call names its axis", () => {
-  assert.equal(viewQuery({ ...view, start: 5 }, true), "x=step&start=5");
+test("filters and compared runs are read back too", () => {
+  for (const address of [
+    { page: "list", filters: { search: "a&b", status: "running" } },
+    { page: "compare", runs: ["a", "b/c"], view: { ...view, start: 3, stop: 9 } },
+  ]) assert.deepEqual(parse(format(address)), address);
+});
+
+test("a figure's call names its axis, and the choices that it knows", () => {
+  const chosen = { ...view, start: 5, rank: "1", parameter: "a", choices: { statistic: "norm", name: "loss" } };
+  assert.equal(String(figureQuery(chosen)), "x=step&start=5");
+  assert.equal(String(figureQuery(chosen, ["statistic", "rank", "parameter"])), "x=step&start=5&statistic=norm&rank=1&parameter=a");
 });

@@ -5,6 +5,14 @@
 /** What can be along the horizontal axis. @type {View["x"][]} */
 export const AXES = ["step", "time", "user"];
 
+/** What a view has besides: whatever else is in the query is a choice of some chart, by its name. */
+const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow"]);
+
+/** A view of a whole run, nothing chosen. @returns {View} */
+export function wholeView() {
+  return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, choices: {} };
+}
+
 /**
  * @param {string} hash what follows "#", or ""
  * @returns {Address}
@@ -12,18 +20,10 @@ export const AXES = ["step", "time", "user"];
 export function parse(hash) {
   const [path = "", query = ""] = hash.replace(/^#/, "").split("?");
   const [, page, run] = path.split("/");
-  if (page !== "runs" || !run) return { page: "list" };
   const options = new URLSearchParams(query);
-  return {
-    page: "run",
-    run: decodeURIComponent(run),
-    view: {
-      x: AXES.find((axis) => axis === options.get("x")) ?? "step",
-      start: whole(options.get("start")),
-      stop: whole(options.get("stop")),
-      stream: options.get("stream"),
-    },
-  };
+  if (page === "compare") return { page: "compare", runs: (options.get("runs") ?? "").split(",").filter(Boolean), view: view(options) };
+  if (page === "runs" && run) return { page: "run", run: decodeURIComponent(run), view: view(options) };
+  return { page: "list", filters: Object.fromEntries(options) };
 }
 
 /**
@@ -31,23 +31,64 @@ export function parse(hash) {
  * @param {Address} address
  */
 export function format(address) {
-  if (address.page === "list") return "#/";
+  if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));
   const query = viewQuery(address.view, address.view.x !== "step");
-  return `#/runs/${encodeURIComponent(address.run)}${query ? `?${query}` : ""}`;
+  if (address.page === "run") return withQuery(`#/runs/${encodeURIComponent(address.run)}`, query);
+  query.delete("runs");
+  return `#/compare?runs=${address.runs.map(encodeURIComponent).join(",")}${query.size ? `&${query}` : ""}`;
 }
 
 /**
- * A view as a query, as the address bar and the figures' calls have it.
+ * A view as a query, as the address bar has it.
  * @param {View} view
  * @param {boolean} withAxis whether to name the axis even where it is the usual one
  */
 export function viewQuery(view, withAxis) {
   const query = new URLSearchParams();
   if (withAxis) query.set("x", view.x);
-  if (view.start !== null) query.set("start", String(view.start));
-  if (view.stop !== null) query.set("stop", String(view.stop));
-  if (view.stream !== null) query.set("stream", view.stream);
-  return query.toString();
+  for (const name of /** @type {const} */ (["start", "stop", "stream", "rank", "parameter", "follow"])) {
+    const value = view[name];
+    if (value !== null) query.set(name, String(value));
+  }
+  for (const [name, value] of Object.entries(view.choices)) query.set(name, value);
+  return query;
+}
+
+/**
+ * What a figure is asked for: the stretch, the scaler and, of the reader's choices, those that it knows.
+ * @param {View} view
+ * @param {readonly string[]} [choices] the names of the choices, "parameter" and "rank" among them where it takes those
+ */
+export function figureQuery(view, choices = []) {
+  const query = viewQuery({ ...view, follow: null, rank: null, parameter: null, choices: {} }, true);
+  for (const name of choices) {
+    const value = name === "parameter" || name === "rank" ? view[name] : view.choices[name];
+    if (value !== null && value !== undefined) query.set(name, value);
+  }
+  return query;
+}
+
+/** @param {URLSearchParams} options @returns {View} */
+function view(options) {
+  const choices = Object.fromEntries([...options].filter(([name]) => !OWN.has(name) && name !== "runs"));
+  return {
+    x: AXES.find((axis) => axis === options.get("x")) ?? "step",
+    start: whole(options.get("start")),
+    stop: whole(options.get("stop")),
+    stream: options.get("stream"),
+    rank: options.get("rank"),
+    parameter: options.get("parameter"),
+    follow: whole(options.get("follow")),
+    choices,
+  };
+}
+
+/**
+ * @param {string} path
+ * @param {URLSearchParams} query
+ */
+function withQuery(path, query) {
+  return query.size ? `${path}?${query}` : path;
 }
 
 /** @param {string | null} text */

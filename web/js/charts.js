@@ -1,6 +1,6 @@
 // The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
-import { AXES, viewQuery } from "./address.js";
+import { AXES, figureQuery } from "./address.js";
 import { Refused } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { count, steps } from "./format.js";
@@ -10,7 +10,16 @@ import { fromPlot, moved, toPlot } from "./range.js";
 /** @import { Range, View } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-const NAMES = ["scale", "skips", "underflow", "exponents", "parameters", "scalars", "activations"];
+/** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
+const CHARTS = [
+  ["scale", []],
+  ["skips", []],
+  ["underflow", []],
+  ["exponents", []],
+  ["parameters", ["statistic"]],
+  ["scalars", ["name"]],
+  ["activations", []],
+];
 
 const MOVES = /** @type {const} */ ([
   ["Earlier", "←", 1, -0.5],
@@ -48,17 +57,18 @@ export class Charts {
    * @param {string} run
    * @param {View} view
    * @param {{onView: (view: View) => void, onWanted: () => void, onTrouble: () => void}} listener
+   * @param {Record<string, HTMLElement>} [after] what stands below a chart, by the chart's name
    */
-  constructor(run, view, listener) {
+  constructor(run, view, listener, after = {}) {
     this.run = run;
     this.view = view;
     this.listener = listener;
-    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null), onChoice: () => this.#again() };
-    this.#panels = NAMES.map((name) => new Panel(name, chart));
+    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null), onChoice: (/** @type {string} */ name, /** @type {string} */ value) => this.#choose(name, value) };
+    this.#panels = CHARTS.map(([name, choices]) => new Panel(name, choices, chart));
     this.#axes = AXES.map((x) =>
       h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => this.#turn(x) }, NAMED[x]),
     );
-    this.element = h("div", { class: "charts" }, this.#toolbar(), ...this.#panels.map((panel) => panel.element));
+    this.element = h("div", { class: "charts" }, this.#toolbar(), ...this.#panels.flatMap((panel) => [panel.element, after[panel.name] ?? []].flat()));
     this.#observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "200px" });
     for (const panel of this.#panels) this.#observer.observe(panel.element);
     this.element.addEventListener("pointerdown", this.#hold);
@@ -118,8 +128,8 @@ export class Charts {
    * @param {() => boolean} wanted
    */
   async #refresh(panel, wanted) {
-    const query = viewQuery(this.view, true);
-    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}${panel.query}`;
+    const query = figureQuery(this.view, panel.choices);
+    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
     try {
       await panel.refresh(address, wanted);
     } catch (error) {
@@ -146,6 +156,15 @@ export class Charts {
     const { start, stop } = range ?? { start: null, stop: null };
     if (range) for (const panel of this.#panels) void panel.show(toPlot(range, this.view.x));
     this.listener.onView({ ...this.view, start, stop });
+  }
+
+  /**
+   * @param {string} name
+   * @param {string} value
+   */
+  #choose(name, value) {
+    const { [name]: _, ...others } = this.view.choices;
+    this.listener.onView({ ...this.view, choices: value ? { ...others, [name]: value } : others });
   }
 
   /** @param {View["x"]} x */

@@ -9,7 +9,7 @@ import { Notices } from "./notices.js";
 import { setVerdict, verdict } from "./verdict.js";
 import { LINES } from "./words.js";
 
-/** @import { Summary } from "../types/page.js" */
+/** @import { Address, Summary } from "../types/page.js" */
 
 const COLUMNS = ["Run", "Project", "Status", "Diagnosis", "Scale now", "Skipped", "Subnormal now", "Updates", "Started"];
 const NUMBERS = new Set(["Scale now", "Skipped", "Subnormal now", "Updates"]);
@@ -67,6 +67,11 @@ export class List {
     this.#table.hidden = this.#runs.length === 0;
     this.#empty.hidden = this.#runs.length > 0;
     this.#more.hidden = this.#next === null;
+  }
+
+  /** @param {Address} address */
+  look(address) {
+    return address.page === "list";
   }
 
   recolour() {}

@@ -12,7 +12,7 @@ import { Run } from "./run.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
 
-/** @import { Address, View } from "../types/page.js" */
+/** @import { Page, View } from "../types/page.js" */
 /** @import { Connection } from "./live.js" */
 
 const REFRESH_MS = 200;
@@ -24,7 +24,7 @@ const WARM_MS = 1000;
 const content = byId("content");
 const connection = byId("connection");
 
-/** @type {List | Run | null} */
+/** @type {Page | null} */
 let page = null;
 
 const refresh = paced(update, REFRESH_MS);
@@ -44,10 +44,7 @@ async function update() {
 
 function route() {
   const address = parse(location.hash);
-  if (page instanceof Run && address.page === "run" && address.run === page.id) {
-    page.look(address.view);
-    return;
-  }
+  if (page?.look(address)) return;
   page?.close();
   page = address.page === "run" ? openRun(address.run, address.view) : new List();
   content.replaceChildren(page.element);

@@ -12,28 +12,28 @@ import * as theme from "./theme.js";
 export class Panel {
   visible = true;
   #title = h("h2");
-  #choice = h("select", { hidden: true, onchange: () => this.#choose() });
+  #choices = h("span", { class: "choices" });
   #terms = h("p", { class: "terms" });
   #caption = h("p", { class: "caption" });
   #empty = h("p", { class: "empty" }, "Loading…");
   #plot = h("div", { class: "plot", role: "img", hidden: true });
-  /** Added to the chart's address: what the reader has chosen of it. */
-  query = "";
   /** @type {Figure | null} */
   #figure = null;
   #listening = false;
 
   /**
    * @param {string} name
-   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onChoice: () => void}} listener
+   * @param {readonly string[]} choices what the reader can choose of it, by the names in its address
+   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onChoice: (name: string, value: string) => void}} listener
    */
-  constructor(name, listener) {
+  constructor(name, choices, listener) {
     this.name = name;
+    this.choices = choices;
     this.listener = listener;
     this.element = h(
       "section",
       { class: "panel", "data-figure": name },
-      h("header", {}, this.#title, this.#choice, this.#terms),
+      h("header", {}, this.#title, this.#choices, this.#terms),
       this.#caption,
       this.#empty,
       this.#plot,
@@ -112,34 +112,40 @@ export class Panel {
     this.#empty.hidden = !meta.empty;
     this.#caption.hidden = !meta.caption;
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
-    this.#offer(meta.choice);
+    this.#offer(meta.choices);
     const terms = Object.entries(meta.definitions ?? {});
     if (this.#terms.childElementCount !== terms.length) {
       this.#terms.replaceChildren(...terms.map(([word, definition]) => term(word, definition)));
     }
   }
 
-  /** @param {Choice | undefined} choice */
-  #offer(choice) {
+  /** @param {Choice[] | undefined} choices */
+  #offer(choices) {
     // Where a stretch has nothing to draw, what was chosen still stands.
-    if (choice === undefined) {
-      this.#choice.hidden ||= this.query === "";
-      return;
-    }
-    this.#choice.hidden = false;
-    this.#choice.name = choice.name;
-    mark(this.#choice, "aria-label", choice.label);
-    keyed(this.#choice, choice.options, {
-      key: ([value]) => value,
-      make: ([value]) => h("option", { value }),
-      update: (option, [, words]) => say(option, words),
+    if (choices === undefined) return;
+    keyed(this.#choices, choices, {
+      key: ({ name }) => name,
+      make: ({ name }) => h("select", { name, onchange: (event) => this.#choose(event) }),
+      update: (select, choice) => offer(/** @type {HTMLSelectElement} */ (select), choice),
     });
-    if (this.#choice.value !== choice.chosen) this.#choice.value = choice.chosen;
   }
 
-  #choose() {
-    const { name, value } = this.#choice;
-    this.query = value && `&${name}=${encodeURIComponent(value)}`;
-    this.listener.onChoice();
+  /** @param {Event} event */
+  #choose({ target }) {
+    if (target instanceof HTMLSelectElement) this.listener.onChoice(target.name, target.value);
   }
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {Choice} choice
+ */
+function offer(select, choice) {
+  mark(select, "aria-label", choice.label);
+  keyed(select, choice.options, {
+    key: ([value]) => value,
+    make: ([value]) => h("option", { value }),
+    update: (option, [, words]) => say(option, words),
+  });
+  if (select.value !== choice.chosen) select.value = choice.chosen;
 }

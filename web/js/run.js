@@ -11,9 +11,10 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 
-/** @import { Detail, LoggedName, Summary, View } from "../types/page.js" */
+/** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
 
 const CHARTS_MS = 200;
+const PARTS_MS = 1000;
 const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
@@ -50,7 +51,11 @@ export class Run {
     this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
-    this.charts = new Charts(id, view, { onView, onWanted: this.drawCharts, onTrouble });
+    /** What stands below a chart, by the chart's name. @type {Record<string, Part>} */
+    this.parts = {};
+    this.readParts = paced(() => this.#refreshParts(), PARTS_MS);
+    const below = Object.fromEntries(Object.entries(this.parts).map(([name, part]) => [name, part.element]));
+    this.charts = new Charts(id, view, { onView, onWanted: () => this.#wanted(), onTrouble }, below);
     this.element = h(
       "article",
       { class: "run" },
@@ -79,7 +84,7 @@ export class Run {
     });
     this.#run = /** @type {Detail} */ (summary);
     this.tick();
-    this.drawCharts();
+    this.#wanted();
     if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
     this.#skipped = this.#run.skipped;
     this.readTables();
@@ -99,22 +104,46 @@ export class Run {
     this.#offerStreams(run);
   }
 
-  /** @param {View} view */
-  look(view) {
+  /**
+   * Shows another view of this run.
+   * @param {Address} address
+   */
+  look(address) {
+    if (address.page !== "run" || address.run !== this.id) return false;
+    const { view } = address;
     if (view.stream !== this.charts.view.stream) this.#sampled = -1;
     this.charts.look(view);
     this.readTables();
+    return true;
   }
 
   recolour() {
     void this.charts.recolour();
+    for (const part of Object.values(this.parts)) part.recolour?.();
   }
 
   close() {
+    this.readParts.stop();
+    for (const part of Object.values(this.parts)) part.close?.();
     this.drawCharts.stop();
     this.readTables.stop();
     this.readFindings.stop();
     this.charts.close();
+  }
+
+  #wanted() {
+    this.drawCharts();
+    this.readParts();
+  }
+
+  async #refreshParts() {
+    const run = this.#run;
+    if (run === null) return;
+    try {
+      await Promise.all(Object.values(this.parts).map((part) => part.refresh(run, this.charts.view)));
+    } catch {
+      this.onTrouble();
+    }
   }
 
   async #tables() {
@@ -157,7 +186,7 @@ export class Run {
   #lookAt(scaler, start, stop) {
     const found = this.#streams.hidden ? null : this.#run?.streams.find((stream) => stream.scaler === scaler);
     const stream = found?.stream ?? this.charts.view.stream;
-    this.onView({ x: "step", start, stop, stream });
+    this.onView({ ...this.charts.view, x: "step", start, stop, stream, follow: null });
     this.charts.element.scrollIntoView({ behavior: "smooth" });
   }
 

@@ -7,9 +7,45 @@ export interface View {
   start: number | null;
   stop: number | null;
   stream: string | null;
+  /** The rank that is looked at by itself; null is all of them. */
+  rank: string | null;
+  /** The parameter that is looked at closely. */
+  parameter: string | null;
+  /** Follow the newest so many updates; null shows `start` to `stop`. */
+  follow: number | null;
+  /** What the reader chose of charts, by the name of the choice: parameters of their addresses. */
+  choices: Record<string, string>;
 }
 
-export type Address = { page: "list" } | { page: "run"; run: string; view: View };
+export type Address =
+  | { page: "list"; filters: Record<string, string> }
+  | { page: "run"; run: string; view: View }
+  | { page: "compare"; runs: string[]; view: View };
+
+/** What fills the page below its bar. */
+export interface Page {
+  element: HTMLElement;
+  title: string;
+  /** The runs whose news it wants; none is all. */
+  follows: string[];
+  /** Fetches what has changed. Rejects where the server does not answer. */
+  refresh(): Promise<void>;
+  /** Each second: ages change by themselves. */
+  tick(): void;
+  /** Shows another address of the same page; false where it is another page. */
+  look(address: Address): boolean;
+  recolour(): void;
+  close(): void;
+}
+
+/** A section of a run's page that is no plain chart. It fetches nothing while it is not on the screen. */
+export interface Part {
+  element: HTMLElement;
+  /** Fetches what has changed of what it shows. Rejects where the server does not answer. */
+  refresh(run: Detail, view: View): Promise<void>;
+  recolour?(): void;
+  close?(): void;
+}
 
 export interface Range {
   start: number;
@@ -169,7 +205,7 @@ export interface Meta {
   caption?: string;
   empty?: string;
   definitions?: Record<string, string>;
-  choice?: Choice;
+  choices?: Choice[];
 }
 
 export interface Figure {

@@ -33,17 +33,9 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
 OF_MODULES = frozenset({"activations"})
 """Charts of one sample of activations; all others are along the steps."""
 
-OF_PARAMETERS = frozenset({"parameters"})
-"""Charts of each parameter, along the steps."""
-
-OF_SCALARS = frozenset({"scalars"})
-"""Charts of what was logged, along the steps."""
-
 __all__ = [
     "FIGURES",
     "OF_MODULES",
-    "OF_PARAMETERS",
-    "OF_SCALARS",
     "PANELS_MAX",
     "STATISTICS",
     "Figure",

@@ -107,12 +107,14 @@ def parameters(source: Source, view: View) -> Figure:
         meta={
             **META,
             "caption": _caption(of, columns, rows, statistic),
-            "choice": {
-                "name": "statistic",
-                "label": "What is drawn of each parameter",
-                "chosen": of.statistic,
-                "options": [[each, STATISTICS[each].word] for each in STATISTICS],
-            },
+            "choices": [
+                {
+                    "name": "statistic",
+                    "label": "What is drawn of each parameter",
+                    "chosen": of.statistic,
+                    "options": [[each, STATISTICS[each].word] for each in STATISTICS],
+                }
+            ],
         },
         yaxis=y_axis(
             type="category",

@@ -76,7 +76,7 @@ def scalars(source: Source, view: View) -> Figure:
         window,
         view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
-        meta={**META, "caption": _caption(drawn, source.logged), **_choice(source)},
+        meta={**META, "caption": _caption(drawn, source.logged), **_choices(source)},
         annotations=[_label(name, place, len(drawn)) for place, name in enumerate(drawn)],
         **axes,
     )
@@ -203,20 +203,21 @@ def _lost(cell: Cells) -> str:
     return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
 
 
-def _choice(source: Source) -> dict[str, Any]:
+def _choices(source: Source) -> dict[str, Any]:
     """The names to choose from, where there are more than are drawn at once."""
     if len(source.logged) <= PANELS_MAX:
         return {}
+    chosen = next(iter(source.scalars)) if len(source.scalars) == 1 else ""
+    first = ["", f"{PANELS_MAX} of {count(len(source.logged))} names"]
     return {
-        "choice": {
-            "name": "name",
-            "label": "Which of the logged values is drawn",
-            "chosen": next(iter(source.scalars)) if len(source.scalars) == 1 else "",
-            "options": [
-                ["", f"{PANELS_MAX} of {count(len(source.logged))} names"],
-                *([name, name] for name in source.logged),
-            ],
-        }
+        "choices": [
+            {
+                "name": "name",
+                "label": "Which of the logged values is drawn",
+                "chosen": chosen,
+                "options": [first, *([name, name] for name in source.logged)],
+            }
+        ]
     }
 
 

@@ -20,9 +20,10 @@ def index(request: Request) -> Response:
     return file_answer(assets.web_directory() / "index.html", request)
 
 
-@router.get("/style.css")
-def style(request: Request) -> Response:
-    return file_answer(assets.web_directory() / "style.css", request)
+@router.get("/css/{name}")
+def style(name: str, request: Request) -> Response:
+    """A sheet of the page's look."""
+    return _named(name, "css", request)
 
 
 @router.get("/roles.json")
@@ -33,10 +34,14 @@ def roles(request: Request) -> Response:
 @router.get("/js/{name}")
 def script(name: str, request: Request) -> Response:
     """A module of the page."""
-    for path in (assets.web_directory() / "js").glob("*.js"):
+    return _named(name, "js", request)
+
+
+def _named(name: str, kind: str, request: Request) -> Response:
+    for path in (assets.web_directory() / kind).glob(f"*.{kind}"):
         if path.name == name:
             return file_answer(path, request)
-    raise NotFound("There is no such script.")
+    raise NotFound("There is no such file.")
 
 
 @router.get("/findings/{name}")

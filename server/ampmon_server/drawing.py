@@ -1,0 +1,117 @@
+"""One chart of a run, read from the store and drawn, for the page, the report and the notebook. Speaks no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+from uuid import UUID
+
+from ampmon.wire import COUNT_MAX
+from ampmon_server.cells import gradients
+from ampmon_server.cells.updates import empty
+from ampmon_server.figures import FIGURES, PANELS_MAX, Figure, ParameterSource, Source, View
+from ampmon_server.figures.parameters import COLUMN_PIXELS
+from ampmon_server.store import NotFound, Store, Stretch
+
+
+_FIRST = {"loss": 0, "lr": 1}
+"""Names that are drawn before the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a chart is to show of a run. ``stream`` is any of the scaler that is meant; None is the run's first.
+
+    ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
+    """
+
+    view: View = field(default_factory=View)
+    stream: int | None = None
+    logged: str | None = None
+    statistic: str = "subnormal"
+
+
+def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
+    """The chart ``name`` of a run. Raises NotFound, where the chart, the run or the stream is not there."""
+    figure = FIGURES.get(name)
+    if figure is None:
+        raise NotFound(f"There is no figure {name!r}; there are {', '.join(FIGURES)}.")
+    return figure(_READERS.get(name, _series)(store, run_id, asked), asked.view)
+
+
+class _Ends(TypedDict):
+    start: int
+    stop: int
+
+
+def _ends(view: View) -> _Ends:
+    return _Ends(start=view.start or 0, stop=COUNT_MAX + 1 if view.stop is None else view.stop)
+
+
+def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    series = store.series(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by=view.x,
+        columns=view.columns,
+    )
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        rows_from=series.rows_from,
+        forgotten=series.forgotten,
+    )
+
+
+def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
+    source, view = _series(store, run_id, asked), asked.view
+    of = store.parameter_series(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by=view.x,
+        columns=view.columns // COLUMN_PIXELS,
+    )
+    found = ParameterSource(of.names, of.cells, asked.statistic, of.shard)
+    return replace(source, parameters=found)
+
+
+def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view, stream = asked.view, asked.stream
+    held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
+    logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
+    names = logged[:PANELS_MAX] if asked.logged is None else [asked.logged]
+    source = _series(store, run_id, asked)
+    start, stop = view.start, view.stop
+    if view.x == "user" and source.user is not None:
+        start = None if start is None else source.user.back(start)
+        stop = None if stop is None else source.user.back(stop)
+    stretch = Stretch(
+        start or 0, COUNT_MAX + 1 if stop is None else stop, "time" if view.x == "time" else "step"
+    )
+    cells = store.scalar_series(run_id, names, stretch, stream=stream, columns=view.columns)
+    return replace(source, scalars=cells, logged=logged)
+
+
+def _modules(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    sample, disabled = store.activations(
+        run_id,
+        stream=asked.stream,
+        **_ends(view),
+        by="step" if view.whole else view.x,
+    )
+    return Source(empty(), gradients.empty(), disabled, sample)
+
+
+_READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
+    "parameters": _parameters,
+    "scalars": _scalars,
+    "activations": _modules,
+}
+"""What reads for charts that are not of the series of updates and gradients alone."""
