@@ -7,7 +7,7 @@ import { count, steps } from "./format.js";
 import { Panel } from "./panel.js";
 import { fromPlot, moved, toPlot } from "./range.js";
 
-/** @import { Range, View } from "../types/page.js" */
+/** @import { Point, Range, View } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
 /** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
@@ -43,7 +43,7 @@ const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : 
 
 export class Charts {
   /** @type {Panel[]} */
-  #panels;
+  #panels = [];
   #held = false;
   #own = false;
   #generation = 0;
@@ -51,30 +51,50 @@ export class Charts {
   #whole = h("button", { type: "button", onclick: () => this.#look(null) }, "Whole run");
   /** @type {HTMLButtonElement[]} */
   #axes;
-  #observer;
 
   /**
    * @param {string} run
    * @param {View} view
-   * @param {{onView: (view: View) => void, onWanted: () => void, onTrouble: () => void}} listener
-   * @param {Record<string, HTMLElement>} [after] what stands below a chart, by the chart's name
+   * @param {{onView: (view: View) => void, onClick: (chart: string, point: Point) => void, onWanted: () => void, onTrouble: () => void}} listener
    */
-  constructor(run, view, listener, after = {}) {
+  constructor(run, view, listener) {
     this.run = run;
     this.view = view;
     this.listener = listener;
-    const chart = { onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range), onReset: () => this.#look(null), onChoice: (/** @type {string} */ name, /** @type {string} */ value) => this.#choose(name, value) };
-    this.#panels = CHARTS.map(([name, choices]) => new Panel(name, choices, chart));
     this.#axes = AXES.map((x) =>
       h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => this.#turn(x) }, NAMED[x]),
     );
-    this.element = h("div", { class: "charts" }, this.#toolbar(), ...this.#panels.flatMap((panel) => [panel.element, after[panel.name] ?? []].flat()));
-    this.#observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "200px" });
-    for (const panel of this.#panels) this.#observer.observe(panel.element);
+    this.element = h("div", { class: "charts" }, this.#toolbar(), ...CHARTS.map(([name, choices]) => this.panel(name, choices).element));
     this.element.addEventListener("pointerdown", this.#hold);
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
     this.#describe();
+  }
+
+  /**
+   * Another chart, to be put on the page by whoever asks: it zooms, is refreshed and is closed as those here are.
+   * @param {string} name
+   * @param {readonly string[]} [choices] what the reader can choose of it, by the names in its address
+   */
+  panel(name, choices = []) {
+    const panel = new Panel(name, choices, {
+      onZoom: (range) => this.#zoom(range),
+      onReset: () => this.#look(null),
+      onClick: (point) => this.listener.onClick(name, point),
+      onChoice: (choice, value) => this.#choose(choice, value),
+      onWanted: () => this.listener.onWanted(),
+    });
+    this.#panels.push(panel);
+    return panel;
+  }
+
+  /**
+   * Puts a part of the page below a chart.
+   * @param {string} name the chart's
+   * @param {HTMLElement} element
+   */
+  below(name, element) {
+    this.#panels.find((panel) => panel.name === name)?.element.after(element);
   }
 
   /** Fetches and draws the charts on the screen. Never rejects. */
@@ -117,7 +137,6 @@ export class Charts {
   }
 
   close() {
-    this.#observer.disconnect();
     window.removeEventListener("pointerup", this.#release);
     window.removeEventListener("pointercancel", this.#release);
     for (const panel of this.#panels) panel.close();
@@ -203,15 +222,6 @@ export class Charts {
     }
     mark(this.#whole, "aria-pressed", String(whole));
     say(this.#where, whole ? HINT : x === "time" ? "Showing a stretch of time" : stepsWords(start, stop, x));
-  }
-
-  /** @param {IntersectionObserverEntry[]} entries */
-  #seen(entries) {
-    for (const entry of entries) {
-      const panel = this.#panels.find((panel) => panel.element === entry.target);
-      if (panel) panel.visible = entry.isIntersecting;
-    }
-    this.listener.onWanted();
   }
 
   // A chart that were redrawn under a drag would lose it.

@@ -2,29 +2,38 @@
 
 import { get } from "./api.js";
 import { h, keyed, mark, say, term } from "./dom.js";
+import { Onscreen } from "./onscreen.js";
 import * as plot from "./plot.js";
 import { resolve } from "./roles.js";
 import * as theme from "./theme.js";
 
-/** @import { Choice, Figure, Meta } from "../types/page.js" */
+/** @import { Choice, Figure, Meta, Point } from "../types/page.js" */
 /** @import { PlotRange } from "./plot.js" */
 
+/**
+ * What the reader does to a chart, and that it wants to be refreshed: it came on the screen, or is to be tried again.
+ * @typedef {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void,
+ *   onChoice: (name: string, value: string) => void, onWanted: () => void}} Listener
+ */
+
 export class Panel {
-  visible = true;
   #title = h("h2");
   #choices = h("span", { class: "choices" });
   #terms = h("p", { class: "terms" });
   #caption = h("p", { class: "caption" });
   #empty = h("p", { class: "empty" }, "Loading…");
+  #retry = h("button", { type: "button", hidden: true, onclick: () => this.#again() }, "Try again");
   #plot = h("div", { class: "plot", role: "img", hidden: true });
   /** @type {Figure | null} */
   #figure = null;
   #listening = false;
+  #failed = false;
+  #onscreen;
 
   /**
    * @param {string} name
    * @param {readonly string[]} choices what the reader can choose of it, by the names in its address
-   * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onChoice: (name: string, value: string) => void}} listener
+   * @param {Listener} listener
    */
   constructor(name, choices, listener) {
     this.name = name;
@@ -32,12 +41,19 @@ export class Panel {
     this.listener = listener;
     this.element = h(
       "section",
-      { class: "panel", "data-figure": name },
+      { class: "panel", "data-figure": name, "data-waiting": true },
       h("header", {}, this.#title, this.#choices, this.#terms),
       this.#caption,
       this.#empty,
+      this.#retry,
       this.#plot,
     );
+    this.#onscreen = new Onscreen(this.element, listener.onWanted);
+  }
+
+  /** Whether it is on the screen, or nearly so: else it need not be refreshed. */
+  get visible() {
+    return this.#onscreen.here;
   }
 
   /** The plot's width in pixels, coarse enough that a scroll bar changes nothing. */
@@ -59,7 +75,7 @@ export class Panel {
    */
   async refresh(address, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
-    if (!wanted() || figure === this.#figure) return;
+    if (!wanted() || (figure === this.#figure && !this.#failed)) return;
     this.#figure = figure;
     await this.redraw();
   }
@@ -67,6 +83,7 @@ export class Panel {
   /** Draws what is held, in the theme's colours. */
   async redraw() {
     if (!this.#figure) return;
+    this.#failed = false;
     this.#write(this.#figure.layout.meta);
     if (this.#figure.layout.meta.empty) {
       this.#plot.hidden = true;
@@ -86,13 +103,20 @@ export class Panel {
   }
 
   /**
-   * Says in the chart's place why it is not there.
+   * Says in the chart's place why it is not there, and offers to try again.
    * @param {string} why
    */
   fail(why) {
+    this.#failed = true;
     this.#plot.hidden = true;
-    this.#empty.hidden = false;
+    this.#empty.hidden = this.#retry.hidden = false;
+    say(this.#title, this.#title.textContent || sentence(this.name));
     say(this.#empty, why);
+  }
+
+  #again() {
+    say(this.#empty, "Trying again…");
+    this.listener.onWanted();
   }
 
   /** @param {PlotRange} range */
@@ -101,15 +125,18 @@ export class Panel {
   }
 
   close() {
+    this.#onscreen.stop();
     plot.clear(this.#plot);
   }
 
   /** @param {Meta} meta */
   #write(meta) {
+    mark(this.element, "data-waiting", null);
     say(this.#title, meta.title);
     say(this.#caption, meta.caption ?? "");
     say(this.#empty, meta.empty ?? "");
     this.#empty.hidden = !meta.empty;
+    this.#retry.hidden = true;
     this.#caption.hidden = !meta.caption;
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
     this.#offer(meta.choices);
@@ -148,4 +175,9 @@ function offer(select, choice) {
     update: (option, [, words]) => say(option, words),
   });
   if (select.value !== choice.chosen) select.value = choice.chosen;
+}
+
+/** @param {string} name */
+function sentence(name) {
+  return name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
 }

@@ -1,6 +1,6 @@
 // Draws a figure as the server made it. The one module that names Plotly, whose script it loads when first needed.
 
-/** @import { Figure } from "../types/page.js" */
+/** @import { Figure, Point } from "../types/page.js" */
 
 const CONFIG = {
   displayModeBar: false,
@@ -14,6 +14,7 @@ const CONFIG = {
 };
 
 /** @typedef {[number | string, number | string]} PlotRange */
+/** @typedef {Pick<Point, "x" | "y" | "customdata"> & {data: {name?: string}}} PlotlyPoint */
 
 /** @type {Promise<NonNullable<Window["Plotly"]>> | undefined} */
 let loading;
@@ -68,15 +69,18 @@ export function clear(element) {
 /**
  * Tells what the reader does to a chart that has been drawn.
  * @param {HTMLElement} element
- * @param {{onZoom: (range: PlotRange) => void, onReset: () => void}} listener
+ * @param {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void}} listener
  */
-export function listen(element, { onZoom, onReset }) {
+export function listen(element, { onZoom, onReset, onClick }) {
   if (!("on" in element) || typeof element.on !== "function") return;
   element.on("plotly_relayout", (/** @type {Record<string, unknown>} */ change) => {
     const range = rangeOf(change);
     if (range && !quiet.has(element)) onZoom(range);
   });
   element.on("plotly_doubleclick", onReset);
+  element.on("plotly_click", (/** @type {{points: PlotlyPoint[]}} */ { points: [point] }) => {
+    if (point) onClick({ x: point.x, y: point.y, customdata: point.customdata, trace: point.data.name ?? "" });
+  });
 }
 
 /** @param {HTMLElement} element */

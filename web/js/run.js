@@ -51,11 +51,16 @@ export class Run {
     this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
-    /** What stands below a chart, by the chart's name. @type {Record<string, Part>} */
-    this.parts = {};
     this.readParts = paced(() => this.#refreshParts(), PARTS_MS);
-    const below = Object.fromEntries(Object.entries(this.parts).map(([name, part]) => [name, part.element]));
-    this.charts = new Charts(id, view, { onView, onWanted: () => this.#wanted(), onTrouble }, below);
+    this.charts = new Charts(id, view, {
+      onView,
+      onClick: (chart, point) => this.parts[chart]?.onClick?.(point),
+      onWanted: () => this.#wanted(),
+      onTrouble,
+    });
+    /** What stands below a chart, by the chart's name; `charts.panel` makes charts for it. @type {Record<string, Part>} */
+    this.parts = {};
+    for (const [name, part] of Object.entries(this.parts)) this.charts.below(name, part.element);
     this.element = h(
       "article",
       { class: "run" },

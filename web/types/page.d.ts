@@ -43,8 +43,18 @@ export interface Part {
   element: HTMLElement;
   /** Fetches what has changed of what it shows. Rejects where the server does not answer. */
   refresh(run: Detail, view: View): Promise<void>;
+  /** The reader clicked on the chart that it stands below. */
+  onClick?(point: Point): void;
   recolour?(): void;
   close?(): void;
+}
+
+/** A point of a chart, or a cell of a heatmap: `trace` is the name of what it belongs to. */
+export interface Point {
+  x: number | string;
+  y: number | string;
+  customdata: unknown;
+  trace: string;
 }
 
 export interface Range {
