@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome
+from playwright.sync_api import Browser
 
-import browser as chromium
+from browser import chromium
 from postgres import Postgres, running
 from serving import Server
+from web.reader import DESK, Reader
 
 
 # Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
@@ -81,9 +82,25 @@ def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -
     return server
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One headless Chromium for the tests of a file: while it runs, `asyncio.run` does not."""
+    with chromium() as started:
+        yield started
+
+
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chrome]:
-    """A headless Chromium with a profile of its own; `browser.console_errors` and `browser.requested` read its logs."""
-    chrome = chromium.start(tmp_path / "chromium")
-    yield chrome
-    chrome.quit()
+def new_reader(browser: Browser) -> Iterator[Callable[[Server], Reader]]:
+    """Lets a reader in at a server, with nothing kept of an earlier test; fails the test that gave them a quarrel."""
+    readers: list[Reader] = []
+
+    def new(server: Server) -> Reader:
+        width, height = DESK
+        context = browser.new_context(viewport={"width": width, "height": height})
+        readers.append(Reader(context, server))
+        return readers[-1]
+
+    yield new
+    for reader in readers:
+        reader.close()
+    assert [quarrel for reader in readers for quarrel in reader.quarrels()] == []

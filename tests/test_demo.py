@@ -15,16 +15,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
-from selenium.webdriver.support.wait import WebDriverWait
+from playwright.sync_api import expect
 
 from ampmon_server import demo
 from ampmon_server.demo import service, text
 from ampmon_server.demo.session import has_display
 from ampmon_server.demo.story import Row, Story, power
 from serving import Server
+from web.reader import Reader
 
 
 STEPS = 60
@@ -92,7 +90,7 @@ def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
 
 def test_the_demo_finds_the_ceiling_and_says_so(
-    new_demo: Callable[..., Demo], browser: Chrome
+    new_demo: Callable[..., Demo], new_reader: Callable[[Server], Reader]
 ) -> None:
     """The scale grows from 1 until a step is skipped; server, terminal and page have all of it."""
     running = new_demo("--steps", str(STEPS))
@@ -113,10 +111,10 @@ def test_the_demo_finds_the_ceiling_and_says_so(
     assert f"step {skips[-1]['step']}: first overflow" in running.printed
     assert f"First to overflow: {skips[-1]['culprits'][0]['parameter']}." in running.printed
 
-    browser.get(running.server.login_link())
-    browser.get(f"{running.server.url}/#/runs/{run['run_id']}")
-    description = (By.CSS_SELECTOR, ".description")
-    WebDriverWait(browser, 20).until(text_to_be_present_in_element(description, "underflow melts"))
+    reader = new_reader(running.server)
+    reader.open(f"#/runs/{run['run_id']}")
+    expect(reader.page.locator(".description")).to_contain_text("underflow melts")
+    reader.close()
 
     assert running.interrupt() == 0
     assert "Traceback" not in running.printed

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
-import shutil
-import tempfile
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
-from selenium.common.exceptions import TimeoutException
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
+from playwright.sync_api import Page, expect
 
-import browser as chromium
+from browser import chromium
 from clinic.verdict import Verdict
 from threaded_server import ThreadedServer
 
@@ -24,15 +17,12 @@ from threaded_server import ThreadedServer
 DEFAULT_FIGURE = "scale"
 """Of a finding that names no chart."""
 WIDTH, HEIGHT = 940, 1400
-WAIT_S = 20.0
+WAIT_MS = 20_000
 
-_DRAWN = (
-    "return !!document.querySelector('[data-figure={figure}] .plot.js-plotly-plot .plot-container')"
-)
-_TOLD = "return !!document.querySelector('details.finding[data-rule={rule}]')"
 _ALONE = """
-const finding = document.querySelector("details.finding[data-rule=" + arguments[0] + "]");
-const panel = document.querySelector("[data-figure=" + arguments[1] + "]");
+([rule, figure]) => {
+const finding = document.querySelector(`details.finding[data-rule=${rule}]`);
+const panel = document.querySelector(`[data-figure=${figure}]`);
 const both = document.createElement("main");
 both.id = "picture";
 both.style.cssText = "padding: 8px; max-width: none";
@@ -43,6 +33,7 @@ finding.open = !plot;
 if (!plot) return;
 both.append(panel);
 return Plotly.Plots.resize(plot);
+}
 """
 
 
@@ -60,34 +51,26 @@ def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> l
         for rule in each.figures:
             chosen.setdefault(rule, each)
     folder.mkdir(parents=True, exist_ok=True)
-    profile = tempfile.mkdtemp(prefix="ampmon-clinic-")
-    chrome = chromium.start(Path(profile), width=WIDTH, height=HEIGHT)
-    try:
-        chrome.get(_login_link(server))
-        return [_take(chrome, rule, each, server, folder) for rule, each in chosen.items()]
-    finally:
-        chrome.quit()
-        shutil.rmtree(profile, ignore_errors=True)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(_login_link(server))
+        return [_take(page, rule, each, server, folder) for rule, each in chosen.items()]
 
 
-def _take(
-    chrome: Chrome, rule: str, verdict: Verdict, server: ThreadedServer, folder: Path
-) -> Path:
+def _take(page: Page, rule: str, verdict: Verdict, server: ThreadedServer, folder: Path) -> Path:
     figure = verdict.figures[rule] or DEFAULT_FIGURE
-    chrome.get("about:blank")
-    chrome.get(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
-    wait = WebDriverWait(chrome, WAIT_S)
-    wait.until(functools.partial(_asked, _TOLD.format(rule=rule)))
-    with contextlib.suppress(TimeoutException):  # a run without updates has no chart
-        wait.until(functools.partial(_asked, _DRAWN.format(figure=figure)))
-    chrome.execute_script(_ALONE, rule, figure)
+    page.goto("about:blank")
+    page.goto(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
+    expect(page.locator(f"details.finding[data-rule={rule}]")).to_be_attached(timeout=WAIT_MS)
+    panel = page.locator(f"[data-figure={figure}]")
+    panel.scroll_into_view_if_needed()
+    # A run without updates has no chart, but words in its place.
+    drawn = panel.locator(".plot.js-plotly-plot .plot-container, .empty:not(:text('Loading'))")
+    expect(drawn.first).to_be_visible(timeout=WAIT_MS)
+    page.evaluate(_ALONE, [rule, figure])
     path = folder / f"{rule}.png"
-    chrome.find_element(By.ID, "picture").screenshot(str(path))
+    page.locator("#picture").screenshot(path=path)
     return path
-
-
-def _asked(script: str, chrome: Chrome) -> bool:
-    return bool(chrome.execute_script(script))
 
 
 def _login_link(server: ThreadedServer) -> str:

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome
 
-import browser as chromium
 from posted import PostedRun
 from postgres import Postgres
 from serving import Server
-from training import wait_for
+from web.reader import Reader
 
 
-POINTS = "return document.querySelector('[data-figure=skips] .plot.js-plotly-plot')?._fullData?.[0]?._length ?? 0"
 NO_POLLING = "for (let timer = 0; timer < 1e4; timer++) clearInterval(timer)"
 """The page asks for what it shows every ten seconds, too: that must not be what the news are taken for."""
 
@@ -34,31 +31,29 @@ def pair(
     return first, second
 
 
-def see_live(chrome: Chrome, run: PostedRun, at: Server) -> None:
-    """Post a skipped update where the run posts, and wait for it on the page that is open at ``at``."""
-    drawn = chrome.execute_script(POINTS)
+def see_live(reader: Reader, run: PostedRun) -> None:
+    """Post a skipped update where the run posts, and wait for it on the page that is open."""
+    drawn = reader.points("skips")
     run.updates(skipped=True)
-    wait_for(lambda: chrome.execute_script(POINTS) > drawn, deadline_s=20)
-    assert chrome.current_url.startswith(at.url)
+    reader.wait("the news", lambda: reader.points("skips") > drawn)
 
 
 def test_two_servers_show_each_others_updates(
-    pair: tuple[Server, Server], browser: Chrome, postgres: Postgres
+    pair: tuple[Server, Server], new_reader: Callable[[Server], Reader], postgres: Postgres
 ) -> None:
     """A page open at either server follows what is posted to the other, and goes on when its notices are cut off."""
     one, two = pair
     run = PostedRun(one)
     run.updates(skipped=True)
-    browser.get(one.login_link())
     for at, posted_to in ((one, two), (two, one)):
-        browser.get(f"{at.url}/#{run.path}")
-        wait_for(lambda: browser.execute_script(POINTS))
-        browser.execute_script(NO_POLLING)
+        reader = new_reader(at)
+        reader.open(f"#{run.path}")
+        reader.wait("the chart", lambda reader=reader: reader.points("skips"))
+        reader.ask(NO_POLLING)
         run.server = posted_to
-        see_live(browser, run, at)
+        see_live(reader, run)
     cut = postgres.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
     )
     assert len(cut) == 2
-    see_live(browser, run, two)
-    assert chromium.console_errors(browser) == []
+    see_live(reader, run)

@@ -1,0 +1,130 @@
+"""A reader of the page in a real browser: what they see, what they do, and what must never happen meanwhile."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+from playwright.sync_api import BrowserContext, Locator, Page, Request
+
+from posted import PostedRun
+from serving import Server
+
+
+DEADLINE_S = 20.0
+POLL_MS = 25
+DESK = (1440, 1000)
+
+
+class Reader:
+    """Someone before a page of ``server``, let in by a one-time link.
+
+    Everything is there for the asking on ``page``, Playwright's own; here is what tests say again and again.
+    """
+
+    def __init__(self, context: BrowserContext, server: Server) -> None:
+        self.server = server
+        self._quarrels: list[str] = []
+        self._forgiven: list[str] = []
+        context.set_default_timeout(DEADLINE_S * 1000)
+        context.request.get(server.login_link(), max_redirects=0)
+        context.on("request", self._note_request)
+        context.on("console", lambda said: self._note(said.type == "error", said.text))
+        context.on("weberror", lambda thrown: self._note(True, str(thrown.error)))
+        self.page: Page = context.new_page()
+
+    def open(self, hash: str = "#/") -> None:
+        """Go to an address of the page, which is loaded anew."""
+        if self.page.url.startswith(self.server.url):
+            self.page.goto("about:blank")
+        self.page.goto(f"{self.server.url}/{hash}")
+
+    def show(self, run: PostedRun, query: str = "") -> None:
+        """Open a run and wait for its name and its first chart, which come with answers of their own."""
+        self.open(f"#{run.path}{query}")
+        self.wait("the chart of the scale", self.points)
+        self.wait("the name", lambda: self.text("h1") != "…")
+
+    def figure(self, name: str) -> Locator:
+        """The panel of a chart."""
+        return self.page.locator(f"[data-figure={name}]")
+
+    def plot(self, name: str, js: str) -> Any:
+        """What ``js`` says of a chart's element, ``plot``; None before it is drawn."""
+        found = f"document.querySelector('[data-figure={name}] .plot.js-plotly-plot')"
+        return self.ask(f"(plot => plot && ({js}))({found})")
+
+    def points(self, name: str = "scale") -> int:
+        """The points of a chart's first line; 0 before it is drawn."""
+        return int(self.plot(name, "plot._fullData?.[0]?._length") or 0)
+
+    def range(self, name: str = "scale") -> Any:
+        """The stretch of the horizontal axis that a chart shows."""
+        return self.plot(name, "plot.layout.xaxis.range")
+
+    def ask(self, js: str) -> Any:
+        """What an expression gives in the page."""
+        return self.page.evaluate(js)
+
+    def text(self, selector: str) -> str:
+        """The text of the first element that is there, as it is seen, or "" where none is."""
+        return (self.texts(selector) or [""])[0]
+
+    def texts(self, selector: str) -> list[str]:
+        """The text of each element that is there, "" where it is not seen."""
+        seen = "all => all.map(one => one.checkVisibility() ? one.innerText : '')"
+        texts = self.page.locator(selector).evaluate_all(seen)
+        return [text.replace("\u202f", " ") for text in texts]  # numbers are told with thin spaces
+
+    def size(self, width: int, height: int = DESK[1]) -> None:
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def theme(self, name: Literal["light", "dark"]) -> None:
+        """What the reader's system asks for."""
+        self.page.emulate_media(color_scheme=name)
+
+    def drag(self, start: int, end: int, name: str = "scale", *, release: bool = True) -> None:
+        """Drag across a chart, from and to pixels off its middle."""
+        box = self.figure(name).locator(".plot").bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        self.page.mouse.move(x + start, y)
+        self.page.mouse.down()
+        self.page.mouse.move(x + end, y, steps=4)
+        if release:
+            self.page.mouse.up()
+
+    def wait(self, what: str, condition: Callable[[], Any]) -> Any:
+        """What ``condition`` gives once it is true; ``what`` names it where it never is."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            if value := condition():
+                return value
+            self.page.wait_for_timeout(POLL_MS)
+        raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')}")
+
+    def forgive(self, pattern: str) -> None:
+        """Let pass what this regular expression finds among the quarrels: a test that breaks something has some."""
+        self._forgiven.append(pattern)
+
+    def close(self) -> None:
+        """Leave: a server that ends before would be one more quarrel."""
+        self.page.context.close()
+
+    def quarrels(self) -> list[str]:
+        """Errors in the console, violations of the policy among them, and requests to anywhere but the server."""
+        return [
+            each
+            for each in self._quarrels
+            if not any(re.search(pattern, each) for pattern in self._forgiven)
+        ]
+
+    def _note_request(self, request: Request) -> None:
+        own = request.url.startswith((self.server.url + "/", "data:", "blob:", "about:"))
+        self._note(not own, f"asked for {request.url}")
+
+    def _note(self, quarrel: bool, words: str) -> None:
+        if quarrel:
+            self._quarrels.append(words)

@@ -1,0 +1,30 @@
+"""The reader of the tests themselves: what must never happen on the page is seen when it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from web.reader import Reader
+
+
+QUARRELS: list[tuple[str, str]] = [
+    ("console.error('it went wrong')", "it went wrong"),
+    ("void setTimeout(() => { throw new Error('nobody caught this') })", "nobody caught this"),
+    (
+        "document.body.append(Object.assign(document.createElement('script'), {text: '1'}))",
+        "inline",
+    ),
+    ("void fetch('/api/v1/nothing')", "404"),
+    ("void (location = 'http://127.0.0.2:9/')", "asked for http://127.0.0.2:9/"),
+]
+
+
+@pytest.mark.parametrize(("script", "words"), QUARRELS)
+def test_what_must_not_happen_is_noticed(reader: Reader, script: str, words: str) -> None:
+    """An error, written or thrown, a script against the policy, a refusal, a request to elsewhere: each is told."""
+    reader.open()
+    assert reader.quarrels() == []
+    reader.ask(script)
+    reader.wait(words, lambda: any(words in each for each in reader.quarrels()))
+    reader.forgive(".")
+    assert reader.quarrels() == []
