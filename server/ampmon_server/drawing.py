@@ -8,9 +8,18 @@ from typing import TypedDict
 from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.alternatives import measured
 from ampmon_server.cells import gradients
 from ampmon_server.cells.updates import empty
-from ampmon_server.figures import FIGURES, PANELS_MAX, Figure, ParameterSource, Source, View
+from ampmon_server.figures import (
+    FIGURES,
+    PANELS_MAX,
+    Figure,
+    ParameterSource,
+    ScaleSource,
+    Source,
+    View,
+)
 from ampmon_server.figures.parameters import COLUMN_PIXELS
 from ampmon_server.store import NotFound, Store, Stretch
 
@@ -24,12 +33,17 @@ class Asked:
     """What a chart is to show of a run. ``stream`` is any of the scaler that is meant; None is the run's first.
 
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
+    ``parameter`` is the one that is looked at closely, ``format`` a number format, and ``whatif_scale`` the power of
+    two of a scale that is tried.
     """
 
     view: View = field(default_factory=View)
     stream: int | None = None
     logged: str | None = None
     statistic: str = "subnormal"
+    parameter: str | None = None
+    format: str = "fp16"
+    whatif_scale: int | None = None
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
@@ -109,9 +123,27 @@ def _modules(store: Store, run_id: UUID, asked: Asked) -> Source:
     return Source(empty(), gradients.empty(), disabled, sample)
 
 
+def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
+    found = measured(store, run_id, asked.stream, asked.parameter)
+    nothing = Source(empty(), gradients.empty())
+    if isinstance(found, str):
+        return replace(nothing, untold=found)
+    scales = ScaleSource(
+        found.gradient,
+        found.gone,
+        found.first,
+        found.last,
+        asked.parameter,
+        asked.format,
+        asked.whatif_scale,
+    )
+    return replace(nothing, scales=scales)
+
+
 _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "parameters": _parameters,
     "scalars": _scalars,
     "activations": _modules,
+    "whatif": _scales,
 }
 """What reads for charts that are not of the series of updates and gradients alone."""

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 
 import made_series as made
-from ampmon_server.figures import FIGURES, OF_MODULES, Source, View, resolve
+from ampmon_server.figures import APART, FIGURES, Source, View, resolve
 from ampmon_server.figures.layout import MARGIN_LEFT, MARGIN_RIGHT
 
 
 ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
 POINTS_MAX = 8
-BY_STEP = [name for name in FIGURES if name not in OF_MODULES]
+BY_STEP = [name for name in FIGURES if name not in APART]
 
 
 def _strings(part: Any) -> list[str]:

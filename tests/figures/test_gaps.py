@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
+from ampmon_server.figures import APART, FIGURES, Source, View
 from ampmon_server.figures.gaps import Gaps
 from ampmon_server.figures.source import cut
 
@@ -14,7 +14,7 @@ from ampmon_server.figures.source import cut
 HOLE = (40, 60)
 """Steps from the first to before the second have no record."""
 
-BY_STEP = [name for name in FIGURES if name not in OF_MODULES]
+BY_STEP = [name for name in FIGURES if name not in APART]
 
 
 def holed(*holes: tuple[int, int], last: int = 100, every: int = 5) -> Source:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 import made_series as made
 from ampmon_server.cells.gradients import empty
-from ampmon_server.figures import FIGURES, OF_MODULES, Source, View
+from ampmon_server.figures import APART, FIGURES, Source, View
 from ampmon_server.series import UserSteps
 from ampmon_server.store import Store
 from batches import Trainer
@@ -48,7 +48,7 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
         assert answer.status_code == 200, name
     scale = client.get(f"/api/v1/runs/{told.run_id}/figures/scale?x=user").json()
     assert scale["layout"]["xaxis"]["title"]["text"] == "your own step"
-    for name in set(FIGURES) - OF_MODULES - {"scalars"}:
+    for name in set(FIGURES) - APART - {"scalars"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
         assert "No step of your own was logged" in layout["meta"]["empty"]
 

@@ -17,6 +17,7 @@ const CHARTS = [
   ["underflow", []],
   ["exponents", []],
   ["parameters", ["statistic"]],
+  ["whatif", ["format", "parameter", "whatif_scale"]],
   ["scalars", ["name"]],
   ["activations", []],
 ];
@@ -89,12 +90,20 @@ export class Charts {
   }
 
   /**
+   * A chart by its name.
+   * @param {string} name
+   */
+  named(name) {
+    return this.#panels.find((panel) => panel.name === name);
+  }
+
+  /**
    * Puts a part of the page below a chart.
    * @param {string} name the chart's
    * @param {HTMLElement} element
    */
   below(name, element) {
-    this.#panels.find((panel) => panel.name === name)?.element.after(element);
+    this.named(name)?.element.after(element);
   }
 
   /** Fetches and draws the charts on the screen. Never rejects. */

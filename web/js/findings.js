@@ -1,6 +1,7 @@
 // What is wrong with a run: each finding with its reason, the code to write instead, and the steps that show it.
 
 import { get } from "./api.js";
+import { copied } from "./code.js";
 import { dotted, h, keyed, mark, say } from "./dom.js";
 import { plural, steps } from "./format.js";
 import { setVerdict, verdict } from "./verdict.js";
@@ -70,9 +71,7 @@ class Entry {
   }
 
   async #copied() {
-    const done = await navigator.clipboard.writeText(this.#code.textContent ?? "").then(() => true, () => false);
-    // Without the right to the clipboard the code is marked, for the reader to copy.
-    if (!done) getSelection()?.selectAllChildren(this.#code);
+    const done = await copied(this.#code);
     say(this.#copy, done ? "Copied" : "Marked above");
     setTimeout(() => say(this.#copy, COPY), COPIED_MS);
   }

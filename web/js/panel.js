@@ -17,6 +17,8 @@ import * as theme from "./theme.js";
  */
 
 export class Panel {
+  /** Told the words of each figure, as it is drawn. @type {(meta: Meta) => void} */
+  onDrawn = () => {};
   #title = h("h2");
   #choices = h("span", { class: "choices" });
   #terms = h("p", { class: "terms" });
@@ -85,6 +87,7 @@ export class Panel {
     if (!this.#figure) return;
     this.#failed = false;
     this.#write(this.#figure.layout.meta);
+    this.onDrawn(this.#figure.layout.meta);
     if (this.#figure.layout.meta.empty) {
       this.#plot.hidden = true;
       return;

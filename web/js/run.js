@@ -10,6 +10,7 @@ import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
+import { WhatIf } from "./whatif.js";
 
 /** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
 
@@ -59,7 +60,7 @@ export class Run {
       onTrouble,
     });
     /** What stands below a chart, by the chart's name; `charts.panel` makes charts for it. @type {Record<string, Part>} */
-    this.parts = {};
+    this.parts = { whatif: new WhatIf(this.charts, onView) };
     for (const [name, part] of Object.entries(this.parts)) this.charts.below(name, part.element);
     this.element = h(
       "article",

@@ -216,6 +216,11 @@ export interface Meta {
   empty?: string;
   definitions?: Record<string, string>;
   choices?: Choice[];
+  /** A choice between whole numbers. */
+  slider?: { name: string; low: number; high: number; value: number };
+  /** What the chart comes to, and what to write for it. */
+  sentence?: string;
+  code?: string;
 }
 
 export interface Figure {

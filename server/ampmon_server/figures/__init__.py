@@ -15,8 +15,9 @@ from ampmon_server.figures.roles import resolve
 from ampmon_server.figures.scalars import PANELS_MAX, scalars
 from ampmon_server.figures.scale import scale
 from ampmon_server.figures.skips import skips
-from ampmon_server.figures.source import ParameterSource, Source, View
+from ampmon_server.figures.source import ParameterSource, ScaleSource, Source, View
 from ampmon_server.figures.underflow import underflow
+from ampmon_server.figures.whatif import whatif
 
 
 FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
@@ -27,19 +28,21 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "activations": activations,
     "parameters": parameters,
     "scalars": scalars,
+    "whatif": whatif,
 }
 """Every chart by the name it has in its address."""
 
-OF_MODULES = frozenset({"activations"})
-"""Charts of one sample of activations; all others are along the steps."""
+APART = frozenset({"activations", "whatif"})
+"""Charts with an x axis of their own; all others are along the steps."""
 
 __all__ = [
+    "APART",
     "FIGURES",
-    "OF_MODULES",
     "PANELS_MAX",
     "STATISTICS",
     "Figure",
     "ParameterSource",
+    "ScaleSource",
     "Source",
     "View",
     "resolve",

@@ -19,6 +19,7 @@ from ampmon_server.series import (
     ModuleSample,
     UserSteps,
 )
+from ampmon_server.whatif import Flushed, Gradient
 
 
 WIDTH_MAX = 1000
@@ -82,6 +83,20 @@ class ParameterSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleSource:
+    """A gradient, of one parameter or of all, as samples of the steps ``first`` to ``last`` have it; ``format`` is what
+    it is moved into, and ``level`` the power of two that the reader looks at."""
+
+    gradient: Gradient
+    gone: Flushed | None
+    first: int
+    last: int
+    parameter: str | None = None
+    format: str = "fp16"
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
@@ -104,6 +119,9 @@ class Source:
     """Before this step no single update is held any more, but cells of 16."""
     forgotten: Sequence[Forgotten] = ()
     """Resumes whose scaler began from its own scale, in view or not."""
+    scales: ScaleSource | None = None
+    """What is moved to other scales; only that chart is given it, or in ``untold`` why there is nothing."""
+    untold: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,11 @@ def _asked(
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
     statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
+    parameter: Annotated[str | None, Query(max_length=1024)] = None,
+    format_: Annotated[Literal["fp16", "bf16", "e4m3", "e5m2"], Query(alias="format")] = "fp16",
+    whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
 ) -> Asked:
-    return Asked(view, stream, logged, statistic)
+    return Asked(view, stream, logged, statistic, parameter, format_, whatif_scale)
 
 
 @router.get("/{name}")
@@ -49,6 +52,7 @@ def show_figure(
     """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
 
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
-    drawn of each parameter.
+    drawn of each parameter; ``parameter`` the one that is looked at closely. ``format`` is a number format, and
+    ``whatif_scale`` the power of two of a scale that is tried.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

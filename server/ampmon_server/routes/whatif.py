@@ -8,9 +8,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from ampmon_server.alternatives import measured
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import StreamNumber
-from ampmon_server.store import BadQuery, NotFound, Store
+from ampmon_server.store import BadQuery, NotFound
 from ampmon_server.whatif import (
     DOWN,
     FORMATS,
@@ -19,9 +20,6 @@ from ampmon_server.whatif import (
     Gradient,
     best,
     curve,
-    flushed_in,
-    of_parameter,
-    of_samples,
 )
 
 
@@ -42,39 +40,21 @@ def show_whatif(
     Of all parameters on fp16's grid, or of ``parameter``. ``best`` is the largest power of two that leaves ``headroom``
     bits.
     """
-    gone = None
-    if parameter is None:
-        samples = service.store.gradient_samples(run_id, stream=stream)
-        gradient, gone = of_samples(samples), flushed_in(samples)
-        if gradient is None:
-            raise NotFound(f"Run {run_id} has no sampled gradient on fp16's grid that is finite.")
-    else:
-        gradient = _of_parameter(service.store, run_id, stream, parameter)
+    found = measured(service.store, run_id, stream, parameter)
+    if isinstance(found, str):
+        raise (
+            NotFound(f"Run {run_id}: {found}.")
+            if parameter is None
+            else BadQuery("parameter", found)
+        )
     return tagged_json(
         {
             "run_id": str(run_id),
             "parameter": parameter,
-            **_told(gradient, gone, headroom),
+            **_told(found.gradient, found.gone, headroom),
         },
         request,
     )
-
-
-def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Gradient:
-    sampled = store.parameters(run_id, stream=stream)
-    found = next((each for each in sampled.parameters if each.name == name), None)
-    if found is None:
-        raise BadQuery("parameter", f"there is no {name!r} in the newest sample")
-    columns = store.updates(
-        run_id, stream=stream, start=sampled.step, stop=sampled.step + 1, limit=1
-    )
-    (scale,) = (columns.columns["scale"] or [None])[:1]
-    if not scale or not found.looked or found.inf or found.nan or not found.on_grid:
-        raise BadQuery(
-            "parameter",
-            f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at",
-        )
-    return of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
 
 
 def _told(gradient: Gradient, gone: Flushed | None, headroom: float) -> dict[str, object]:

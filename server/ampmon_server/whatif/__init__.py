@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ampmon_server.whatif.errors import DOWN, UP, Error, widened
-from ampmon_server.whatif.flushed import Flushed, flushed, flushed_in
+from ampmon_server.whatif.flushed import Flushed, flushed, flushed_in, usable
 from ampmon_server.whatif.scales import (
     FORMATS,
     LEVELS,
+    SAMPLES,
     Best,
     Curve,
     Gradient,
@@ -14,6 +15,7 @@ from ampmon_server.whatif.scales import (
     curve,
     of_parameter,
     of_samples,
+    room,
 )
 
 
@@ -21,6 +23,7 @@ __all__ = [
     "DOWN",
     "FORMATS",
     "LEVELS",
+    "SAMPLES",
     "UP",
     "Best",
     "Curve",
@@ -33,5 +36,7 @@ __all__ = [
     "flushed_in",
     "of_parameter",
     "of_samples",
+    "room",
+    "usable",
     "widened",
 ]

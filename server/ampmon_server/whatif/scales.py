@@ -52,7 +52,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The largest power of two that leaves ``headroom_bits`` to fp16's largest number, and what is lost there.
+    """The largest power of two that leaves ``headroom_bits`` to a format's largest number, and what is lost there.
 
     An upper bound: gradients of activations overflow first.
     """
@@ -104,12 +104,19 @@ def curve(gradient: Gradient, gone: Flushed | None, into: FloatFormat) -> Curve:
     return Curve(**columns)
 
 
-def best(gradient: Gradient, gone: Flushed | None, headroom: float) -> Best:
-    room = float(headroom_bits(np.array(gradient.amax), FP16))
-    spare = int(np.floor(room - headroom)) if np.isfinite(room) else 0
-    shares = _at(gradient, gone, FP16, gradient.level + spare)
+def room(gradient: Gradient, into: FloatFormat, level: int) -> float:
+    """Bits that the largest element leaves at 2^``level``, an upper bound; +inf where all are zero."""
+    return float(headroom_bits(np.array(gradient.amax), into)) - (level - gradient.level)
+
+
+def best(
+    gradient: Gradient, gone: Flushed | None, headroom: float, into: FloatFormat = FP16
+) -> Best:
+    now = room(gradient, into, gradient.level)
+    spare = int(np.floor(now - headroom)) if np.isfinite(now) else 0
+    shares = _at(gradient, gone, into, gradient.level + spare)
     kept = {name: shares[name] for name in Best.__slots__ if name in shares}
-    return Best(scale=2.0 ** (gradient.level + spare), headroom_bits=room - spare, **kept)
+    return Best(scale=2.0 ** (gradient.level + spare), headroom_bits=now - spare, **kept)
 
 
 def _at(
@@ -121,9 +128,16 @@ def _at(
     ends: dict[Share, tuple[Floats | float, Floats | float]] = {
         "underflow": (found.flushed_least + already[0], found.flushed_most + already[1]),
         "subnormal": (found.subnormal_least, found.subnormal_most),
-        "overflow": (found.overflow_least, found.overflow_most),
+        "overflow": (
+            found.overflow_least,
+            # The bin of the largest element may reach beyond the limit that the element itself does not.
+            found.overflow_most if room(gradient, into, level) < 0 else 0.0,
+        ),
     }
     told: dict[str, float] = {}
     for name, (low, high) in ends.items():
         told[f"{name}_low"], told[f"{name}_high"] = widened(name, bits, float(low), float(high))
+    if bits > 0:  # what comes back is among the zeros
+        most = float(found.subnormal_most) + gradient.zeros
+        told["subnormal_high"] = min(told["subnormal_high"], most)
     return told

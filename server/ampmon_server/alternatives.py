@@ -1,0 +1,67 @@
+"""What a run would be at other scales, read from the store: for the calls, the charts and the report alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from ampmon_server.store import NotFound, Store
+from ampmon_server.whatif import (
+    SAMPLES,
+    Flushed,
+    Gradient,
+    flushed_in,
+    of_parameter,
+    of_samples,
+    usable,
+)
+
+
+NONE = "no sampled gradient on fp16's grid is finite yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A gradient as samples of the steps ``first`` to ``last`` have it, and what of it was flushed, where known."""
+
+    gradient: Gradient
+    gone: Flushed | None
+    first: int
+    last: int
+
+
+def measured(
+    store: Store, run_id: UUID, stream: int | None = None, parameter: str | None = None
+) -> Measured | str:
+    """The newest gradient of all parameters on fp16's grid, or of one; in words why there is none.
+
+    Raises NotFound, where the run or the stream is not there.
+    """
+    if parameter is not None:
+        return _of_parameter(store, run_id, stream, parameter)
+    samples = store.gradient_samples(run_id, stream=stream)
+    gradient = of_samples(samples)
+    if gradient is None:
+        return NONE
+    steps = usable(samples, SAMPLES).step
+    return Measured(gradient, flushed_in(samples), int(steps[0]), int(steps[-1]))
+
+
+def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
+    try:
+        sampled = store.parameters(run_id, stream=stream)
+    except NotFound:
+        if not len(store.gradient_samples(run_id, stream=stream)):
+            return NONE
+        raise
+    found = next((each for each in sampled.parameters if each.name == name), None)
+    if found is None:
+        return f"there is no {name!r} in the newest sample"
+    columns = store.updates(
+        run_id, stream=stream, start=sampled.step, stop=sampled.step + 1, limit=1
+    )
+    (scale,) = (columns.columns["scale"] or [None])[:1]
+    if not scale or not found.looked or found.inf or found.nan or not found.on_grid:
+        return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
+    gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
+    return Measured(gradient, None, sampled.step, sampled.step)

@@ -1,0 +1,122 @@
+"""The chart of other scales and formats: a known gradient moved, what is marked, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import made_series as made
+from ampmon.histogram import BINS, EXPONENT_MIN
+from ampmon_server.cells import gradients, updates
+from ampmon_server.figures import ScaleSource, Source, View
+from ampmon_server.figures.whatif import FLOOR, META, whatif
+from ampmon_server.whatif import LEVELS, Gradient
+
+
+def _gradient() -> Gradient:
+    """At 2^10: a tenth is zero, a tenth around 2^-15, half of fp16's normal numbers, and 2^12 is the largest."""
+    histogram = np.zeros(BINS)
+    histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN, 11 - EXPONENT_MIN]] = 0.1, 0.7, 0.1
+    return Gradient(10, histogram, 0.1, 2.0**12)
+
+
+def _source(**asked: object) -> Source:
+    scales = ScaleSource(_gradient(), None, 40, 70, **asked)  # type: ignore[arg-type]
+    return Source(updates.empty(), gradients.empty(), scales=scales)
+
+
+def _at(figure: dict, name: str, level: int) -> float:  # type: ignore[type-arg]
+    (line,) = made.traces(figure, name=name)
+    return float(made.read(line["y"])[LEVELS.index(level)])
+
+
+def test_a_gradient_is_moved_along_the_scales() -> None:
+    """Each doubling of the scale moves every value by one power of two, out of the subnormal and into overflow."""
+    figure = whatif(_source(), View())
+    assert _at(figure, "subnormal", 10) == pytest.approx(-1)
+    assert _at(figure, "subnormal", 9) == pytest.approx(np.log10(0.1 + 0.0005), abs=1e-4)
+    assert _at(figure, "flushed to zero", 10) == FLOOR
+    assert _at(figure, "flushed to zero", 0) == pytest.approx(np.log10(0.1), abs=0.01)
+    assert _at(figure, "overflow", 13) == FLOOR
+    assert _at(figure, "overflow", 14) == pytest.approx(-1)
+    assert _at(figure, "overflow", 26) == pytest.approx(np.log10(0.8))
+
+
+def test_what_comes_back_is_no_more_than_was_zero() -> None:
+    """Upwards the subnormal share grows by flushed values that come back, of which there are no more than zeros."""
+    gradient = replace(_gradient(), zeros=0.003)
+    scales = ScaleSource(gradient, None, 0, 0)
+    figure = whatif(Source(updates.empty(), gradients.empty(), scales=scales), View())
+    assert _at(figure, "subnormal", 12) == pytest.approx(np.log10(0.003), abs=1e-4)
+
+
+def test_the_whole_chart_is_as_it_is_told() -> None:
+    """Today's scale, the best and the reader's are marked and labelled, and said beside one another with the code."""
+    figure = whatif(_source(level=4), View())
+    layout = figure["layout"]
+    assert layout["meta"] == {
+        **META,
+        "caption": "The newest gradient of all parameters on fp16's grid, steps 40 – 70, moved to other scales in "
+        "fp16. What was flushed or overflowed on its way, in gradients of activations, is not seen here.",
+        "choices": [
+            {
+                "name": "format",
+                "label": "Format",
+                "chosen": "fp16",
+                "options": [
+                    ["fp16", "fp16"],
+                    ["bf16", "bf16"],
+                    ["e4m3", "fp8 E4M3"],
+                    ["e5m2", "fp8 E5M2"],
+                ],
+            }
+        ],
+        "slider": {"name": "whatif_scale", "low": -8, "high": 32, "value": 4},
+        "sentence": "At 2^4: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
+        "10.0 bits of headroom. Today, at 2^10: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
+        "4.0 bits of headroom.",
+        "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)",
+    }
+    assert [each["text"] for each in layout["annotations"]] == [
+        "today: 2<sup>10</sup>",
+        "best: 2<sup>12</sup>",
+        "chosen: 2<sup>4</sup>",
+    ]
+    assert [shape["x0"] for shape in layout["shapes"]] == [10, 12, 4]
+    assert layout["xaxis"]["range"] == [-8, 32]
+    assert layout["xaxis"]["fixedrange"]
+    assert layout["yaxis"]["ticktext"][0] == "0 %"
+
+
+def test_without_a_choice_the_best_is_told() -> None:
+    """The slider begins at the best scale, whose label says both."""
+    figure = whatif(_source(), View())
+    meta = figure["layout"]["meta"]
+    assert meta["slider"]["value"] == 12
+    assert meta["code"] == "scaler = ampmon.GradScaler(init_scale=2.0**12)"
+    labels = [each["text"] for each in figure["layout"]["annotations"]]
+    assert labels == ["today: 2<sup>10</sup>", "best, chosen: 2<sup>12</sup>"]
+
+
+def test_another_format_is_told_beside_fp16() -> None:
+    """bf16 needs no scale and has no best one; of E4M3 the sentence says what fp16 does today, and no code."""
+    bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
+    assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
+    assert [each["text"] for each in bf16["annotations"]] == ["today, chosen: 2<sup>10</sup>"]
+    assert bf16["meta"]["sentence"].startswith(
+        "At 2^10 in bf16: nothing flushed to zero, nothing subnormal, no overflow"
+    )
+    assert e4m3["meta"]["code"] == ""
+    assert "Today, at 2^10 in fp16: nothing flushed" in e4m3["meta"]["sentence"]
+
+
+def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
+    """The caption says whose gradient it is; where there is none the chart says why."""
+    one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]["caption"]
+    assert one.startswith("The newest gradient of <b>head</b>, steps 40 – 70")
+    source = Source(updates.empty(), gradients.empty(), untold="there is no 'tail'")
+    assert (
+        whatif(source, View())["layout"]["meta"]["empty"] == "Nothing to shift: there is no 'tail'."
+    )
