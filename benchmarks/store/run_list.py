@@ -1,7 +1,7 @@
 """The list of ten thousand runs, a page of a hundred at a time, asked over HTTP on loopback with no ETag sent.
 
-Pages are the first, one further on at random, and the first of one project. Rows of runs are copies of one that was
-ingested, with ids, times, names and totals of their own.
+Pages are the first, one further on at random, by cursor and by offset, and the first of one project, of a search and in
+the order of a column. Rows of runs are copies of one that was ingested, with ids, times, names and totals of their own.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def _on_engine(name: str, settings: Settings, effort: Effort) -> list[dict[str, 
         asks: dict[str, Callable[[], object]] = {
             "first": lambda: client.get(pages),
             "further on": lambda: client.get(f"{pages}&cursor={random.choice(cursors)}"),
+            "at an offset": lambda: client.get(f"{pages}&offset={effort.runs * 9 // 10}"),
+            "sorted by updates": lambda: client.get(f"{pages}&sort=updates"),
+            "searched": lambda: client.get(f"{pages}&search=run+77"),
             "of a project": lambda: client.get(f"{pages}&project=project-{PROJECTS // 2}"),
         }
         times = in_turns(asks, "runs", limit_s=effort.list_s, most=200)

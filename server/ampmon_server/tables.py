@@ -153,8 +153,9 @@ runs = Table(
     Column("findings", Text),
     sqlite_with_rowid=False,
 )
-Index(None, runs.c.started, runs.c.run_id)
-Index(None, runs.c.project, runs.c.started)
+# With what tells whether the list shows a run, so that to count and to skip over runs no row is read.
+Index(None, runs.c.started, runs.c.run_id, runs.c.deleted, runs.c.archived)
+Index(None, runs.c.project, runs.c.started, runs.c.deleted, runs.c.archived)
 Index(None, runs.c.changed)
 
 attempts = _of_run(

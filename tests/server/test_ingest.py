@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Store
+from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Store, Wanted
 from ampmon_server.store.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
@@ -316,7 +316,7 @@ def test_a_run_that_falls_quiet_is_silent(store: Store, monkeypatch: pytest.Monk
         seen.append([store.run(each.run_id)[0].status for each in (quick, slow)])
 
     assert seen == [["running", "running"], ["silent", "running"], ["silent", "silent"]]
-    assert len(store.runs(status="silent").rows) == 2
+    assert len(store.runs(Wanted(status="silent")).rows) == 2
 
 
 def test_scalars_may_be_anything_a_float_is(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -16,7 +16,7 @@ from ampmon_server.bus import Advance
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.queries import Cursor, Limit
-from ampmon_server.store import Edit, Status
+from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
 
 
@@ -32,21 +32,36 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.get("/runs")
-def list_runs(
+def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     request: Request,
     service: ServiceDependency,
     project: Annotated[str | None, Query(max_length=256)] = None,
     status: Status | None = None,
+    tag: Annotated[str | None, Query(max_length=256)] = None,
+    search: Annotated[str, Query(max_length=256)] = "",
     archived: bool = False,
+    sort: Sort = "started",
+    order: Literal["ascending", "descending"] = "descending",
     limit: Limit = 100,
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     cursor: Cursor = None,
 ) -> Response:
-    """Summaries of runs, newest first."""
-    page = service.store.runs(
-        project=project, status=status, archived=archived, limit=limit, cursor=cursor
-    )
-    answer = {"runs": page.rows, "next": page.next, "refused": service.refusals.recent()}
+    """Summaries of runs, newest first unless ``sort`` says otherwise, and how many there are in ``total``."""
+    wanted = Wanted(project, status, tag, search, archived, sort, order == "ascending")
+    page = service.store.runs(wanted, limit=limit, offset=offset, cursor=cursor)
+    answer = {
+        "runs": page.rows,
+        "next": page.next,
+        "total": page.total,
+        "refused": service.refusals.recent(),
+    }
     return tagged_json(answer, request)
+
+
+@router.get("/runs/groups")
+def list_groups(request: Request, service: ServiceDependency, archived: bool = False) -> Response:
+    """What the list can be filtered by: projects and tags, each with how many runs have it."""
+    return tagged_json(service.store.groups(archived=archived), request)
 
 
 @router.get("/runs/{run_id}")

@@ -17,6 +17,7 @@ from ampmon_server.store.errors import (
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.judgements import Judgement
+from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
@@ -36,16 +37,19 @@ __all__ = [
     "Due",
     "Edit",
     "Finding",
+    "Groups",
     "HeaderMissing",
     "Identity",
     "Judgement",
     "Keep",
+    "Listed",
     "NotFound",
     "Paged",
     "Pruning",
     "Receipt",
     "Series",
     "Size",
+    "Sort",
     "Status",
     "Store",
     "StoreError",
@@ -54,4 +58,5 @@ __all__ = [
     "Unusable",
     "Upgrade",
     "Verification",
+    "Wanted",
 ]

@@ -1,4 +1,4 @@
-"""The list of runs and what is told of each: reads the runs' own rows only, however long a run is."""
+"""What is told of a run, and what a user may change of it: reads and writes its own row only, however long it is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from typing import Any, Literal
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, select, tuple_, update
+from sqlalchemy import Connection, Row, select, update
 
-from ampmon_server.store import paging
 from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
-from ampmon_server.store.paging import Paged
 from ampmon_server.tables import runs
 
 
@@ -75,7 +73,7 @@ class Summary:
     version: int
 
 
-_TOLD = tuple(column for column in runs.c if column.name != "findings")
+TOLD = tuple(column for column in runs.c if column.name != "findings")
 """Findings may be long, and no list shows them."""
 
 
@@ -88,53 +86,14 @@ class Edit:
     archived: bool | None = None
 
 
-def read_page(
-    connection: Connection,
-    now: int,
-    *,
-    project: str | None = None,
-    status: Status | None = None,
-    archived: bool = False,
-    limit: int = 100,
-    cursor: str | None = None,
-) -> Paged[Summary]:
-    """Runs, newest first. Raises BadQuery for a foreign cursor."""
-    table = runs.c
-    statement = (
-        select(*_TOLD)
-        .where(table.deleted == 0, table.archived == int(archived))
-        .order_by(table.started.desc(), table.run_id.desc())
-        .limit(limit + 1)
-    )
-    if project is not None:
-        statement = statement.where(table.project == project)
-    if status is not None:
-        statement = statement.where(table.state == ("running" if status == "silent" else status))
-    if status in {"running", "silent"}:
-        heard = table.silent_after >= now
-        statement = statement.where(heard if status == "running" else ~heard)
-    if cursor is not None:
-        started, run_id = paging.decode(cursor, 2)
-        key = (started, (run_id % 2**128).to_bytes(16, "big"))
-        statement = statement.where(tuple_(table.started, table.run_id) < tuple_(*key))
-    rows = connection.execute(statement).all()
-    following = rows[limit - 1] if len(rows) > limit else None
-    return Paged(
-        [_summary(row, now) for row in rows[:limit]],
-        paging.encode(following.started, int.from_bytes(following.run_id, "big"))
-        if following
-        else None,
-    )
-
-
 def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
     """Raises NotFound for a run that is not there."""
-    return _summary(find(connection, run_id), now)
+    return summary(find(connection, run_id), now)
 
 
 def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
     """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
-    statement = select(*_TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    statement = select(*TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
     row = connection.execute(statement.with_for_update() if held else statement).one_or_none()
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
@@ -162,7 +121,8 @@ _AS_STORED = ({field.name for field in fields(Summary)} & set(runs.c.keys())) - 
 """Columns that a summary has under their own names."""
 
 
-def _summary(row: Row[Any], now: int) -> Summary:
+def summary(row: Row[Any], now: int) -> Summary:
+    """What a run's row, which has the columns `TOLD`, says of it at ``now``, in us since the epoch."""
     listed = orjson.loads(row.streams)
     scalers = len({entry["scaler"] for entry in listed})
     return Summary(

@@ -31,6 +31,7 @@ from ampmon_server.store import (
     identity,
     ingest,
     judgements,
+    listing,
     logged,
     logins,
     modules,
@@ -52,12 +53,13 @@ from ampmon_server.store.checks import Finding
 from ampmon_server.store.errors import NotFound, Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.judgements import Judgement
+from ampmon_server.store.listing import Groups, Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep
-from ampmon_server.store.runs import Edit, Status, Summary
+from ampmon_server.store.runs import Edit, Summary
 from ampmon_server.store.windows import Stretch
 
 
@@ -176,24 +178,22 @@ class Store:
 
     def runs(
         self,
+        wanted: Wanted | None = None,
         *,
-        project: str | None = None,
-        status: Status | None = None,
-        archived: bool = False,
         limit: int = 100,
+        offset: int = 0,
         cursor: str | None = None,
-    ) -> Paged[Summary]:
-        """Runs, newest first. Raises BadQuery."""
+    ) -> Listed:
+        """Runs, newest first unless ``wanted`` says otherwise; a cursor is for those. Raises BadQuery."""
         with engine.reading(self._engine) as connection:
-            return runs.read_page(
-                connection,
-                _now(),
-                project=project,
-                status=status,
-                archived=archived,
-                limit=limit,
-                cursor=cursor,
+            return listing.read_page(
+                connection, _now(), wanted or Wanted(), limit=limit, offset=offset, cursor=cursor
             )
+
+    def groups(self, *, archived: bool = False) -> Groups:
+        """The projects and tags that runs have."""
+        with engine.reading(self._engine) as connection:
+            return listing.read_groups(connection, archived=archived)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Raises NotFound."""

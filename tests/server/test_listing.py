@@ -1,0 +1,128 @@
+"""The list of runs: searched, filtered, sorted, counted, and given from any place on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from ampmon_server.store import Edit, Judgement, NotFound, Store, Wanted
+from batches import START, Trainer
+
+
+pytestmark = pytest.mark.engines
+
+
+def trained(
+    store: Store, name: str, updates: int = 1, skipped: tuple[int, ...] = (), **header: Any
+) -> Trainer:
+    """A run that has some updates, of which those at the places in ``skipped`` were."""
+    trainer = Trainer(name=name)
+    attempt = msgspec.structs.replace(trainer.attempt, **{"started": START, **header})
+    records = trainer.updates(updates, skipped=skipped)
+    store.ingest(trainer.batch(records, headers=(attempt, trainer.stream)))
+    return trainer
+
+
+@pytest.fixture
+def runs(store: Store) -> dict[str, Trainer]:
+    """Four runs, the first the oldest, each of its own kind."""
+    made = {
+        "Alpha": trained(store, "Alpha", 4, (0, 1), project="letters", owner="ada"),
+        "beta": trained(store, "beta", 9, started=START + 1, project="letters", owner="grace"),
+        "50 % off_scale": trained(store, "50 % off_scale", 2, (0,), started=START + 2, owner="ada"),
+        "Äther": trained(store, "Äther", 0, started=START + 3, project="greek"),
+    }
+    store.edit(made["Alpha"].run_id, Edit(tags=("baseline", "lr")))
+    store.edit(made["beta"].run_id, Edit(tags=("Baseline", 'a "b"')))
+    return made
+
+
+def names(store: Store, **wanted: Any) -> list[str]:
+    return [run.name for run in store.runs(Wanted(**wanted)).rows]
+
+
+def test_every_word_of_a_search_is_found_somewhere(store: Store, runs: dict[str, Trainer]) -> None:
+    """Words are looked for in names, projects, owners and tags, in either case, and mean themselves."""
+    assert names(store, search="ALPH") == ["Alpha"]
+    assert names(store, search="letters  ada") == ["Alpha"]
+    assert names(store, search="baseline") == ["beta", "Alpha"]
+    assert names(store, search="% off_") == ["50 % off_scale"]
+    assert names(store, search="a_p") == []
+    assert names(store, search='"b"') == ["beta"]
+    assert names(store, search="Äth") == ["Äther"]
+
+
+def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
+    """Project, tag and status each leave out what has another; a tag is the whole of one, as it is written."""
+    assert names(store, project="letters") == ["beta", "Alpha"]
+    assert names(store, tag="baseline") == ["Alpha"]
+    assert names(store, tag='a "b"') == ["beta"]
+    assert names(store, tag="base") == []
+    assert names(store, project="letters", tag="lr", status="running") == ["Alpha"]
+    assert names(store, project="letters", status="finished") == []
+    assert store.runs(Wanted(project="letters"), limit=1).total == 2
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("started", ["Äther", "50 % off_scale", "beta", "Alpha"]),
+        ("updates", ["beta", "Alpha", "50 % off_scale", "Äther"]),
+        # Of those that are alike the newest comes first, and what has no share of its own comes last.
+        ("skipped", ["50 % off_scale", "Alpha", "beta", "Äther"]),
+        ("severity", ["Alpha", "50 % off_scale", "Äther", "beta"]),
+        ("owner", ["beta", "Äther", "50 % off_scale", "Alpha"]),
+    ],
+)
+def test_runs_come_in_the_order_asked_for(
+    store: Store, runs: dict[str, Trainer], sort: Any, expected: list[str]
+) -> None:
+    """Any column sorts, the greatest first; runs without a value are last in either order."""
+    store.keep(runs["Alpha"].run_id, Judgement("words", "critical", ()))
+    store.keep(runs["50 % off_scale"].run_id, Judgement("words", "notice", ()))
+    store.keep(runs["Äther"].run_id, Judgement("healthy", None, ()))
+
+    assert names(store, sort=sort) == expected
+    ascending = names(store, sort=sort, ascending=True)
+    last = {"skipped": "Äther", "severity": "beta"}.get(sort)
+    assert ascending[-1] == (last or ascending[-1])
+    assert sorted(ascending) == sorted(expected)
+    assert ascending != expected
+
+
+def test_names_sort_without_regard_to_case(store: Store, runs: dict[str, Trainer]) -> None:
+    """Alpha stands before beta."""
+    found = names(store, sort="name", ascending=True, project="letters")
+    assert found == ["Alpha", "beta"]
+
+
+def test_a_page_begins_anywhere(client: TestClient) -> None:
+    """Pages at offsets hold every run once, in order, and each tells how many there are."""
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    for number in range(7):
+        trained(store, f"run {number}", number, started=START + number)
+    ask = "/api/v1/runs?sort=updates&order=ascending&limit=3&offset="
+    pages = [client.get(f"{ask}{offset}").json() for offset in (0, 3, 6, 9)]
+
+    assert [run["updates"] for page in pages for run in page["runs"]] == list(range(7))
+    assert [(page["total"], page["next"]) for page in pages] == [(7, None)] * 4
+    first = client.get("/api/v1/runs?limit=3").json()
+    answer = client.get(f"/api/v1/runs?offset=1&cursor={first['next']}")
+    assert (answer.status_code, answer.json()["field"]) == (422, "cursor")
+
+
+def test_what_can_be_filtered_by_is_counted(store: Store, runs: dict[str, Trainer]) -> None:
+    """Projects and tags come in order, with how many runs have each; those of archived runs apart."""
+    store.edit(runs["beta"].run_id, Edit(archived=True))
+    store.delete(runs["Äther"].run_id)
+    groups = store.groups()
+
+    assert groups.projects == {"default": 1, "letters": 1}
+    assert groups.tags == {"baseline": 1, "lr": 1}
+    assert store.groups(archived=True).projects == {"letters": 1}
+    assert names(store, archived=True) == ["beta"]
+    with pytest.raises(NotFound):
+        store.run(runs["Äther"].run_id)
