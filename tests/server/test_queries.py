@@ -147,6 +147,20 @@ def test_skips_name_their_culprits(client: TestClient, trainer: Trainer) -> None
     assert (newest["culprit_order"], newest["culprit_parameters"]) == ("learned", 2)
 
 
+def test_the_nearest_skip_is_found_on_either_side(client: TestClient, trainer: Trainer) -> None:
+    """A skip after or before a step is found with its time; from nowhere the first and the last; beyond them none."""
+
+    def step_of(side: str, **step: int) -> int | None:
+        path = f"/api/v1/runs/{trainer.run_id}/skips/nearest"
+        answer = client.get(path, params={"side": side, **step}).json()
+        assert (answer["time"] is None) == (answer["step"] is None)
+        return answer["step"]  # type: ignore[no-any-return]
+
+    assert [step_of("after", step=10), step_of("before", step=10)] == [20, None]
+    assert [step_of("after", step=30), step_of("before", step=31)] == [None, 30]
+    assert [step_of("after"), step_of("before")] == [10, 30]
+
+
 def test_events_are_told_apart_by_their_stream(client: TestClient, trainer: Trainer) -> None:
     """Events of the process and of its scalers are listed together, each saying whose it is."""
     events = client.get(f"/api/v1/runs/{trainer.run_id}/events").json()["events"]

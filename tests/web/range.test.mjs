@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fromPlot, moved, toPlot } from "../../web/js/range.js";
+import { around, fromPlot, moved, toPlot } from "../../web/js/range.js";
 
 test("a drag over steps takes the steps within it", () => {
   assert.deepEqual(fromPlot([9.6, 20.2], "step"), { start: 10, stop: 21 });
@@ -32,4 +32,9 @@ test("zooming keeps the middle, and moving keeps the length", () => {
 
 test("zooming in ends at two steps", () => {
   assert.deepEqual(moved({ start: 100, stop: 102 }, 0.5, 0), { start: 100, stop: 102 });
+});
+
+test("what is gone to is in the middle, or as near to it as the first step allows", () => {
+  assert.deepEqual(around(1000, 50), { start: 975, stop: 1025 });
+  assert.deepEqual(around(3, 50), { start: 0, stop: 50 });
 });

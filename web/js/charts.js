@@ -1,13 +1,16 @@
 // The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
-import { AXES, figureQuery } from "./address.js";
+import { figureQuery } from "./address.js";
 import { Refused } from "./api.js";
-import { h, mark, say } from "./dom.js";
-import { count, steps } from "./format.js";
+import { h } from "./dom.js";
+import { asked, endOf, pauseWords } from "./follow.js";
 import { Panel } from "./panel.js";
 import { fromPlot, moved, toPlot } from "./range.js";
+import { Toolbar } from "./toolbar.js";
 
-/** @import { Point, Range, View } from "../types/page.js" */
+/** @import { Point, Range, Summary, View } from "../types/page.js" */
+/** @import { End, Pause } from "./follow.js" */
+/** @import { Command } from "./keyboard.js" */
 /** @import { PlotRange } from "./plot.js" */
 
 /** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
@@ -22,25 +25,8 @@ const CHARTS = [
   ["activations", []],
 ];
 
-const MOVES = /** @type {const} */ ([
-  ["Earlier", "←", 1, -0.5],
-  ["Later", "→", 1, 0.5],
-  ["Zoom in", "+", 0.5, 0],
-  ["Zoom out", "−", 2, 0],
-]);
-
-// On a phone a drag scrolls the page.
-/** @type {Record<View["x"], string>} */
-const NAMED = { step: "step", time: "time", user: "your step" };
-
-/** @type {Record<View["x"], string>} */
-const ALONG = {
-  step: "Updates of the scaler, counted from 0",
-  time: "When they happened, in UTC",
-  user: "The step that you gave to ampmon.log",
-};
-
-const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
+/** What moves the view: the factor and the shift of `moved`. @type {Partial<Record<Command, [number, number]>>} */
+const MOVES = { left: [1, -0.5], right: [1, 0.5], in: [0.5, 0], out: [2, 0] };
 
 export class Charts {
   /** @type {Panel[]} */
@@ -48,10 +34,16 @@ export class Charts {
   #held = false;
   #own = false;
   #generation = 0;
-  #where = h("p", { class: "where" });
-  #whole = h("button", { type: "button", onclick: () => this.#look(null) }, "Whole run");
-  /** @type {HTMLButtonElement[]} */
-  #axes;
+  #live = false;
+  /** @type {End | null} */
+  #end = null;
+  /** @type {Pause | null} */
+  #pause = null;
+  #toolbar = new Toolbar({
+    onCommand: (command) => this.act(command),
+    onAxis: (x) => this.#turn(x),
+    onFollow: (newest) => this.#follow(newest),
+  });
 
   /**
    * @param {string} run
@@ -62,10 +54,7 @@ export class Charts {
     this.run = run;
     this.view = view;
     this.listener = listener;
-    this.#axes = AXES.map((x) =>
-      h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => this.#turn(x) }, NAMED[x]),
-    );
-    this.element = h("div", { class: "charts" }, this.#toolbar(), ...CHARTS.map(([name, choices]) => this.panel(name, choices).element));
+    this.element = h("div", { class: "charts" }, this.#toolbar.element, ...CHARTS.map(([name, choices]) => this.panel(name, choices).element));
     this.element.addEventListener("pointerdown", this.#hold);
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
@@ -139,6 +128,30 @@ export class Charts {
     this.#describe();
   }
 
+  /**
+   * Takes note of how far the run is, and says anew what is shown: for how long charts are held still changes by itself.
+   * @param {Summary} run
+   */
+  know(run) {
+    this.#end = endOf(run);
+    this.#live = run.status === "running" || run.status === "silent";
+    this.#describe();
+  }
+
+  /**
+   * Does what a key or a button asks for; false where that is nothing of the charts.
+   * @param {Command} command
+   */
+  act(command) {
+    const move = MOVES[command];
+    if (move) this.#move(...move);
+    else if (command === "whole") this.#look(null);
+    else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
+    else if (command === "pause") this.#hush();
+    else return false;
+    return true;
+  }
+
   /** Lets what is under way lapse, and asks anew. */
   #again() {
     this.#generation += 1;
@@ -156,8 +169,11 @@ export class Charts {
    * @param {() => boolean} wanted
    */
   async #refresh(panel, wanted) {
-    const query = figureQuery(this.view, panel.choices);
+    const view = asked(this.view, this.#end, this.#pause);
+    if (view === null) return;
+    const query = figureQuery(view, panel.choices);
     const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
+    if (this.#pause !== null && panel.shows(address)) return;
     try {
       await panel.refresh(address, wanted);
     } catch (error) {
@@ -183,7 +199,7 @@ export class Charts {
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
     if (range) for (const panel of this.#panels) void panel.show(toPlot(range, this.view.x));
-    this.listener.onView({ ...this.view, start, stop });
+    this.listener.onView({ ...this.view, start, stop, follow: null });
   }
 
   /**
@@ -197,20 +213,7 @@ export class Charts {
 
   /** @param {View["x"]} x */
   #turn(x) {
-    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null });
-  }
-
-  #toolbar() {
-    const moves = MOVES.map(([name, sign, factor, shift]) =>
-      h("button", { type: "button", title: name, "aria-label": name, onclick: () => this.#move(factor, shift) }, sign),
-    );
-    return h(
-      "div",
-      { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" },
-      h("div", { class: "choice", role: "group", "aria-label": "Horizontal axis" }, ...this.#axes),
-      h("div", { class: "choice", role: "group", "aria-label": "Zoom" }, ...moves, this.#whole),
-      this.#where,
-    );
+    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null });
   }
 
   /**
@@ -222,15 +225,21 @@ export class Charts {
     if (shown) this.#look(moved(shown, factor, shift));
   }
 
+  /** Leaves what is followed, or follows the newest. @param {number | null} newest */
+  #follow(newest) {
+    const { view } = this;
+    this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest });
+  }
+
+  #hush() {
+    this.#pause = this.#pause === null && this.#end !== null ? { ...this.#end, since: Date.now() } : null;
+    this.#describe();
+    this.#again();
+  }
+
   #describe() {
-    const { start, stop, x } = this.view;
-    const whole = start === null && stop === null;
-    for (const button of this.#axes) {
-      mark(button, "aria-pressed", String(button.dataset.x === x));
-      button.hidden = button.dataset.x === "user" && x !== "user" && !this.#own;
-    }
-    mark(this.#whole, "aria-pressed", String(whole));
-    say(this.#where, whole ? HINT : x === "time" ? "Showing a stretch of time" : stepsWords(start, stop, x));
+    const paused = this.#pause && pauseWords(this.#pause, this.#end, Date.now());
+    this.#toolbar.update(this.view, { own: this.#own, live: this.#live, paused });
   }
 
   // A chart that were redrawn under a drag would lose it.
@@ -244,14 +253,3 @@ export class Charts {
     this.listener.onWanted();
   };
 }
-
-/**
- * @param {number | null} start
- * @param {number | null} stop
- * @param {View["x"]} axis
- */
-function stepsWords(start, stop, axis) {
-  const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
-  return `Showing ${words}${axis === "user" ? " of your own" : ""}`;
-}
-

@@ -4,6 +4,8 @@ import { format, parse } from "./address.js";
 import { Refused } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { ago } from "./format.js";
+import * as help from "./help.js";
+import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
@@ -11,8 +13,10 @@ import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
+import * as toasts from "./toast.js";
 
 /** @import { Page, View } from "../types/page.js" */
+/** @import { Command } from "./keyboard.js" */
 /** @import { Connection } from "./live.js" */
 
 const REFRESH_MS = 200;
@@ -110,6 +114,36 @@ function everySecond() {
   if (!document.hidden) page?.tick();
 }
 
+/** @param {KeyboardEvent} event */
+function press(event) {
+  const target = event.target instanceof Element ? event.target : null;
+  const command = document.querySelector("dialog[open]") ? null : commandOf(event, target);
+  if (command !== null && act(command)) event.preventDefault();
+}
+
+/**
+ * Does what a key asks for; false where nothing here does.
+ * @param {Command} command
+ */
+function act(command) {
+  if (page?.act?.(command)) return true;
+  if (command === "help") help.toggle();
+  else if (command === "theme") theme.toggle();
+  else if (command === "list") location.hash = "#/";
+  else if (command === "search") return search();
+  else return false;
+  return true;
+}
+
+/** Puts the reader into the first field on the page that searches. */
+function search() {
+  const fields = content.querySelectorAll("input[type=search]");
+  const field = [...fields].find((each) => each.checkVisibility());
+  if (field instanceof HTMLInputElement) field.select();
+  if (field instanceof HTMLInputElement) field.focus();
+  return field !== undefined;
+}
+
 /** @param {string} id */
 function byId(id) {
   const element = document.getElementById(id);
@@ -119,11 +153,14 @@ function byId(id) {
 
 async function start() {
   tips.install(byId("tip"));
+  toasts.install();
   theme.onChange(() => {
     say(byId("theme"), theme.current() === "dark" ? "☾ Dark" : "☀ Light");
     page?.recolour();
   });
   byId("theme").addEventListener("click", theme.toggle);
+  byId("help").addEventListener("click", help.toggle);
+  document.addEventListener("keydown", press);
   await theme.load();
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);

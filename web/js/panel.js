@@ -30,6 +30,7 @@ export class Panel {
   #figure = null;
   #listening = false;
   #failed = false;
+  #address = "";
   #onscreen;
 
   /**
@@ -77,9 +78,19 @@ export class Panel {
    */
   async refresh(address, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
-    if (!wanted() || (figure === this.#figure && !this.#failed)) return;
+    if (!wanted()) return;
+    this.#address = address;
+    if (figure === this.#figure && !this.#failed) return;
     this.#figure = figure;
     await this.redraw();
+  }
+
+  /**
+   * Whether it shows what the server had at `address`.
+   * @param {string} address
+   */
+  shows(address) {
+    return address === this.#address && !this.#failed;
   }
 
   /** Draws what is held, in the theme's colours. */

@@ -39,6 +39,17 @@ export function moved({ start, stop }, factor, shift) {
 }
 
 /**
+ * A stretch of `length` with `middle` in it.
+ * @param {number} middle
+ * @param {number} length
+ * @returns {Range}
+ */
+export function around(middle, length) {
+  const start = Math.max(0, middle - Math.floor(length / 2));
+  return { start, stop: start + length };
+}
+
+/**
  * @param {number} start
  * @param {number} stop
  */

@@ -6,12 +6,15 @@ import { Charts } from "./charts.js";
 import { h, say } from "./dom.js";
 import { Findings } from "./findings.js";
 import { clock, eventLedger, skipLedger } from "./ledger.js";
+import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
+import { toast } from "./toast.js";
 import { WhatIf } from "./whatif.js";
 
+/** @import { Command } from "./keyboard.js" */
 /** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
 
 const CHARTS_MS = 200;
@@ -49,6 +52,7 @@ export class Run {
     this.events = eventLedger(id);
     this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
     this.parameters = new Parameters(id);
+    this.nearest = new Skips(id);
     this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
@@ -108,6 +112,28 @@ export class Run {
     this.#notices.update(run);
     this.#numbers.update(run);
     this.#offerStreams(run);
+    this.charts.know(run);
+  }
+
+  /**
+   * Does what a key asks for; false where that is nothing of this page.
+   * @param {Command} command
+   */
+  act(command) {
+    if (command === "next" || command === "previous") void this.#goToSkip(command === "next" ? "after" : "before");
+    else return this.charts.act(command);
+    return true;
+  }
+
+  /** @param {"after" | "before"} side */
+  async #goToSkip(side) {
+    try {
+      const view = await this.nearest.find(this.charts.view, side);
+      if (view) this.onView(view);
+      else toast(side === "after" ? "No later skip" : "No skip before");
+    } catch {
+      this.onTrouble();
+    }
   }
 
   /**

@@ -1,5 +1,7 @@
 /** What the page's modules pass to one another, and what the server answers. Development only. */
 
+import type { Command } from "../js/keyboard.js";
+
 export interface View {
   /** The step, the time, or the step that the user gave to ampmon.log. */
   x: "step" | "time" | "user";
@@ -35,6 +37,8 @@ export interface Page {
   /** Shows another address of the same page; false where it is another page. */
   look(address: Address): boolean;
   recolour(): void;
+  /** Does what a key asks for; false where that is nothing of this page. */
+  act?(command: Command): boolean;
   close(): void;
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
@@ -61,6 +61,22 @@ def list_skips(
     """The skip ledger, newest first: a row per optimizer."""
     page = service.store.skips(run_id, stream=stream, limit=limit, cursor=cursor)
     return tagged_json({"skips": page.rows, "next": page.next}, request)
+
+
+@router.get("/skips/nearest")
+def find_skip(
+    run_id: UUID,
+    service: ServiceDependency,
+    side: Literal["after", "before"],
+    step: Number = None,
+    stream: StreamNumber = None,
+) -> Response:
+    """The step and the time of the skip nearest to ``step`` on one side of it, each null where there is none.
+
+    Without ``step``, the first skip ``after`` the run's start, or the last ``before`` its end.
+    """
+    found = service.store.nearest_skip(run_id, step, after=side == "after", stream=stream)
+    return json_answer(found or {"step": None, "time": None})
 
 
 @router.get("/events")

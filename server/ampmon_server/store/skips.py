@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -14,9 +15,17 @@ from ampmon_server.case import Culprit, Skip
 from ampmon_server.store import paging
 from ampmon_server.store.numbers import KINDS, kinds_of_pair
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.scalers import not_superseded
+from ampmon_server.store.scalers import Scaler, not_superseded
 from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import headers, skips, streams
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """Where something happened: microseconds since the epoch, by the training machine's clock."""
+
+    step: int
+    time: int
 
 
 _KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
@@ -31,6 +40,23 @@ def read(
         statement = statement.where(skips.c.stream == stream)
     rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
     return Paged(_skips(connection, run_id, rows, None), following)
+
+
+def nearest(
+    connection: Connection, scaler: Scaler, step: int | None, *, after: bool
+) -> Landmark | None:
+    """A scaler's skip that is nearest to ``step``, after or before it; without a step its first, or its last."""
+    table = skips.c
+    statement = select(table.step, table.time).where(
+        table.run_id == scaler.run_id,
+        table.stream.in_([source.number for source in scaler.sources]),
+        not_superseded(table.run_id, table.stream, table.step, table.attempt),
+    )
+    if step is not None:
+        statement = statement.where(table.step > step if after else table.step < step)
+    order = table.step if after else table.step.desc()
+    row = connection.execute(statement.order_by(order).limit(1)).one_or_none()
+    return None if row is None else Landmark(row.step, row.time)
 
 
 def newest(

@@ -329,6 +329,14 @@ class Store:
             scalers.find(connection, run_id, stream)
             return skips.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
 
+    def nearest_skip(
+        self, run_id: UUID, step: int | None, *, after: bool, stream: int | None = None
+    ) -> skips.Landmark | None:
+        """The skip of a scaler nearest to ``step``, after or before it; see `skips.nearest`. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            return skips.nearest(connection, scaler, step, after=after)
+
     def events(
         self,
         run_id: UUID,

@@ -1,0 +1,36 @@
+// What each key asks for, and which are none of the page's business.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { KEYS, commandOf } from "../../web/js/keyboard.js";
+
+const pressed = (key, more = {}) => ({
+  key, code: "", ctrlKey: false, metaKey: false, altKey: false, isComposing: false, defaultPrevented: false, ...more,
+});
+const inside = (kind) => ({ closest: (selector) => (selector.split(", ").includes(kind) ? {} : null) });
+const nowhere = inside("body");
+
+test("each key of the help sheet does what it says, and no key does two things", () => {
+  const keys = KEYS.flatMap((row) => row.keys.map((key) => [key, row.command]));
+  for (const [key, command] of keys) assert.equal(commandOf(pressed(key), nowhere), command);
+  assert.equal(new Set(keys.map(([key]) => key)).size, keys.length);
+});
+
+test("the browser's shortcuts, keys that another took, and half-composed letters are left alone", () => {
+  for (const held of ["ctrlKey", "metaKey", "altKey", "isComposing", "defaultPrevented"]) {
+    assert.equal(commandOf(pressed("f", { [held]: true }), nowhere), null);
+  }
+  for (const key of [" ", "Enter", "Tab", "F5", "q", "Home"]) assert.equal(commandOf(pressed(key), nowhere), null);
+});
+
+test("what is typed into a field is typed into it; arrows move what is scrolled by them", () => {
+  for (const field of ["input", "select", "textarea"]) assert.equal(commandOf(pressed("f"), inside(field)), null);
+  assert.equal(commandOf(pressed("ArrowLeft"), inside("pre")), null);
+  assert.equal(commandOf(pressed("f"), inside("pre")), "follow");
+});
+
+test("a keyboard of another script has the same keys", () => {
+  assert.equal(commandOf(pressed("а", { code: "KeyF" }), nowhere), "follow");
+  assert.equal(commandOf(pressed("а", { code: "KeyQ" }), nowhere), null);
+});

@@ -1,0 +1,62 @@
+// What each key does. Pure: it knows events by their fields. The browser's own shortcuts are left alone.
+
+/**
+ * @typedef {"in" | "out" | "left" | "right" | "whole" | "follow" | "pause" | "next" | "previous" | "link" | "theme" | "list" |
+ *   "search" | "help"} Command
+ * @typedef {{keys: string[], command: Command, words: string, group: "Charts" | "Page"}} Key
+ */
+
+/** In the order of the help sheet; the first of `keys` is the one that is shown where there is room for one. @type {Key[]} */
+export const KEYS = [
+  { keys: ["+", "="], command: "in", words: "Zoom in", group: "Charts" },
+  { keys: ["-", "−"], command: "out", words: "Zoom out", group: "Charts" },
+  { keys: ["ArrowLeft"], command: "left", words: "Earlier", group: "Charts" },
+  { keys: ["ArrowRight"], command: "right", words: "Later", group: "Charts" },
+  { keys: ["0", "Escape"], command: "whole", words: "The whole run", group: "Charts" },
+  { keys: ["f"], command: "follow", words: "Follow the newest updates, or stop following", group: "Charts" },
+  { keys: ["p"], command: "pause", words: "Hold the charts still, or go on", group: "Charts" },
+  { keys: ["j", "]"], command: "next", words: "The next skip", group: "Charts" },
+  { keys: ["k", "["], command: "previous", words: "The skip before", group: "Charts" },
+  { keys: ["c"], command: "link", words: "Copy a link to this view", group: "Page" },
+  { keys: ["/"], command: "search", words: "Search", group: "Page" },
+  { keys: ["g"], command: "list", words: "All runs", group: "Page" },
+  { keys: ["t"], command: "theme", words: "Light or dark", group: "Page" },
+  { keys: ["?"], command: "help", words: "These keys", group: "Page" },
+];
+
+const COMMANDS = new Map(KEYS.flatMap(({ keys, command }) => keys.map((key) => [key, command])));
+
+/** What takes keys for itself. */
+const TYPED = "input, select, textarea, [contenteditable], [role=slider], [role=listbox], [role=menu], [role=textbox]";
+
+/** What moves about in itself by arrows. */
+const SCROLLED = "pre, table, [role=grid], [role=toolbar] [role=radiogroup]";
+
+/**
+ * What a press of a key asks for, or null: it is the browser's, is typed into a field, or another has answered it.
+ * @param {Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "altKey" | "isComposing" | "defaultPrevented">} event
+ * @param {{closest(selector: string): unknown} | null} target where the focus is
+ */
+export function commandOf(event, target) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return null;
+  const command = COMMANDS.get(latin(event)) ?? null;
+  if (command === null || target?.closest(TYPED)) return null;
+  return (command === "left" || command === "right") && target?.closest(SCROLLED) ? null : command;
+}
+
+/**
+ * The letter on a Latin keyboard, where this one has letters of another script.
+ * @param {Pick<KeyboardEvent, "key" | "code">} event
+ */
+function latin({ key, code }) {
+  const foreign = key.length === 1 && key > "\u007f" && code.startsWith("Key");
+  return foreign ? code.slice(3).toLowerCase() : key;
+}
+
+/**
+ * A key as it stands on it.
+ * @param {string} key
+ */
+export function keycap(key) {
+  return { ArrowLeft: "←", ArrowRight: "→", "-": "−", Escape: "Esc" }[key] ?? key;
+}

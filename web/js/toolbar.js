@@ -1,0 +1,118 @@
+// The bar above the charts: what is along x, zoom, following and pausing, and in words what is shown. Knows no chart.
+
+import { AXES } from "./address.js";
+import { h, mark, say } from "./dom.js";
+import { FOLLOWED, followWords } from "./follow.js";
+import { count, steps } from "./format.js";
+
+/** @import { View } from "../types/page.js" */
+/** @import { Command } from "./keyboard.js" */
+
+/** @type {[Command, string, string][]} */
+const MOVES = [
+  ["left", "Earlier (←)", "←"],
+  ["right", "Later (→)", "→"],
+  ["in", "Zoom in (+)", "+"],
+  ["out", "Zoom out (−)", "−"],
+];
+
+/** @type {Record<View["x"], string>} */
+const NAMED = { step: "step", time: "time", user: "your step" };
+
+/** @type {Record<View["x"], string>} */
+const ALONG = {
+  step: "Updates of the scaler, counted from 0",
+  time: "When they happened, in UTC",
+  user: "The step that you gave to ampmon.log",
+};
+
+// On a phone a drag scrolls the page.
+const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
+
+export class Toolbar {
+  #axes;
+  #whole;
+  #follow;
+  #newest;
+  #pause;
+  #where = h("p", { class: "where" });
+
+  /** @param {{onCommand: (command: Command) => void, onAxis: (x: View["x"]) => void, onFollow: (newest: number) => void}} listener */
+  constructor({ onCommand, onAxis, onFollow }) {
+    this.#axes = AXES.map((x) => h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => onAxis(x) }, NAMED[x]));
+    const moves = MOVES.map(([command, name, sign]) =>
+      h("button", { type: "button", title: name, "aria-label": name, onclick: () => onCommand(command) }, sign),
+    );
+    this.#whole = button("Whole run", "The whole run (0)", () => onCommand("whole"));
+    this.#follow = button("Follow", "Follow the newest updates (f)", () => onCommand("follow"));
+    this.#newest = h("select", { "aria-label": "How many of the newest updates to follow", onchange: () => onFollow(this.newest) });
+    this.#newest.append(...FOLLOWED.map((newest) => h("option", { value: newest }, count(newest))));
+    this.#pause = button("Pause", "Hold the charts still (p)", () => onCommand("pause"));
+    this.element = h(
+      "div",
+      { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" },
+      h(
+        "div",
+        { class: "controls" },
+        h("div", { class: "choice", role: "group", "aria-label": "Horizontal axis" }, ...this.#axes),
+        h("div", { class: "choice", role: "group", "aria-label": "Zoom" }, ...moves, this.#whole),
+        h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause),
+      ),
+      this.#where,
+    );
+  }
+
+  /** How many of the newest updates are followed, where they are. */
+  get newest() {
+    return Number(this.#newest.value);
+  }
+
+  /**
+   * @param {View} view
+   * @param {{own: boolean, live: boolean, paused: string | null}} run whether it has steps of the user's own and goes on, and
+   *   since when its charts hold still, in words
+   */
+  update(view, { own, live, paused }) {
+    for (const axis of this.#axes) {
+      mark(axis, "aria-pressed", String(axis.dataset.x === view.x));
+      axis.hidden = axis.dataset.x === "user" && view.x !== "user" && !own;
+    }
+    mark(this.#whole, "aria-pressed", String(isWhole(view)));
+    mark(this.#follow, "aria-pressed", String(view.follow !== null));
+    if (view.follow !== null) this.#choose(String(view.follow));
+    mark(this.#pause, "aria-pressed", String(paused !== null));
+    this.#pause.hidden = !live && paused === null;
+    say(this.#pause, paused === null ? "Pause" : "Resume");
+    mark(this.element, "data-paused", paused === null ? null : "");
+    say(this.#where, paused ?? (isWhole(view) ? HINT : shownWords(view)));
+  }
+
+  /** @param {string} newest which may be of the address alone */
+  #choose(newest) {
+    const options = [...this.#newest.options];
+    if (!options.some((option) => option.value === newest)) this.#newest.append(h("option", { value: newest }, count(Number(newest))));
+    this.#newest.value = newest;
+  }
+}
+
+/**
+ * @param {string} words
+ * @param {string} title
+ * @param {() => void} onclick
+ */
+function button(words, title, onclick) {
+  return h("button", { type: "button", title, onclick }, words);
+}
+
+/** @param {View} view */
+function isWhole({ start, stop, follow }) {
+  return start === null && stop === null && follow === null;
+}
+
+/** @param {View} view */
+function shownWords({ start, stop, x, follow }) {
+  if (follow !== null) return followWords(follow);
+  if (x === "time") return "Showing a stretch of time";
+  const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
+  return `Showing ${words}${x === "user" ? " of your own" : ""}`;
+}
