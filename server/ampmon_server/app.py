@@ -11,7 +11,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from ampmon_server.auth import Guard
+from ampmon_server.auth import Guard, TooManyAttempts
+from ampmon_server.auth.logins import FAILURES_SECONDS
+from ampmon_server.base_path import BasePath
 from ampmon_server.problems import problem
 from ampmon_server.routes import all_routes
 from ampmon_server.service import Service
@@ -53,9 +55,10 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.add_middleware(Guard, keys=lambda: app.state.service.keys, settings=settings)
     app.add_middleware(
-        Guard, keys=lambda: app.state.service.keys, allowed_hosts=settings.allowed_hosts
-    )
+        BasePath, base_path=settings.base_path
+    )  # the last one added is the first asked
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
@@ -81,6 +84,11 @@ async def _busy(_: Request, error: Exception) -> Response:
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 
+async def _too_many_attempts(_: Request, __: Exception) -> Response:
+    wait = {"Retry-After": str(round(FAILURES_SECONDS))}
+    return problem(429, "Too many wrong codes were tried. Wait ten seconds.", headers=wait)
+
+
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
@@ -102,6 +110,7 @@ _ANSWERS = {
     BadQuery: _bad_input,
     Busy: _busy,
     LineTooLong: _busy,
+    TooManyAttempts: _too_many_attempts,
     RequestValidationError: _invalid,
     HTTPException: _http_error,
 }

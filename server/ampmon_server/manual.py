@@ -21,14 +21,14 @@ _SHELL = """\
     <meta name="viewport" content="width=device-width, initial-scale=1">
     <meta name="color-scheme" content="light dark">
     <link rel="icon" href="data:,">
-    <link rel="stylesheet" href="/css/base.css">
-    <link rel="stylesheet" href="/css/bar.css">
-    <link rel="stylesheet" href="/css/manual.css">
-    <link rel="stylesheet" href="/css/tables.css">
-    <script type="module" src="/js/manual.js"></script>
+    <link rel="stylesheet" href="../css/base.css">
+    <link rel="stylesheet" href="../css/bar.css">
+    <link rel="stylesheet" href="../css/manual.css">
+    <link rel="stylesheet" href="../css/tables.css">
+    <script type="module" src="../js/manual.js"></script>
   </head>
   <body>
-    <header class="bar"><a class="mark" href="/">ampmon</a></header>
+    <header class="bar"><a class="mark" href="../">ampmon</a></header>
     <main class="manual">
 {body}    </main>
   </body>

@@ -28,6 +28,10 @@ class Settings:
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
     """Names beside those of the loopback interface that a Host header may hold, without a port."""
+    base_path: str = ""
+    """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
+    frame_ancestors: tuple[str, ...] = ()
+    """Origins whose pages may show this one in a frame, as a Content-Security-Policy writes them."""
     body_bytes_max: int = 16 * 2**20
     """The largest request body as it is sent."""
     decoded_bytes_max: int = 64 * 2**20

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import stat
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from httpx2 import Response
 from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 from starlette.types import Message
 
 from ampmon_server.app import create_app
-from ampmon_server.auth import KeyProblem, Keys, Logins
-from ampmon_server.auth.guard import SECURITY_HEADERS
-from ampmon_server.auth.keys import COOKIE_SECONDS
-from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.auth import KeyProblem, Keys, Logins, TooManyAttempts
+from ampmon_server.auth.headers import security_headers
+from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
+from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SECONDS
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store.logins import CODES_MAX
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
+OWN = "http://127.0.0.1:8267"
 RUN = "01900000-0000-7000-8000-000000000000"
 
 
@@ -68,7 +73,19 @@ def path_of(route: BaseRoute) -> str:
 
 def tokens(keys: Keys) -> list[str]:
     right = keys.token
-    return ["", "wrong", right[:-1], right + "x", right.swapcase(), "\udcff" * 4]
+    session = keys.session()
+    return [
+        keys.cookie(),
+        session[:-1],
+        f"9{session}",
+        keys.session(now=0.0),
+        "",
+        "wrong",
+        right[:-1],
+        right + "x",
+        right.swapcase(),
+        "\udcff" * 4,
+    ]
 
 
 def test_every_route_is_flat(app: FastAPI) -> None:
@@ -92,8 +109,12 @@ def ask(app: FastAPI, method: str, path: str) -> tuple[int, dict[bytes, bytes], 
         "headers": [(b"host", b"127.0.0.1:8267")],
     }
 
+    bodies: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        if not bodies:
+            await asyncio.Event().wait()  # the client stays
+        return bodies.pop()
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -115,10 +136,45 @@ def test_nothing_is_said_to_a_stranger(app: FastAPI, method: str) -> None:
 
 
 @pytest.mark.usefixtures("stranger")
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "GET"])
-def test_logging_in_is_a_get(app: FastAPI, method: str) -> None:
-    """The one open route is open to one method."""
+@pytest.mark.parametrize("method", [each for each in METHODS if each not in {"GET", "POST"}])
+def test_logging_in_has_two_methods(app: FastAPI, method: str) -> None:
+    """The one open route is open to a link that is followed and to a sign-in box, and to no other method."""
     assert ask(app, method, "/login")[0] == 401
+
+
+FRAMED = Settings(frame_ancestors=("https://hub.example",))
+SHELL = re.compile(r"/+|/roles\.json|/(css|js|vendor|findings|findings/img)/[^/]+")
+
+
+@pytest.fixture
+def framed(tmp_path: Path) -> Iterator[FastAPI]:
+    """An app whose page may stand in a frame of one other site."""
+    app = create_app(replace(FRAMED, data_directory=tmp_path / "framed", judging=False))
+    with TestClient(app, base_url=OWN):
+        yield app
+
+
+def test_in_a_frame_a_stranger_gets_the_shell_alone(framed: FastAPI) -> None:
+    """Where frames are allowed the page's own files are there for anyone; all else says what it says without frames."""
+    opened = set()
+    for method in METHODS:
+        _, _, refusal = ask(framed, method, "/api/v1/runs")
+        for path in paths(framed):
+            status, _, body = ask(framed, method, path)
+            if (status, body) != (401, refusal):
+                assert method == "GET", path
+                assert SHELL.fullmatch(path), path
+                opened.add(path)
+    assert {"/", "/js/main.js", "/roles.json"} <= opened
+
+
+def test_who_may_frame_stands_in_the_policy() -> None:
+    """Without an ancestor no page may show this one in a frame; with some, those and no others."""
+    assert "frame-ancestors 'none'" in security_headers()["Content-Security-Policy"]
+    assert security_headers()["X-Frame-Options"] == "DENY"
+    framed = security_headers(["'self'", "https://hub.example"])
+    assert "frame-ancestors 'self' https://hub.example;" in framed["Content-Security-Policy"]
+    assert "X-Frame-Options" not in framed
 
 
 @pytest.mark.usefixtures("stranger")
@@ -161,7 +217,8 @@ def test_every_answer_carries_the_policy(client: TestClient, stranger: TestClien
     answers = [client.get("/"), client.get("/api/v1/runs"), client.get("/nope"), stranger.get("/")]
 
     for answer in answers:
-        assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+        policy = security_headers()
+        assert {name: answer.headers.get(name) for name in policy} == policy
 
 
 @pytest.mark.parametrize(
@@ -181,9 +238,15 @@ def test_own_names_are_answered(client: TestClient, host: str) -> None:
 def log_in(stranger: TestClient, client: TestClient) -> None:
     url = client.post("/api/v1/login-links").json()["url"]
     answer = stranger.get(url)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
-    assert "HttpOnly" in answer.headers["Set-Cookie"]
-    assert "SameSite=lax" in answer.headers["Set-Cookie"]
+    assert (answer.status_code, answer.headers["Location"]) == (303, "./")
+    assert_is_cookie(answer.headers["Set-Cookie"])
+
+
+def assert_is_cookie(cookie: str) -> None:
+    """It is kept from scripts and from other sites, and is of the directory that it came from."""
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert "path" not in cookie.lower()
 
 
 def test_a_one_time_link_lets_one_browser_in(stranger: TestClient, client: TestClient) -> None:
@@ -224,6 +287,109 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
 
     assert answers == [403, 403, 403, 403, 404]
     assert client.delete(path).status_code == 404
+
+
+def new_code(client: TestClient) -> str:
+    return str(client.post("/api/v1/login-links").json()["url"]).partition("code=")[2]
+
+
+def sign_in(
+    stranger: TestClient, key: object, origin: str | None = OWN, **more: object
+) -> Response:
+    headers = {} if origin is None else {"Origin": origin}
+    return stranger.post("/login", json={"key": key, **more}, headers=headers)
+
+
+def test_a_sign_in_box_gives_a_cookie(stranger: TestClient, client: TestClient) -> None:
+    """A one-time code or the token, sent by the page, brings a cookie; a code is used up, whoever sends it."""
+    code = new_code(client)
+    first, again = sign_in(stranger, code), sign_in(stranger, code)
+
+    assert (first.status_code, again.status_code) == (204, 401)
+    assert_is_cookie(first.headers["Set-Cookie"])
+    assert "ampmon token link" in again.json()["detail"]
+    assert stranger.get("/api/v1/runs").status_code == 200
+    stranger.cookies.clear()
+    assert stranger.get("/api/v1/runs").status_code == 401
+    assert sign_in(stranger, client.headers["Authorization"].split()[1]).status_code == 204
+
+
+def test_a_page_may_hold_its_session_itself(stranger: TestClient, client: TestClient) -> None:
+    """On request a code brings no cookie, but a secret that opens every route as a token does, and writes too."""
+    answer = sign_in(stranger, new_code(client), memory=True)
+    known = {"Authorization": f"Bearer {answer.json()['session']}"}
+
+    assert "Set-Cookie" not in answer.headers
+    assert stranger.get("/api/v1/runs", headers=known).status_code == 200
+    assert stranger.delete(f"/api/v1/runs/{RUN}", headers=known).status_code == 404
+    assert stranger.get("/api/v1/runs").status_code == 401
+
+
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:9999"])
+def test_no_other_site_signs_in(
+    stranger: TestClient, client: TestClient, origin: str | None
+) -> None:
+    """A good code that comes from another origin brings nothing, and stays good."""
+    code = new_code(client)
+
+    assert sign_in(stranger, code, origin).status_code == 403
+    assert sign_in(stranger, code).status_code == 204
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"key": 1}',
+        b'{"key": "a", "more": 1}',
+        b"\xff",
+        b"[" * 4000,
+        b" " * 5000,
+    ],
+)
+def test_a_bad_sign_in_is_said_to_be(stranger: TestClient, body: bytes) -> None:
+    """A body that is none, or larger than any key, is answered 422 before anything is looked up."""
+    answer = stranger.post("/login", content=body, headers={"Origin": OWN})
+
+    assert answer.status_code == 422
+    assert answer.json()["field"] == "body"
+
+
+def test_codes_cannot_be_tried_without_end(stranger: TestClient, client: TestClient) -> None:
+    """After many wrong codes in a short time none is looked at, by either way in; the token's holder is not held up."""
+    tried = [sign_in(stranger, f"wrong {number}").status_code for number in range(FAILURES_MAX)]
+    last = sign_in(stranger, new_code(client))
+
+    assert tried == [401] * FAILURES_MAX
+    assert (last.status_code, last.headers["Retry-After"]) == (429, "10")
+    assert stranger.get("/login?code=wrong").status_code == 429
+    assert client.get("/api/v1/runs").status_code == 200
+
+
+def test_a_flood_of_codes_passes(store: Store) -> None:
+    """A little after a flood of wrong codes a good one is good again."""
+    now = [1e9]
+    logins = Logins(store, clock=lambda: now[0])
+    code = logins.new()
+    assert not any(logins.redeem("wrong") for _ in range(FAILURES_MAX))
+    with pytest.raises(TooManyAttempts):
+        logins.redeem(code)
+    now[0] += FAILURES_SECONDS
+    assert logins.redeem(code)
+
+
+def test_a_session_is_no_cookie(tmp_path: Path) -> None:
+    """A session in memory is good for a week; neither it nor a cookie does as the other, nor for another server."""
+    keys, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
+    session = keys.session(now=1000.0)
+
+    assert keys.is_session(session, now=1000.0 + SESSION_SECONDS - 2)
+    assert not keys.is_session(session, now=1000.0 + SESSION_SECONDS + 2)
+    assert not other.is_session(session, now=1000.0)
+    assert not keys.is_cookie(session, now=1000.0)
+    assert not keys.is_session(keys.cookie(now=1000.0), now=1000.0)
 
 
 def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
-// Reads from the server: one place for addresses, tags of what is held already, and what can go wrong.
+// Calls to the server: one place for addresses, tags of what is held already, and what can go wrong.
+
+import { at } from "./root.js";
+import { credentials, refuse } from "./session.js";
 
 /** @import { Problem } from "../types/page.js" */
 
 const HELD_MAX = 64;
+const WAIT_MS = 15_000;
 
 /** The server answered, and not with what was asked for. */
 export class Refused extends Error {
@@ -10,6 +14,8 @@ export class Refused extends Error {
   constructor(problem) {
     super(problem.detail || problem.title);
     this.status = problem.status;
+    /** What of the call was at fault, where the server says so. */
+    this.field = problem.field ?? null;
   }
 }
 
@@ -26,26 +32,54 @@ const held = new Map();
  */
 export async function get(path) {
   const before = held.get(path);
-  const response = await ask(`/api/v1${path}`, before ? { "If-None-Match": before.etag } : {});
+  const response = await call(path, { headers: before ? { "If-None-Match": before.etag } : {} });
   if (response.status === 304 && before) return before.value;
-  if (!response.ok) throw new Refused(await problem(response));
-  const value = await response.json().catch(() => {
-    throw new Unreachable("the answer broke off");
-  });
+  const value = await read(response);
   keep(path, response.headers.get("ETag"), value);
   return value;
 }
 
 /**
- * @param {string} address
- * @param {Record<string, string>} headers
+ * Asks for a change at a path under /api/v1, and gives the answer, if it has one.
+ * @param {"POST" | "PATCH" | "DELETE"} method
+ * @param {string} path
+ * @param {object} [body]
+ * @returns {Promise<unknown>}
  */
-async function ask(address, headers) {
-  try {
-    return await fetch(address, { headers, cache: "no-store", signal: AbortSignal.timeout(15_000) });
-  } catch (error) {
+export async function send(method, path, body) {
+  const options = body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
+  const response = await call(path, { method, ...options });
+  return response.status === 204 ? null : read(response);
+}
+
+/**
+ * What the server has at a path under /api/v1, as a file. A link to it would not do: a frame has no cookie.
+ * @param {string} path
+ */
+export async function file(path) {
+  return (await call(path, {})).blob();
+}
+
+/**
+ * The answer, if it is a good one.
+ * @param {string} path under /api/v1
+ * @param {RequestInit & {headers?: Record<string, string>}} options its signal in place of a time limit
+ */
+export async function call(path, { headers = {}, signal = AbortSignal.timeout(WAIT_MS), ...options }) {
+  const request = { ...options, signal, headers: { ...headers, ...credentials() }, cache: /** @type {const} */ ("no-store") };
+  const response = await fetch(at(`api/v1${path}`), request).catch((error) => {
     throw new Unreachable(String(error));
-  }
+  });
+  if (response.ok || response.status === 304) return response;
+  if (response.status === 401) refuse();
+  throw new Refused(await problem(response));
+}
+
+/** @param {Response} response @returns {Promise<unknown>} */
+function read(response) {
+  return response.json().catch(() => {
+    throw new Unreachable("the answer broke off");
+  });
 }
 
 /** @param {Response} response @returns {Promise<Problem>} */

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { copied } from "./code.js";
 import { dotted, h, keyed, mark, say } from "./dom.js";
 import { plural, steps } from "./format.js";
+import { at } from "./root.js";
 import { setVerdict, verdict } from "./verdict.js";
 
 /** @import { Diagnosis, Finding, Range } from "../types/page.js" */
@@ -59,7 +60,7 @@ class Entry {
     const range = stepsOf(finding);
     this.#steps.hidden = range === null;
     if (range) say(this.#steps, `Show ${steps(range.start, range.stop - 1)}`);
-    mark(this.#page, "href", `/findings/${encodeURIComponent(finding.rule)}`);
+    mark(this.#page, "href", at(`findings/${encodeURIComponent(finding.rule)}`));
   }
 
   /** @param {string[]} parameters */

@@ -1,6 +1,7 @@
 // The one stream of news from the server, and whether the server is there at all. Knows nothing of what is shown.
 
 import { Refused, get } from "./api.js";
+import { at } from "./root.js";
 
 const RETRY_MS = [500, 1000, 2000, 3000];
 
@@ -57,7 +58,7 @@ export class Live {
 
   #open() {
     this.pause();
-    const source = new EventSource(`/api/v1/live${this.#query}`);
+    const source = new EventSource(at(`api/v1/live${this.#query}`));
     this.#source = source;
     source.addEventListener("open", () => this.#set("live", ""));
     source.addEventListener("advance", (event) => this.onAdvance(JSON.parse(event.data)));

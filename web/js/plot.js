@@ -1,5 +1,7 @@
 // Draws a figure as the server made it. The one module that names Plotly, whose script it loads when first needed.
 
+import { at } from "./root.js";
+
 /** @import { Figure, Point } from "../types/page.js" */
 
 const CONFIG = {
@@ -26,7 +28,7 @@ const quiet = new WeakSet();
 export function load() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = "/vendor/plotly.min.js";
+    script.src = at("vendor/plotly.min.js");
     script.addEventListener("load", () => (window.Plotly ? resolve(window.Plotly) : reject(new Error("no Plotly"))));
     script.addEventListener("error", () => {
       loading = undefined;

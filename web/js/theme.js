@@ -1,5 +1,7 @@
 // The theme: the system's, unless the reader chose; and the colours of its roles, from the one file that has them.
 
+import { at } from "./root.js";
+
 /** @import { Roles } from "../types/page.js" */
 
 const KEY = "ampmon.theme";
@@ -12,7 +14,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 
 /** Reads the roles, puts them on the page, and follows the system from then on. */
 export async function load() {
-  const response = await fetch("/roles.json");
+  const response = await fetch(at("roles.json"));
   if (!response.ok) throw new Error(`roles.json: status ${response.status}`);
   themes = await response.json();
   dark.addEventListener("change", apply);

@@ -260,6 +260,7 @@ export interface Problem {
   title: string;
   status: number;
   detail?: string;
+  field?: string;
 }
 
 export type Colour = string | [number, string][];

@@ -1,64 +1,57 @@
-"""The guard: ASGI middleware that lets nothing through to any route, present or future, without token or cookie.
+"""The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
 
 It also puts the security headers on every answer and turns what nobody caught into a problem document. It knows no
-route but the one that logs in.
+route but the one that logs in and, where the page may stand in frames, those of the page's own files.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ampmon_server.auth.headers import Sealed, security_headers
 from ampmon_server.auth.keys import Keys
 from ampmon_server.problems import problem
-from ampmon_server.settings import LOOPBACK
+from ampmon_server.settings import LOOPBACK, Settings
 
 
 LOGIN_PATH = "/login"
-SECURITY_HEADERS = {
-    # Plotly sets styles on elements, and draws heatmaps and downloads through data: and blob: images.
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-        "connect-src 'self'; font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_LOGIN_METHODS = frozenset({"GET", "POST"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOW_TO_LOG_IN = (
     "Open the link that ampmon serve printed, or make a new one with: ampmon token link"
 )
+# The page without a word of any run: no other route begins so.
+_SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
 class Guard:
     """Denies by default. ``keys`` gives the keys once the server is open."""
 
-    def __init__(
-        self, app: ASGIApp, keys: Callable[[], Keys], allowed_hosts: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, keys: Callable[[], Keys], settings: Settings) -> None:
         self._app = app
         self._keys = keys
-        self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *allowed_hosts))
+        self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *settings.allowed_hosts))
+        self._framed = bool(settings.frame_ancestors)
+        self._headers = security_headers(settings.frame_ancestors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, _Sealed(send))
+            await self._http(scope, receive, Sealed(send, self._headers))
         else:  # no route speaks anything else
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _http(self, scope: Scope, receive: Receive, send: _Sealed) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
         refusal = self._refusal(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -77,34 +70,20 @@ class Guard:
         headers = Headers(scope=scope)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return problem(421, "This server does not answer under that name (Host header).")
-        if scope["path"] == LOGIN_PATH and scope["method"] == "GET":
-            return None
+        if scope["path"] == LOGIN_PATH and scope["method"] in _LOGIN_METHODS:
+            return None if scope["method"] == "GET" else _unless_own(headers)
+        if self._framed and scope["method"] == "GET" and _SHELL.fullmatch(scope["path"]):
+            return None  # in a frame of another site a browser sends no cookie
         if "authorization" in headers:
-            scheme, _, token = headers["authorization"].partition(" ")
-            allowed = scheme.lower() == "bearer" and self._keys().is_token(token.strip())
-            return None if allowed else _unknown(headers)
+            return None if self._is_bearer(headers["authorization"]) else _unknown(headers)
         if not has_cookie(headers, self._keys()):
             return _unknown(headers)
-        if scope["method"] not in _SAFE_METHODS and not _same_origin(headers):
-            return problem(403, "A change asked for by a browser needs this server's own Origin.")
-        return None
+        return None if scope["method"] in _SAFE_METHODS else _unless_own(headers)
 
-
-class _Sealed:
-    """A send that puts the security headers on, and knows whether an answer has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.started = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            headers = MutableHeaders(scope=message)
-            for name, value in SECURITY_HEADERS.items():
-                headers[name] = value
-            headers.setdefault("Cache-Control", "no-cache")
-        await self._send(message)
+    def _is_bearer(self, authorization: str) -> bool:
+        scheme, _, given = authorization.partition(" ")
+        keys, given = self._keys(), given.strip()
+        return scheme.lower() == "bearer" and (keys.is_token(given) or keys.is_session(given))
 
 
 def has_cookie(headers: Headers, keys: Keys) -> bool:
@@ -145,6 +124,9 @@ def _host_name(host: str) -> str:
     return name.lower().removesuffix(".")
 
 
-def _same_origin(headers: Headers) -> bool:
+def _unless_own(headers: Headers) -> Response | None:
+    """The answer to a change that another site's page may have asked for; None where it is our own."""
     origin, host = headers.get("origin", ""), headers.get("host", "")
-    return origin.lower() in {f"http://{host.lower()}", f"https://{host.lower()}"}
+    if origin.lower() in {f"http://{host.lower()}", f"https://{host.lower()}"}:
+        return None
+    return problem(403, "A change asked for by a browser needs this server's own Origin.")

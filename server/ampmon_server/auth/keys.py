@@ -13,6 +13,7 @@ from pathlib import Path
 
 
 COOKIE_SECONDS = 30 * 24 * 3600
+SESSION_SECONDS = 7 * 24 * 3600
 _TOKEN_BYTES = 32
 _TOKEN_CHARACTERS_MIN = 43
 
@@ -64,18 +65,32 @@ class Keys:
 
     def cookie(self, now: float | None = None) -> str:
         """A cookie's value: good for a month, and as long as the token is the same, over restarts too."""
-        expiry = str(int((time.time() if now is None else now) + COOKIE_SECONDS))
-        return f"{expiry}.{self._sign(expiry)}"
+        return self._signed("cookie", COOKIE_SECONDS, now)
 
     def is_cookie(self, given: str, now: float | None = None) -> bool:
         """Whether a cookie's value is one of ours, and not expired."""
+        return self._is_signed("cookie", given, now)
+
+    def session(self, now: float | None = None) -> str:
+        """What a page that has no cookie holds in memory, and sends as a token: good for a week."""
+        return self._signed("session", SESSION_SECONDS, now)
+
+    def is_session(self, given: str, now: float | None = None) -> bool:
+        """Whether that is one of ours, and not expired."""
+        return self._is_signed("session", given, now)
+
+    def _signed(self, kind: str, seconds: float, now: float | None) -> str:
+        expiry = str(int((time.time() if now is None else now) + seconds))
+        return f"{expiry}.{self._signature(kind, expiry)}"
+
+    def _is_signed(self, kind: str, given: str, now: float | None) -> bool:
         expiry, _, signature = given.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(expiry).encode()):
+        if not hmac.compare_digest(signature.encode(), self._signature(kind, expiry).encode()):
             return False
         return int(expiry) > (time.time() if now is None else now)
 
-    def _sign(self, expiry: str) -> str:
-        message = f"cookie of {self.server_id} until {expiry}".encode()
+    def _signature(self, kind: str, expiry: str) -> str:
+        message = f"{kind} of {self.server_id} until {expiry}".encode()
         return hmac.new(self.token.encode(), message, hashlib.sha256).hexdigest()
 
 

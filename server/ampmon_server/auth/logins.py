@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from ampmon_server.store import Store
@@ -13,6 +15,13 @@ from ampmon_server.store import Store
 CODE_SECONDS = 600
 PRINTED_SECONDS = 30 * 24 * 3600
 """How long the code that a server prints when it starts is good, if the server stays that long."""
+FAILURES_MAX = 20
+FAILURES_SECONDS = 10.0
+"""So many codes that are not good may be tried in so long; then none is, for each costs a write."""
+
+
+class TooManyAttempts(Exception):
+    """Too many codes that were not good came of late, from whomever."""
 
 
 class Logins:
@@ -21,6 +30,8 @@ class Logins:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
+        self._lock = threading.Lock()
+        self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
 
     def new(self, seconds: float = CODE_SECONDS) -> str:
         """A code that is good once, for so many seconds."""
@@ -30,9 +41,20 @@ class Logins:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Use a code up; whether it was good."""
+        """Use a code up; whether it was good. Raises TooManyAttempts."""
+        self._refuse_a_flood()
         # Looked up by digest, so the time it takes tells nothing of a code.
-        return self._store.use_login(_digest(code), self._now())
+        good = self._store.use_login(_digest(code), self._now())
+        if not good:
+            with self._lock:
+                self._failures.append(self._clock())
+        return good
+
+    def _refuse_a_flood(self) -> None:
+        with self._lock:
+            first = self._failures[0] if len(self._failures) == FAILURES_MAX else -FAILURES_SECONDS
+        if self._clock() - first < FAILURES_SECONDS:
+            raise TooManyAttempts
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, sync, thresholds
+from ampmon_server.cli import db, doctor, proxies, sync, thresholds
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -67,13 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="server processes (%(default)s); more need PostgreSQL",
     )
-    serve.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name under which a proxy hands requests on; may be given again",
-    )
+    proxies.add_arguments(serve)
     db.add_keeping(serve)
     thresholds.add_threshold(serve)
     serve.add_argument(

@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 
 from ampmon.config import data_directory
 from ampmon_server.auth import KeyProblem, Keys, Logins
+from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.cli import proxies
 from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.process import Process
 from ampmon_server.cli.thresholds import BadThreshold, parse
@@ -35,14 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
                 _serve_alone(settings, listener, open_browser=arguments.open)
             else:
                 _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
-    except (_CannotStart, BadThreshold, KeyProblem, Unusable) as problem:
+    except (_CannotStart, BadThreshold, proxies.BadAddress, KeyProblem, Unusable) as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr)
         return CANNOT_START
     return 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold."""
+    """Raises BadThreshold and BadAddress."""
     return Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
@@ -52,6 +54,8 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         keep_rows_days=arguments.keep_rows_days,
         keep_samples_days=arguments.keep_samples_days,
         allowed_hosts=tuple(arguments.allow_host),
+        base_path=proxies.base_path(arguments.base_path),
+        frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
     )
@@ -73,8 +77,9 @@ def _check_workers(settings: Settings, workers: int) -> None:
 
 def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
     service = Service.open(settings)
+    place = _url(listener) + settings.base_path
     try:
-        with _address_written(settings, listener), _link(service.logins, listener) as link:
+        with _address_written(settings, listener), _link(service.logins, place) as link:
             process = Process(
                 service, ready=lambda: _announce(settings, link, open_browser=open_browser)
             )
@@ -90,10 +95,11 @@ def _supervise(
     # Opened here first: what is wrong is said once, and a database that is new is set up once.
     Keys.load(settings.data_directory, settings.token_file)
     store = Store.open(settings)
+    place = _url(listener) + settings.base_path
     try:
         with (
             _address_written(settings, listener),
-            _link(Logins(store), listener) as link,
+            _link(Logins(store), place) as link,
             Workers(settings, listener, workers) as running,
         ):
             _announce(settings, link, open_browser=open_browser)
@@ -104,11 +110,11 @@ def _supervise(
 
 
 @contextmanager
-def _link(logins: Logins, listener: socket.socket) -> Iterator[str]:
+def _link(logins: Logins, place: str) -> Iterator[str]:
     """An address that lets one browser in, as long as the server is there."""
     code = logins.new(PRINTED_SECONDS)
     try:
-        yield f"{_url(listener)}/login?code={code}"
+        yield f"{place}{LOGIN_PATH}?code={code}"
     finally:
         with suppress(Busy):
             logins.redeem(code)

@@ -1,0 +1,30 @@
+"""The path under which a proxy shows the server, taken off where the proxy left it on."""
+
+from __future__ import annotations
+
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class BasePath:
+    """ASGI middleware before all else: what follows sees addresses as if there were no ``base_path``.
+
+    Addresses without it are left as they are: of a proxy that takes it off, and of callers on the same machine.
+    """
+
+    def __init__(self, app: ASGIApp, base_path: str) -> None:
+        self._app = app
+        self._base_path = base_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if not self._base_path or not path.startswith(self._base_path):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http" and path == self._base_path:
+            # The page's own addresses are relative to it, as to a directory.
+            await RedirectResponse(f"{self._base_path}/", 308)(scope, receive, send)
+        elif path[len(self._base_path)] == "/":
+            inner = {**scope, "path": path[len(self._base_path) :]}
+            await self._app(inner, receive, send)
+        else:
+            await self._app(scope, receive, send)

@@ -1,0 +1,63 @@
+"""What `ampmon serve` is told of proxies and frames; checked: a slip here would only show in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+
+
+_SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
+_ORIGIN = re.compile(
+    r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
+)
+_SELF = "self"
+
+
+class BadAddress(Exception):
+    """A path or an origin is none; the message says what one looks like."""
+
+
+def add_arguments(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which a proxy hands requests on; may be given again",
+    )
+    serve.add_argument(
+        "--base-path", default="", metavar="PATH", help="the path under which a proxy shows it"
+    )
+    serve.add_argument(
+        "--frame-ancestors",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="whose pages may show this one in a frame, as https://hub.example; may be given again",
+    )
+
+
+def base_path(given: str) -> str:
+    """The path, beginning with a slash and ending without one, or "". Raises BadAddress."""
+    parts = given.strip("/").split("/")
+    if parts == [""]:
+        return ""
+    if not all(_SEGMENT.fullmatch(part) for part in parts):
+        raise BadAddress(f"--base-path {given}: a path such as /user/me/ampmon")
+    return "/" + "/".join(parts)
+
+
+def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins, as a Content-Security-Policy writes them. Raises BadAddress."""
+    return tuple(_ancestor(each) for each in given)
+
+
+def _ancestor(given: str) -> str:
+    if given.strip("'") == _SELF:
+        return f"'{_SELF}'"
+    if not _ORIGIN.fullmatch(given.rstrip("/")):
+        raise BadAddress(
+            f"--frame-ancestors {given}: an origin such as https://hub.example, or self"
+        )
+    return given.rstrip("/")

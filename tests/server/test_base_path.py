@@ -1,0 +1,64 @@
+"""The path under which a proxy shows the server: taken off where the proxy left it on, and part of what is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from ampmon_server.app import create_app
+from ampmon_server.cli.proxies import BadAddress, base_path, frame_ancestors
+from ampmon_server.settings import Settings
+
+
+URL = "http://127.0.0.1:8267"
+BASE = "/user/me/ampmon"
+
+
+def test_addresses_are_the_same_below_a_path(tmp_path: Path) -> None:
+    """With the prefix or without it a call is answered alike; the bare prefix leads to the page; links have it."""
+    app = create_app(Settings(data_directory=tmp_path, base_path=BASE, judging=False))
+    with TestClient(app, base_url=URL, follow_redirects=False) as client:
+        known = {"Authorization": f"Bearer {app.state.service.keys.token}"}
+        assert client.get(f"{BASE}/api/v1/runs").status_code == 401
+        for prefix in ("", BASE):
+            assert client.get(f"{prefix}/api/v1/runs", headers=known).json()["runs"] == []
+            assert client.get(f"{prefix}/", headers=known).text.startswith("<!doctype html>")
+        assert client.get(f"{BASE}x/api/v1/runs", headers=known).status_code == 404
+        assert client.get(BASE).headers["Location"] == f"{BASE}/"
+        link = client.post("/api/v1/login-links", headers=known).json()["url"]
+        assert link.startswith(f"{URL}{BASE}/login?code=")
+        assert client.get(link).headers["Location"] == "./"
+
+
+def test_the_page_names_no_address_from_the_root() -> None:
+    """No file of the page asks for anything by an address that begins with a slash, which a proxy would not know."""
+    web = Path(__file__).parents[2] / "web"
+    files = [web / "index.html", *web.glob("js/*.js"), *web.glob("css/*.css")]
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in files
+        for line in path.read_text().splitlines()
+        for start in ('="/', 'fetch("/', "fetch(`/", 'url("/', "url(/")
+        if start in line
+    ]
+    assert found == []
+
+
+def test_paths_and_origins_are_checked() -> None:
+    """A path and origins are taken as people write them; what is none is refused with what one looks like."""
+    assert [base_path(each) for each in ("", "/", "/a/b/", "a@b.c")] == ["", "", "/a/b", "/a@b.c"]
+    origins = ["https://hub.example/", "self", "http://localhost:8888", "https://*.example:*"]
+    assert frame_ancestors(origins) == (
+        "https://hub.example",
+        "'self'",
+        "http://localhost:8888",
+        "https://*.example:*",
+    )
+    for path in ("//", "/a//b", "/../x", "/a b", "/a;b", "http://x"):
+        with pytest.raises(BadAddress, match="/user/me/ampmon"):
+            base_path(path)
+    for origin in ("*", "hub.example", "https://", "https://a;b", "https://a b", "https://a/x"):
+        with pytest.raises(BadAddress, match=r"https://hub\.example"):
+            frame_ancestors([origin])
