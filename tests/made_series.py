@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ampmon_server.series import (
     EVENTS,
     GradientSeries,
     ModuleSample,
+    Resume,
     Totals,
 )
 
@@ -150,12 +152,18 @@ def gradients(
     off_grid: Totals | None = None,
     *,
     exact: bool = True,
+    scales: Sequence[float] | None = None,
 ) -> Cells:
-    """Samples a tenth of a second apart, as cells of one."""
+    """Samples a tenth of a second apart, as cells of one; at a scale of 1 unless ``scales`` say another."""
     step = np.array(steps, np.int64)
     none = nothing(len(steps))
     series = GradientSeries(
-        step, START + step * 100_000, np.ones(len(steps)), on_grid or none, off_grid or none, exact
+        step,
+        START + step * 100_000,
+        np.array(scales or [1.0] * len(steps), np.float64),
+        on_grid or none,
+        off_grid or none,
+        exact,
     )
     return of_series(series)
 
@@ -281,6 +289,17 @@ def sources(draw: st.DrawFn) -> Source:
         modules=draw(st.none() | _any_modules()),
         scalars=_any_scalars(draw, seed, step, time),
         parameters=draw(st.none() | _any_parameters(step[picked], time[picked])),
+        resumes=_any_resumes(draw, series),
+    )
+
+
+def _any_resumes(draw: st.DrawFn, cells: Cells) -> tuple[Resume, ...]:
+    """Starts at some of the updates, of which little may be known."""
+    starts = cells[:: draw(st.sampled_from([1000, 40, 1]))]
+    before = draw(st.sampled_from([None, 1024.0, np.inf]))
+    return tuple(
+        Resume(int(each["first"]), int(each["time_first"]), before, float(each["scale_first"]), odd)
+        for each, odd in zip(starts, draw(st.permutations([True, False])) * 100, strict=False)
     )
 
 
@@ -383,4 +402,6 @@ def views(draw: st.DrawFn) -> View:
     x = draw(st.sampled_from(["step", "time"]))
     if x == "time" and start is not None and stop is not None:
         start, stop = START + start * 100_000, START + stop * 100_000
-    return View(start, stop, draw(st.integers(10, 3000)), x)
+    of = draw(st.sampled_from(["fp16", "bf16", "e4m3", "e5m2"]))
+    y = draw(st.sampled_from(["linear", "log"]))
+    return View(start, stop, draw(st.integers(10, 3000)), x, of, y)

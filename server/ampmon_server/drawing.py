@@ -33,8 +33,7 @@ class Asked:
     """What a chart is to show of a run. ``stream`` is any of the scaler that is meant; None is the run's first.
 
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
-    ``parameter`` is the one that is looked at closely, ``format`` a number format, and ``whatif_scale`` the power of
-    two of a scale that is tried.
+    ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
     """
 
     view: View = field(default_factory=View)
@@ -42,7 +41,6 @@ class Asked:
     logged: str | None = None
     statistic: str = "subnormal"
     parameter: str | None = None
-    format: str = "fp16"
     whatif_scale: int | None = None
 
 
@@ -78,7 +76,7 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
         series.disabled,
         user=series.user,
         rows_from=series.rows_from,
-        forgotten=series.forgotten,
+        resumes=series.resumes,
     )
 
 
@@ -134,7 +132,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
         found.first,
         found.last,
         asked.parameter,
-        asked.format,
+        asked.view.format,
         asked.whatif_scale,
     )
     return replace(nothing, scales=scales)

@@ -72,6 +72,27 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """A start of a process that went on with a run at ``step``, and the scale that its scaler began with.
+
+    ``before`` is what the start before had left, None where that is not known; ``restored`` whether state was loaded.
+    """
+
+    step: int
+    time: int
+    before: float | None
+    scale: float
+    restored: bool
+
+    @property
+    def forgotten(self) -> Forgotten | None:
+        """What was lost, where its scaler began from its own scale."""
+        if self.restored or self.before is None or self.before == self.scale:
+            return None
+        return Forgotten(self.step, self.time, self.before, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 
 import made_series as made
@@ -53,17 +56,78 @@ def test_zeros_and_what_is_not_finite_have_rows_of_their_own() -> None:
 
 
 def test_the_limits_of_fp16_are_labelled_lines_between_rows() -> None:
-    """Overflow lies above exponent 15, subnormal below -14, the grid below -24: at the edges of those rows."""
+    """Overflow lies above exponent 15, subnormal below -14, the smallest at -24: at the edges of those rows."""
     layout = exponents(_source(), View())["layout"]
     labels = {label["text"]: label["y"] for label in layout["annotations"]}
     assert labels == {
-        "overflow: 65\u202f504": 15.5,
-        "subnormal: 2<sup>-14</sup>": -14.5,
-        "grid: 2<sup>-24</sup>": -24.5,
+        "overflow<br>65\u202f504 ÷ scale": 15.5,
+        "subnormal<br>2<sup>-14</sup> ÷ scale": -14.5,
+        "smallest<br>2<sup>-24</sup> ÷ scale": -24.5,
     }
-    assert {shape["y0"] for shape in layout["shapes"]} == set(labels.values())
     low, high = layout["yaxis"]["range"]
     assert all(low < height < high for height in labels.values())
+
+
+def _moved(scales: list[float]) -> Source:
+    """Samples of a gradient of 2^-10 to 2^-9, as it was scaled."""
+    levels = [int(np.log2(scale)) for scale in scales]
+    hist = made.histograms([{level - 10: 10} for level in levels])
+    at = made.gradients(
+        list(range(len(scales))), made.totals(hist, [0] * len(scales)), scales=scales
+    )
+    return made.source(made.updates(scales), at)
+
+
+def _lines(figure: dict) -> list[list[float]]:  # type: ignore[type-arg]
+    """The heights of the window's lines, from top to bottom."""
+    drawn = [t for t in figure["data"] if t.get("line", {}).get("color") == "role:ink"]
+    return [made.read(trace["y"]).tolist() for trace in drawn]
+
+
+def test_the_gradient_stays_and_the_window_slides() -> None:
+    """While the scale doubles and halves, the unscaled gradient stays in its row; fp16's window moves against it."""
+    figure = exponents(_moved([4.0, 8.0, 8.0, 2.0]), View())
+    cells = _map(figure, "2^")
+    assert made.read(cells["y"]).tolist() == [-10]
+    assert made.read(cells["customdata"]).tolist() == [[10, 10, 10, 10]]
+    overflow, subnormal, smallest = _lines(figure)
+    assert overflow == [13.5, 13.5, 12.5, 12.5, 14.5, 14.5]
+    assert np.subtract(overflow, subnormal).tolist() == [30] * 6
+    assert np.subtract(subnormal, smallest).tolist() == [10] * 6
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("fp16", (15.5, -14.5, -24.5)), ("e4m3", (8.5, -6.5, -9.5)), ("e5m2", (15.5, -14.5, -16.5))],
+)
+def test_each_format_has_its_window(name: str, lines: tuple[float, ...]) -> None:
+    """The limits are those of the format that is asked for, at the scale in force; the choice says which."""
+    figure = exponents(_moved([1.0, 1.0]), View(format=name))
+    assert [each[0] for each in _lines(figure)] == list(lines)
+    (choice,) = figure["layout"]["meta"]["choices"]
+    assert choice["chosen"] == name
+
+
+def test_what_bf16_can_hold_is_said_where_it_is_beyond_the_plot() -> None:
+    """bf16's limits are far from any gradient: no line is drawn, and the caption says what it holds."""
+    figure = exponents(_moved([1.0, 1.0]), View(format="bf16"))
+    assert _lines(figure) == [[], [], []]
+    assert figure["layout"]["annotations"] == []
+    assert (
+        "bf16 holds magnitudes from 2^-133 to below 2^128." in figure["layout"]["meta"]["caption"]
+    )
+
+
+def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
+    """Samples at a scale of 0 or NaN are left out; where there are no others, the chart says so."""
+    hist = made.histograms([{0: 9}, {0: 7}])
+    for scales, drawn in (([0.0, 1.0], [[7]]), ([0.0, np.nan], None)):
+        at = made.gradients([0, 1], made.totals(hist, [0, 0]), scales=scales)
+        figure = exponents(made.source(made.updates(scales), at), View())
+        if drawn is None:
+            assert "positive number" in figure["layout"]["meta"]["empty"]
+        else:
+            assert made.read(_map(figure, "2^")["customdata"]).tolist() == drawn
 
 
 def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
@@ -93,16 +157,16 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
     """In any window the columns' means make up all that was counted, in no more columns than there is room for."""
     window = cut(source, view)
     judged = judge(window, view)
-    if judged is None:
+    figure = exponents(source, view)
+    if judged is None or not figure["data"]:
         return
-    cells = _map(exponents(source, view), "2^")
-    counts = made.read(cells["customdata"])
+    counts = made.read(_map(figure, "2^")["customdata"])
+    scale = judged.cells["scale_last"]
+    judged = replace(judged, cells=judged.cells[(scale > 0) & np.isfinite(scale)])
     columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
-    counted = window.gradients[f"{judged.side}_histogram"].sum(0)
-    for exponent, row in zip(made.read(cells["y"]).astype(int), counts, strict=True):
-        assert np.isclose((row * samples).sum(), counted[exponent + 40], rtol=1e-6)
+    assert np.isclose((counts * samples).sum(), judged.of("histogram").sum(), rtol=1e-6)
 
 
 def test_one_inf_among_many_samples_is_seen() -> None:
@@ -138,5 +202,6 @@ def test_overflowed_gradients_do_not_hide_the_others() -> None:
     assert captions[0].startswith("2 sampled updates. Of 7 elements")
     assert captions[1] == (
         "1 sampled update. Of 10 elements in 4 parameters, every one of them inf or NaN: "
-        "that says nothing about fp16's grid."
+        "that says nothing about fp16's grid. "
+        "At the newest scale fp16 holds magnitudes from 2^-24 to below 2^16."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import orjson
 import pytest
@@ -12,8 +14,10 @@ import made_series as made
 from ampmon_server.cells.merging import starts_of
 from ampmon_server.cells.updates import LAYOUT, MOVES
 from ampmon_server.figures import FIGURES, Source, View
-from ampmon_server.figures.scale import DEAD, MARKS, log2_scale, scale
+from ampmon_server.figures.layout import DEAD, log2_scale
+from ampmon_server.figures.scale import MARKS, scale
 from ampmon_server.figures.source import cut
+from ampmon_server.series import Resume
 
 
 def _line(figure: dict) -> dict:  # type: ignore[type-arg]
@@ -199,3 +203,47 @@ def test_the_caption_says_what_a_column_holds() -> None:
     assert many.endswith(
         " Of up to 16 updates in a column the first, last, least and greatest are drawn."
     )
+
+
+def _sampled(amax: list[float], scales: list[float], inf: list[int]) -> Source:
+    """A sample at each update, of one element at each largest magnitude, and of some that overflowed."""
+    tops = [int(np.floor(np.log2(each))) if np.isfinite(each) else 3 for each in amax]
+    on_grid = made.totals(made.histograms([{top: 1} for top in tops]), [0] * len(amax), inf)
+    at = made.gradients(
+        list(range(len(amax))), replace(on_grid, amax=np.array(amax)), scales=scales
+    )
+    return made.source(made.updates(scales), at)
+
+
+def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
+    """Its upper end is log2 of the scale at which the largest gradient would be 65504; the newest room is said."""
+    figure = scale(_sampled([65504.0, 65504 / 8], [4.0, 2.0], [0, 0]), View())
+    (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
+    assert np.allclose(made.read(top["y"]), [2, 4, 4])
+    assert top["text"] == ["headroom 0.0 bits", "headroom 3.0 bits", "headroom 3.0 bits"]
+    meta = figure["layout"]["meta"]
+    assert meta["caption"].endswith(
+        " Headroom at the newest sample: 3.0 bits, so it could double 3 times before 65\u202f504."
+    )
+    assert "room: 3.0 bits" in [label["text"] for label in figure["layout"]["annotations"]]
+
+
+def test_an_overflow_leaves_the_room_above_what_is_finite() -> None:
+    """Where an element overflowed the room is that above the others, to whole bits: 12 above 2^3 to 2^4."""
+    figure = scale(_sampled([np.inf], [1.0], [1]), View())
+    (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
+    assert made.read(top["y"]).tolist() == [12, 12]
+
+
+def test_every_start_is_marked() -> None:
+    """A start whose scaler went on and one that began anew have marks of their own, on the line."""
+    resumes = (
+        Resume(3, made.START + 300_000, 8.0, 8.0, restored=True),
+        Resume(6, made.START + 600_000, 8.0, 65536.0, restored=False),
+    )
+    figure = scale(replace(made.source(made.updates([8.0] * 10)), resumes=resumes), View())
+    went_on, anew = (made.traces(figure, name=each)[0] for each in ("resumed", "not restored"))
+    assert (made.read(went_on["x"]).tolist(), made.read(went_on["y"]).tolist()) == ([3], [3])
+    assert went_on["text"] == ["step 3: resumed, its state restored<br>8 = 2^3"]
+    assert (made.read(anew["x"]).tolist(), made.read(anew["y"]).tolist()) == ([6], [16])
+    assert went_on["marker"]["symbol"] != anew["marker"]["symbol"]

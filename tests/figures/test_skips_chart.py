@@ -1,4 +1,4 @@
-"""The chart of skipped updates: its counts are exact at every zoom."""
+"""Skipped updates, as bars and as the rug below the scale: their counts are exact at every zoom."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given
 
 import made_series as made
 from ampmon_server.figures import Source, View
+from ampmon_server.figures.scale import scale
 from ampmon_server.figures.skips import skips
 
 
@@ -21,7 +22,7 @@ def test_the_caption_says_how_many_of_how_many() -> None:
 
 def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
     """Skips that are pixels apart are marks of their own, at their own steps."""
-    figure = skips(made.source(made.updates([1.0] * 500, skipped={3, 250, 499})), View())
+    figure = scale(made.source(made.updates([1.0] * 500, skipped={3, 250, 499})), View())
     (rug,) = made.traces(figure, name="skips")
     assert made.read(rug["x"]).tolist() == [3, 250, 499]
     assert rug["text"][1] == "step 250<br>1 skipped"
@@ -51,13 +52,13 @@ def test_a_bar_says_its_steps_and_its_share() -> None:
 @given(made.sources(), made.views())
 def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
     """Bars and rug each add up to the skips in the window, in no more columns than there are pixels."""
-    figure = skips(source, view)
+    figures = {"skipped updates": skips(source, view), "skips": scale(source, view)}
     expected = int(made.within(source.updates, view)["skipped"].sum())
     for name, what, most in (
         ("skipped updates", "y", view.columns // 8),
         ("skips", "customdata", view.columns),
     ):
-        drawn = made.traces(figure, name=name)
+        drawn = made.traces(figures[name], name=name)
         assert sum(int(made.read(trace[what]).sum()) for trace in drawn) == expected
         assert all(len(trace["text"]) <= most for trace in drawn)
 

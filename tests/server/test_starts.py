@@ -107,7 +107,7 @@ def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
     assert events == [{"restored": False, "scale_before": 256.0, "scale": 1024.0, "step": 10}]
     assert store.run(trainer.run_id)[0].forgotten == 1
     series = store.series(trainer.run_id)
-    assert [(each.step, each.before, each.scale) for each in series.forgotten] == [
+    assert [(each.step, each.before, each.scale) for each in series.resumes if each.forgotten] == [
         (10, 256.0, 1024.0)
     ]
 
@@ -130,7 +130,7 @@ def test_no_false_alarm_of_a_resume(
 
     assert [each["scale_before"] for each in events] == [before]
     assert store.run(trainer.run_id)[0].forgotten == 0
-    assert store.series(trainer.run_id).forgotten == ()
+    assert not any(each.forgotten for each in store.series(trainer.run_id).resumes)
 
 
 def test_a_new_run_is_not_a_resume(store: Store) -> None:
@@ -189,9 +189,9 @@ def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
     """The scale's chart has a mark at the step, and its caption and hover say what happened."""
     trainer, _ = resumed(store)
     series = store.series(trainer.run_id)
-    source = Source(series.updates, series.gradients, forgotten=series.forgotten)
+    source = Source(series.updates, series.gradients, resumes=series.resumes)
     chart = FIGURES["scale"](source, View())
-    (mark,) = (trace for trace in chart["data"] if trace["name"] == "state not restored")
+    (mark,) = (trace for trace in chart["data"] if trace["name"] == "not restored")
     elsewhere = FIGURES["scale"](source, View(0, 5))["data"]
 
     assert mark["text"] == [

@@ -18,10 +18,10 @@ const CHARTS = [
   ["scale", []],
   ["skips", []],
   ["underflow", []],
-  ["exponents", []],
+  ["exponents", ["format"]],
   ["parameters", ["statistic"]],
   ["whatif", ["format", "parameter", "whatif_scale"]],
-  ["scalars", ["name"]],
+  ["scalars", ["name", "y"]],
   ["activations", []],
 ];
 

@@ -1,52 +1,47 @@
-"""Exponents of the scaled gradient: a heatmap of counts against step, with the limits of fp16 drawn in."""
+"""Exponents of the unscaled gradient: a heatmap of counts against step, and over it the window of a number format."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ampmon.formats import FP16
 from ampmon.histogram import EXPONENT_MIN
-from ampmon_server.figures.gaps import Gaps, apart
+from ampmon_server.figures.gaps import Broken, Gaps, apart
 from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.figures.layout import (
     AXES,
     Figure,
     Trace,
-    beside,
     empty,
     figure,
-    level,
     middles,
     plot_x,
     powers_of_two,
     y_axis,
 )
+from ampmon_server.figures.limits import Slide
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
+from ampmon_server.whatif import FORMATS
 from ampmon_server.words import count, plural
 
 
-# A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
-LIMITS = (
-    (FP16.exponent_max + 0.5, "overflow: 65\u202f504"),
-    (FP16.exponent_min_normal - 0.5, "subnormal: 2<sup>-14</sup>"),
-    (FP16.exponent_min_subnormal - 0.5, "grid: 2<sup>-24</sup>"),
-)
-
 META = {
-    "title": "Exponents of the scaled gradient",
+    "title": "Where the gradient lives",
     "definitions": {
-        "scaled gradient": ".grad as backward leaves it: multiplied by the loss scale, before unscaling "
-        "and clipping. It is what fp16 has to hold.",
-        "exponent": "k, for elements of magnitude 2^k up to 2^(k+1). Doubling the scale moves all of them up by one.",
-        "overflow": "Above 65 504 fp16 has only infinity, and the update is skipped.",
-        "subnormal": "Below 2^-14 fp16 holds a number with fewer bits the smaller it is.",
-        "grid": "2^-24 is fp16's smallest number: half of it and less becomes zero.",
+        "unscaled gradient": "The gradient that training means: .grad divided by the loss scale it was made at, before "
+        "clipping. Its exponents do not move when the scale does.",
+        "exponent": "k, for elements of magnitude 2^k up to 2^(k+1), unscaled.",
+        "window": "What a number format can hold of it, at the scale in force: doubling the scale slides it down by "
+        "one exponent. What lies above is infinity, what lies below is zero.",
+        "overflow": "Above its largest number, 65\u202f504 in fp16, a format has only infinity (E4M3 only NaN), and "
+        "the update is skipped.",
+        "subnormal": "Below it, 2^-14 in fp16, a format holds a number with fewer bits the smaller it is.",
+        "smallest": "A format's smallest number, 2^-24 in fp16: half of it and less becomes zero.",
         "fp16's grid": GRID_DEFINITION,
     },
 }
@@ -67,45 +62,71 @@ def exponents(source: Source, view: View) -> Figure:
     judged = judge(window, view)
     if judged is None:
         return empty(META, why_no_samples(window, source, view))
-    bands = _bands(judged)
-    low = min(float(band.heights[0]) for band in bands) - 0.75
-    high = max(FP16.exponent_max + 2.0, *(float(band.heights[-1]) + 0.75 for band in bands))
+    levels = _levels(judged)
+    held = np.isfinite(levels)
+    if not held.any():
+        return empty(META, "At no sample here was the scale a positive number to divide by.")
+    judged, levels = replace(judged, cells=judged.cells[held]), levels[held]
+    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
+    slide = Slide.along(
+        _at_least_two(columns.x, window),
+        _at_least_two(np.where(columns.empty, np.nan, levels[columns.taken])).astype(np.float64),
+        FORMATS[view.format],
+    )
+    exponents, counts = _unscaled(judged, levels)
+    low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
+    bands = [Band(exponents, counts, "2^%{y:d}"), *_apart(judged, low, high)]
+    bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
     return figure(
-        [_heatmap(band, judged, window, view) for band in bands],
+        [
+            *(_heatmap(band, columns, window, view) for band in bands),
+            *slide.traces(low, high, view),
+        ],
         window,
         view,
         height=400,
         top=36 + _label(view),
-        meta={**META, "caption": _caption(judged)},
-        yaxis=y_axis(range=[low, high], showgrid=False, **_ticks(bands)),
+        meta={**META, "caption": _caption(judged, slide), "choices": [_choice(view)]},
+        yaxis=y_axis(range=[bottom, top], showgrid=False, **_ticks(bands, low, high)),
         coloraxis=_colours(int(judged.of("elements_most").max()), view),
-        shapes=[line for height, _ in LIMITS for line in _limit(height)],
-        annotations=[beside(height, words, "ink", view) for height, words in LIMITS],
+        annotations=slide.labels(low, high, view),
     )
 
 
-def _bands(judged: Judged) -> list[Band]:
-    """The exponents that occur; apart from them a row of zeros below, and one of inf and NaN above if there are any."""
-    samples = judged.of("samples")
-    histogram = judged.of("histogram") / samples[:, None]
-    held = np.flatnonzero(histogram.any(0))
-    bins = np.arange(held[0], held[-1] + 1) if len(held) else np.array([-EXPONENT_MIN])
-    heights = bins + float(EXPONENT_MIN)
-    zeros = judged.of("zeros") / samples
+def _levels(judged: Judged) -> Floats:
+    """log2 of the newest scale of each column, whole, so that rows stay rows; NaN where that is no number."""
+    scale = judged.cells["scale_last"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels = np.round(np.log2(np.where(scale > 0, scale, np.nan)))
+    return np.where(np.isfinite(levels), levels, np.nan)
+
+
+def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
+    """The exponents that occur [r], and the counts [r, c] of the columns, each moved down by its level."""
+    histogram = judged.of("histogram") / judged.of("samples")[:, None]
+    column, held = np.nonzero(histogram)
+    if not len(held):
+        return -levels[-1:] + EXPONENT_MIN, np.zeros((1, len(judged.cells)))
+    exponent = (held + EXPONENT_MIN - levels[column]).astype(np.int64)
+    rows = np.arange(exponent.min(), exponent.max() + 1)
+    counts = np.zeros((len(rows), len(judged.cells)))
+    counts[exponent - rows[0], column] = histogram[column, held]
+    return rows.astype(np.float64), counts
+
+
+def _apart(judged: Judged, low: float, high: float) -> list[Band]:
+    """Rows apart from the exponents: zeros below, and inf and NaN above if there are any."""
+    zeros = judged.of("zeros") / judged.of("samples")
     lost = judged.of("lost_most").astype(np.float64)  # of one sample alone, too, it must be seen
-    bands = [
-        Band(heights, histogram[:, bins].T, "2^%{y:d}"),
-        Band(np.array([min(heights[0], -24) - 2]), zeros[None], "zero"),
-    ]
+    bands = [Band(np.array([low - 1.5]), zeros[None], "zero")]
     if lost.any():
-        bands.append(Band(np.array([max(heights[-1], 15) + 2]), lost[None], "inf or NaN"))
+        bands.append(Band(np.array([high + 1.5]), lost[None], "inf or NaN"))
     return bands
 
 
-def _heatmap(band: Band, judged: Judged, window: Window, view: View) -> Trace:
+def _heatmap(band: Band, columns: Broken, window: Window, view: View) -> Trace:
     where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     # NaN leaves a cell empty: none is not a small count.
-    columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
     return {
@@ -127,22 +148,36 @@ def _few_bytes(counts: Floats) -> Ints | npt.NDArray[np.float32]:
 
 
 def _column_x(x: Ints | Floats, window: Window, view: View) -> dict[str, str]:
-    """Where columns are centred; a lone one is given by its edges, wide enough to be seen."""
-    if len(x) > 1:
-        return plot_x(x, view)
-    half = max(0.5, (window.high - window.low) / 200)
-    return plot_x(np.array([x[0] - half, x[0] + half]), view)
+    """Where columns are centred; a lone one is given by its edges."""
+    return plot_x(_at_least_two(x, window), view)
 
 
-def _ticks(bands: list[Band]) -> dict[str, Any]:
+def _at_least_two(values: Ints | Floats, window: Window | None = None) -> Ints | Floats:
+    """Values of columns; of a lone one its edges, where they are x of a window, wide enough to be seen, or it twice."""
+    if len(values) > 1:
+        return values
+    half = max(0.5, (window.high - window.low) / 200) if window else 0.0
+    return np.array([values[0] - half, values[0] + half])
+
+
+def _ticks(bands: list[Band], low: float, high: float) -> dict[str, Any]:
     """Powers of two along the exponents, and the names of the rows apart."""
-    exponents = bands[0].heights
-    ticks = powers_of_two(min(float(exponents[0]), -24.0), max(float(exponents[-1]), 15.0))
+    room = 0.04 * (high - low)
+    ticks = powers_of_two(low + room, high - room)
     values, texts = ticks["tickvals"], ticks["ticktext"]
     for band in bands[1:]:
         values.append(float(band.heights[0]))
         texts.append("zero" if band.word == "zero" else "inf")
     return {"tickvals": values, "ticktext": texts}
+
+
+def _choice(view: View) -> dict[str, Any]:
+    return {
+        "name": "format",
+        "label": "Whose window is drawn",
+        "chosen": view.format,
+        "options": [[name, f"window of {of.name}"] for name, of in FORMATS.items()],
+    }
 
 
 def _label(view: View) -> int:
@@ -179,19 +214,14 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
     }
 
 
-def _limit(height: float) -> list[dict[str, Any]]:
-    """A line that stands out from every colour of the map: a thin one on a wider one of the background."""
-    return [
-        level(height, "background", width=3),
-        level(height, "ink", width=1),
-    ]
-
-
-def _caption(judged: Judged) -> str:
+def _caption(judged: Judged, slide: Slide) -> str:
+    level, held = int(slide.levels[-1]), slide.format
+    bottom, top = held.exponent_min_subnormal - level, held.exponent_max + 1 - level
+    reach = f"At the newest scale {held.name} holds magnitudes from 2^{bottom} to below 2^{top}."
     merged = int(judged.of("samples").max())
     shared = (
         f" Up to {count(merged)} samples share a column: the mean of their counts, and the most inf and NaN of any."
         if merged > 1
         else ""
     )
-    return f"{plural(len(judged), 'sampled update')}. {scope(judged)}{shared}"
+    return f"{plural(len(judged), 'sampled update')}. {scope(judged)} {reach}{shared}"

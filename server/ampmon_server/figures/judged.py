@@ -84,7 +84,7 @@ class Judged:
     @property
     def sampled(self) -> bool:
         """Whether only some of the elements were looked at."""
-        return bool((self.of("low") < self.of("high")).any())
+        return bool(self.of("error").any())
 
     def classes(self) -> Classes:
         """Counts over all samples of each column, [c]."""

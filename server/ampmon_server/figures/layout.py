@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ampmon_server.figures.gaps import shades
-from ampmon_server.figures.source import Axis, View, Window
+from ampmon_server.figures.source import Axis, Source, View, Window
 from ampmon_server.figures.typed import typed
+from ampmon_server.series import Floats
 from ampmon_server.words import count, steps
 
 
@@ -30,6 +31,10 @@ MARGIN_NARROW = 24
 NO_USER_STEPS = (
     "No step of your own was logged. ampmon.log({...}, step=...) gives one, such as an epoch's."
 )
+DEAD = -128
+"""1/scale is not finite in fp32 for scales of at most 2 to this power."""
+ENDLESS = 128
+"""fp32 holds no power of two from here on."""
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
 TICKS = 9
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
@@ -97,6 +102,28 @@ def nothing_here(view: View, what: str, before: str) -> str:
     where = f"from step {count(first)} on" if last is None else f"in {steps(first, last)}"
     whose = " of your own" if view.x == "user" else ""
     return f"No {what} {where}{whose}. Show the whole run, or zoom out."
+
+
+def why_no_updates(source: Source, view: View) -> str:
+    if source.disabled:
+        return (
+            "This scaler is disabled, as it is for bf16 and on machines without a GPU: "
+            "it scales nothing and skips nothing. Pass enabled=True to watch it work."
+        )
+    if view.x == "user" and source.user is None:
+        return NO_USER_STEPS
+    return nothing_here(
+        view,
+        "update",
+        "No update yet. The first arrives when training calls scaler.step() and scaler.update().",
+    )
+
+
+def log2_scale(scales: Floats) -> Floats:
+    """Where each scale is drawn: a dead one on the floor, an infinite one at 128, NaN or a negative one nowhere."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heights: Floats = np.clip(np.log2(scales), DEAD, ENDLESS)
+    return heights
 
 
 def x_axis(window: Window, view: View) -> dict[str, Any]:

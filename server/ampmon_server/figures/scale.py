@@ -1,18 +1,24 @@
-"""The loss scale: a stepped line of log2(scale), and marks where it moved. Skips have a chart of their own."""
+"""The loss scale: a stepped line of log2(scale), how far it could rise, where it moved and which updates were lost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import MOVES, missing
 from ampmon_server.figures.gaps import is_whole
+from ampmon_server.figures.headroom import Headroom, headroom
+from ampmon_server.figures.headroom import caption as room_caption
+from ampmon_server.figures.headroom import label as room_label
+from ampmon_server.figures.headroom import traces as room_traces
 from ampmon_server.figures.layout import (
-    NO_USER_STEPS,
+    DEAD,
+    ENDLESS,
     Figure,
     Trace,
     beside,
@@ -20,25 +26,29 @@ from ampmon_server.figures.layout import (
     figure,
     legend_top,
     level,
-    nothing_here,
+    log2_scale,
     plot_x,
     powers_of_two,
+    why_no_updates,
+    x_axis,
     y_axis,
 )
+from ampmon_server.figures.resumed import resumed
+from ampmon_server.figures.skips import rug
 from ampmon_server.figures.source import PLACES, Place, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Flags, Floats, Ints
 from ampmon_server.words import count, plural, power, power_of_two, pruned, steps
 
 
-DEAD = -128
-"""1/scale is not finite in fp32 for scales of at most 2 to this power."""
-ENDLESS = 128
-"""fp32 holds no power of two from here on."""
-
 MARK_PIXELS = 6
 """Marks closer than this are drawn as one."""
 
+STRIP = 0.12
+"""Of the plot's height, for the rug of skips below."""
+
+ROOM_MAX = 12.0
+"""So many octaves above the highest scale are drawn of what it could be."""
 
 _POINTS: Mapping[Place, str] = {
     "first": "scale_first",
@@ -75,8 +85,12 @@ META = {
         "growth": "The scaler raises its scale after growth_interval updates in a row without an overflow; "
         "it refuses where the new scale would be infinite.",
         "back-off": "The scaler lowers its scale after an update whose gradients held an inf or a NaN.",
-        "state not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
+        "not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
         "called: it has to find the right scale again, by growing or by skipping.",
+        "headroom": "How far the scale could rise before the largest gradient that was sampled would exceed "
+        "65\u202f504: the shaded band above the scale. An upper bound, for gradients of activations overflow first.",
+        "skipped": "An update in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
+        "the plot in every column of pixels that holds one.",
         "dead": "At 2^-128 and below, 1/scale is not finite in fp32: every update overflows, "
         "and the scale cannot recover by itself.",
     },
@@ -89,45 +103,38 @@ def scale(source: Source, view: View) -> Figure:
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
     all_of = window.all_updates[0]
-    low, high = _range(all_of)
+    room = headroom(window, view)
+    low, high = _range(all_of, room)
     marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
-    marks += _forgotten(source, window, view)
+    marks += resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
+    lost = rug(window, view, yaxis="y2")
     return figure(
-        [_line(window, view), *marks],
+        [
+            *(room_traces(room, window, view) if room else ()),
+            _line(window, view),
+            *marks,
+            *lost,
+        ],
         window,
         view,
-        height=256,
+        height=288,
         top=legend_top([trace["name"] for trace in marks], view),
-        meta={**META, "caption": _caption(all_of, window)},
-        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+        meta={**META, "caption": _caption(all_of, window) + (room_caption(room) if room else "")},
+        xaxis={**x_axis(window, view), "anchor": "y2"},
+        yaxis=y_axis(range=[low, high], domain=[STRIP, 1], **powers_of_two(low, high)),
+        yaxis2=_strip(bool(lost)),
         shapes=shapes,
-        annotations=labels,
+        annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
         showlegend=bool(marks),
         hovermode="x unified",
     )
 
 
-def log2_scale(scales: Floats) -> Floats:
-    """Where each scale is drawn: a dead one on the floor, an infinite one at 128, NaN or a negative one nowhere."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        heights: Floats = np.clip(np.log2(scales), DEAD, ENDLESS)
-    return heights
-
-
-def why_no_updates(source: Source, view: View) -> str:
-    if source.disabled:
-        return (
-            "This scaler is disabled, as it is for bf16 and on machines without a GPU: "
-            "it scales nothing and skips nothing. Pass enabled=True to watch it work."
-        )
-    if view.x == "user" and source.user is None:
-        return NO_USER_STEPS
-    return nothing_here(
-        view,
-        "update",
-        "No update yet. The first arrives when training calls scaler.step() and scaler.update().",
-    )
+def _strip(any_skips: bool) -> dict[str, Any]:
+    """The axis of the rug of skips, below the plot."""
+    named = {"tickvals": [0], "ticktext": ["skips" if any_skips else "no skips"]}
+    return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 
 
 def _line(window: Window, view: View) -> Trace:
@@ -201,41 +208,6 @@ def _marks(mark: Mark, window: Window, view: View) -> list[Trace]:
     ]
 
 
-def _forgotten(source: Source, window: Window, view: View) -> list[Trace]:
-    """Marks where a resumed run's scaler began from its own scale."""
-    steps_at, times = (
-        np.array([getattr(each, name) for each in source.forgotten], np.int64)
-        for name in ("step", "time")
-    )
-    x = window.x.of(steps_at, times)
-    seen = np.flatnonzero((x >= window.low) & (x <= window.high))
-    if not len(seen):
-        return []
-    shown = [source.forgotten[place] for place in seen.tolist()]
-    return [
-        {
-            "type": "scatter",
-            "name": "state not restored",
-            "mode": "markers",
-            "marker": {
-                "symbol": "star-diamond-open",
-                "size": 11,
-                "color": "role:ink",
-                "line": {"width": 1.5, "color": "role:ink"},
-            },
-            "x": plot_x(x[seen], view),
-            "y": typed(log2_scale(np.array([each.scale for each in shown]))),
-            "text": [
-                f"{steps(each.step, each.step)}: the scaler's state was not restored"
-                f"<br>{power_of_two(each.before)} → {power_of_two(each.scale)}"
-                for each in shown
-            ],
-            "hoverinfo": "text",
-            "cliponaxis": False,
-        }
-    ]
-
-
 def _say(mark: Mark, kind: int, cell: Cells) -> str:
     where = steps(int(cell["move_first"][kind]), int(cell["move_last"][kind]))
     moves = int(cell["moves"][kind])
@@ -249,10 +221,13 @@ def _say(mark: Mark, kind: int, cell: Cells) -> str:
     )
 
 
-def _range(cell: Cells) -> tuple[float, float]:
+def _range(cell: Cells, room: Headroom | None) -> tuple[float, float]:
+    """All scales, and of what they could be so much as leaves those readable."""
     low, high = log2_scale(np.array([cell["scale_min"], cell["scale_max"]])).tolist()
     if math.isnan(low):
         low, high = 0.0, 1.0
+    if room is not None:
+        high = max(high, min(room.top, high + ROOM_MAX))
     middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
     return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
 
@@ -270,6 +245,17 @@ def _labels(cell: Cells, view: View) -> tuple[list[Trace], list[Trace]]:
             beside(DEAD, "dead: 1/scale overflows", "skip", view, x=0, xanchor="left", yshift=8)
         )
     return shapes, labels
+
+
+def _room_label(
+    room: Headroom | None, cell: Cells, ends: tuple[float, float], view: View
+) -> list[Trace]:
+    """How much room there is, beside its line, and clear of the label of the scale."""
+    if room is None:
+        return []
+    newest = float(log2_scale(np.array([cell["after_last"]]))[0])
+    gap = 0.08 * (ends[1] - ends[0])
+    return room_label(room, (newest + gap if newest < ENDLESS else ends[0], ends[1]), view)
 
 
 def _caption(cell: Cells, window: Window) -> str:

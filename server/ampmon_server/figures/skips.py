@@ -1,9 +1,10 @@
-"""Skipped updates: a rug of where each one is, and bars of how many there are. Knows no causes."""
+"""Skipped updates: bars of how many there are, and a rug of where each one is, for other charts. Knows no causes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from ampmon_server.figures.layout import (
     empty,
     figure,
     plot_x,
+    why_no_updates,
     y_axis,
 )
-from ampmon_server.figures.scale import why_no_updates
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.words import count, percent, pruned, steps
@@ -36,7 +37,7 @@ META = {
 
 
 def skips(source: Source, view: View) -> Figure:
-    """Every skip in the window, counted once in the rug and once in the bars; no count is estimated."""
+    """Every skip in the window, counted once; no count is estimated."""
     window = cut(source, view)
     if not len(window.updates):
         return empty(META, why_no_updates(source, view))
@@ -44,13 +45,12 @@ def skips(source: Source, view: View) -> Figure:
     top = max(int(columns["skipped"].max()), 1)
     per_bar = int(columns["n"].max())
     return figure(
-        [_bars(window, columns, span, view), *_rug(window, view, top)],
+        [_bars(window, columns, span, view)],
         window,
         view,
-        height=168,
+        height=144,
         meta={**META, "caption": _caption(window, per_bar)},
-        # The rug lies below zero.
-        yaxis=y_axis(range=[-0.24 * top, 1.12 * top], tickformat=",d", **_count_ticks(top)),
+        yaxis=y_axis(range=[0, 1.12 * top], tickformat=",d", **_count_ticks(top)),
         bargap=0,
     )
 
@@ -82,8 +82,8 @@ def _bars(window: Window, columns: Cells, span: int, view: View) -> Trace:
     }
 
 
-def _rug(window: Window, view: View, top: int) -> list[Trace]:
-    """A mark in each pixel column that holds a skip, at the newest of them."""
+def rug(window: Window, view: View, **keys: Any) -> list[Trace]:
+    """A mark in each pixel column that holds a skip, at the newest of them, with how many they are."""
     skipped = window.updates[window.updates["skipped"] > 0]
     if not len(skipped):
         return []
@@ -99,13 +99,15 @@ def _rug(window: Window, view: View, top: int) -> list[Trace]:
                 "line": {"width": 1.5},
             },
             "x": plot_x(window.x.at(skipped, "skip"), view),
-            "y": [-0.12 * top] * len(skipped),
+            "y": [0] * len(skipped),
             "customdata": typed(skipped["skipped"]),
             "text": [
                 f"{steps(first, last)}<br>{count(number)} skipped"
                 for first, last, number in _rows(skipped, "skip_first", "skip_last", "skipped")
             ],
             "hoverinfo": "text",
+            "showlegend": False,
+            **keys,
         }
     ]
 

@@ -14,9 +14,9 @@ from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
 from ampmon_server.series import (
     Floats,
-    Forgotten,
     Ints,
     ModuleSample,
+    Resume,
     UserSteps,
 )
 from ampmon_server.whatif import Flushed, Gradient
@@ -47,13 +47,16 @@ class View:
     """Which stretch is looked at: ``start`` <= x < ``stop``, in steps, in us since the epoch where x is time, or in
     the user's own steps where it is those.
 
-    None is the run's own end. ``width`` is the plot's width in pixels.
+    None is the run's own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is
+    drawn over exponents, and ``y`` what the axis of logged values is: charts that have neither look at neither.
     """
 
     start: int | None = None
     stop: int | None = None
     width: int = WIDTH_MAX
     x: Axis = "step"
+    format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16"
+    y: Literal["linear", "log"] = "linear"
 
     @property
     def columns(self) -> int:
@@ -117,8 +120,8 @@ class Source:
     parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""
-    forgotten: Sequence[Forgotten] = ()
-    """Resumes whose scaler began from its own scale, in view or not."""
+    resumes: Sequence[Resume] = ()
+    """Starts of processes that went on with the run, in view or not."""
     scales: ScaleSource | None = None
     """What is moved to other scales; only that chart is given it, or in ``untold`` why there is nothing."""
     untold: str = ""

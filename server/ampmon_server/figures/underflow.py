@@ -13,6 +13,7 @@ import numpy as np
 
 from ampmon.histogram import SMALL_CLASSES, Classes
 from ampmon_server.cells.gradients import SHARES
+from ampmon_server.figures.bands import band, held
 from ampmon_server.figures.gaps import Broken, Gaps, broken
 from ampmon_server.figures.judged import (
     GRID_DEFINITION,
@@ -228,31 +229,16 @@ def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
     if fate.field not in SMALL_CLASSES or not judged.sampled:
         return None
     low, high = (_height(judged.of(end)[:, fate.place], floor) for end in ("low", "high"))
-    ends = np.append(judged.x, window.high).astype(np.float64)
-    places, starts, _ = Gaps.of(window).between(ends)
-    right = ends[1:].copy()
-    right[places] = starts
-    # Out along the upper ends and back along the lower ones, in steps; each stretch without a gap on its own.
-    parts = np.split(np.arange(len(right)), places[places < len(right) - 1] + 1)
-    out = [np.stack([ends[part], right[part]], axis=1).ravel() for part in parts]
-    x = np.concatenate([np.append(each, [*each[::-1], each[0]]) for each in out])[:-1]
-    y = np.concatenate(
-        [[*np.repeat(high[part], 2), *np.repeat(low[part], 2)[::-1], np.nan] for part in parts]
-    )[:-1]
-    return {
-        "type": "scatter",
-        "name": f"{fate.word}, {percent(0.95)}",
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": f"role:{fate.role}",
-        "opacity": 0.2,
-        "showlegend": False,
-        "hoverinfo": "skip",
-        "x": plot_x(x, view),
-        "y": typed(y),
-        "yaxis": "y2",
-    }
+    return band(
+        *held(judged.x, window),
+        low,
+        high,
+        view,
+        name=f"{fate.word}, {percent(0.95)}",
+        fillcolor=f"role:{fate.role}",
+        opacity=0.2,
+        yaxis="y2",
+    )
 
 
 def _height(share: Floats, floor: float) -> Floats:

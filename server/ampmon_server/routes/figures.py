@@ -23,10 +23,12 @@ def _view(
     stop: Number = None,
     width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     x: Literal["step", "time", "user"] = "step",
+    format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16",
+    y: Literal["linear", "log"] = "linear",
 ) -> View:
     if start is not None and stop is not None and stop <= start:
         raise BadQuery("stop", "it must be greater than start")
-    return View(start, stop, width, x)
+    return View(start, stop, width, x, format, y)
 
 
 def _asked(
@@ -35,10 +37,9 @@ def _asked(
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
     statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
     parameter: Annotated[str | None, Query(max_length=1024)] = None,
-    format_: Annotated[Literal["fp16", "bf16", "e4m3", "e5m2"], Query(alias="format")] = "fp16",
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
 ) -> Asked:
-    return Asked(view, stream, logged, statistic, parameter, format_, whatif_scale)
+    return Asked(view, stream, logged, statistic, parameter, whatif_scale)
 
 
 @router.get("/{name}")
@@ -52,7 +53,7 @@ def show_figure(
     """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
 
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
-    drawn of each parameter; ``parameter`` the one that is looked at closely. ``format`` is a number format, and
-    ``whatif_scale`` the power of two of a scale that is tried.
+    drawn of each parameter; ``parameter`` the one that is looked at closely. ``format`` is a number format,
+    ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis of logged values.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

@@ -5,13 +5,15 @@ It stands under the seq of that update, which no other event has, so that it is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection, select
 
 from ampmon import wire
-from ampmon_server.series import Forgotten
+from ampmon_server.series import Forgotten, Resume
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.rows import Rows
@@ -20,6 +22,9 @@ from ampmon_server.tables import events, updates
 
 
 KIND = "resume"
+
+MOST = 2000
+"""So many starts are read, over all ranks."""
 
 
 def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
@@ -38,7 +43,7 @@ def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
         detail=told,
     )
     insert_rows(connection, events, [rows.event(event, 0)])
-    return _forgotten(told)
+    return _resume(0, first.time, told).forgotten is not None
 
 
 def _scale_before(connection: Connection, rows: Rows) -> float | None:
@@ -58,28 +63,33 @@ def _scale_before(connection: Connection, rows: Rows) -> float | None:
     return found
 
 
-def _forgotten(told: Mapping[str, object]) -> bool:
-    before = told["scale_before"]
-    return not told["restored"] and before is not None and before != told["scale"]
+def _resume(step: int, time: int, told: Mapping[str, Any]) -> Resume:
+    scale = math.nan if told["scale"] is None else told["scale"]
+    return Resume(step, time, told["scale_before"], scale, told["restored"])
 
 
-def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
-    """The starts of a scaler that forgot its scale, each step once, in order."""
+def read(connection: Connection, scaler: Scaler) -> tuple[Resume, ...]:
+    """The starts of a scaler that went on with its run, each step once, in order; of very many the newest."""
     table = events.c
     rows = fetch(
         connection,
-        select(table.step, table.time, table.detail).where(
+        select(table.step, table.time, table.detail)
+        .where(
             table.run_id == scaler.run_id,
             table.kind == KIND,
             table.stream.in_([source.number for source in scaler.sources]),
-        ),
+        )
+        .order_by(table.step.desc(), table.stream.desc())
+        .limit(MOST),
     )
-    found = {}
-    for step, time, detail in rows:
-        told = orjson.loads(detail)
-        if _forgotten(told):
-            found[step] = Forgotten(step, time, told["scale_before"], told["scale"])
+    found = {step: _resume(step, time, orjson.loads(detail)) for step, time, detail in rows}
     return tuple(found[step] for step in sorted(found))
+
+
+def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
+    """Those of them that forgot their scale."""
+    found = (each.forgotten for each in read(connection, scaler))
+    return tuple(each for each in found if each is not None)
 
 
 def is_first(attempt: Attempt, update: wire.Update) -> bool:

@@ -17,7 +17,7 @@ from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
 from ampmon_server.policy import History
-from ampmon_server.series import Forgotten, GradientSeries, ModuleSample, UserSteps
+from ampmon_server.series import GradientSeries, ModuleSample, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -73,8 +73,8 @@ class Series:
     user: UserSteps | None = None
     rows_from: int = 0
     """Of the steps before it only what is rolled up is held."""
-    forgotten: tuple[Forgotten, ...] = ()
-    """Where it began from its own scale though the run was resumed, in the whole run."""
+    resumes: tuple[Resume, ...] = ()
+    """The starts that went on with it, in the whole run."""
 
 
 class Store:
@@ -264,7 +264,7 @@ class Store:
                 scaler.disabled,
                 user,
                 scaler.rows_from,
-                resumes.forgotten(connection, scaler),
+                resumes.read(connection, scaler),
             )
 
     def parameter_series(
