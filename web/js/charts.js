@@ -3,14 +3,18 @@
 import { figureQuery } from "./address.js";
 import { Refused } from "./api.js";
 import { h } from "./dom.js";
+import { copy, download, downloadText } from "./handing.js";
 import { asked, endOf, pauseWords } from "./follow.js";
 import { Panel } from "./panel.js";
 import { fromPlot, moved, toPlot } from "./range.js";
+import { fileName } from "./saving.js";
+import { toast } from "./toast.js";
 import { Toolbar } from "./toolbar.js";
 
 /** @import { Point, Range, Summary, View } from "../types/page.js" */
 /** @import { End, Pause } from "./follow.js" */
 /** @import { Command } from "./keyboard.js" */
+/** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
 
 /** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
@@ -35,6 +39,7 @@ export class Charts {
   #own = false;
   #generation = 0;
   #live = false;
+  #name = "";
   /** @type {End | null} */
   #end = null;
   /** @type {Pause | null} */
@@ -73,6 +78,7 @@ export class Charts {
       onClick: (point) => this.listener.onClick(name, point),
       onChoice: (choice, value) => this.#choose(choice, value),
       onWanted: () => this.listener.onWanted(),
+      onSave: (kind) => void this.#save(panel, kind),
     });
     this.#panels.push(panel);
     return panel;
@@ -133,6 +139,7 @@ export class Charts {
    * @param {Summary} run
    */
   know(run) {
+    this.#name = run.name;
     this.#end = endOf(run);
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
@@ -148,6 +155,7 @@ export class Charts {
     else if (command === "whole") this.#look(null);
     else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
     else if (command === "pause") this.#hush();
+    else if (command === "link") void copy(location.href, "a link to this view");
     else return false;
     return true;
   }
@@ -188,6 +196,24 @@ export class Charts {
     if (start !== null && stop !== null) return { start, stop };
     const range = this.#panels.map((panel) => panel.range).find((range) => range !== null);
     return range ? fromPlot(range, x) : null;
+  }
+
+  /**
+   * @param {Panel} panel
+   * @param {Saved} kind
+   */
+  async #save(panel, kind) {
+    if (kind === "link") return this.act("link");
+    const { start, stop, x } = this.view;
+    const stretch = start === null || stop === null ? [] : [x, start, stop - 1];
+    const name = fileName([this.#name, panel.name, ...stretch], kind);
+    try {
+      if (kind === "csv") downloadText(name, panel.csv(), "text/csv");
+      else download(name, await panel.picture(kind, this.#name));
+      toast(`Saved ${name}`);
+    } catch (error) {
+      toast(`It could not be saved: ${error instanceof Error ? error.message : error}`);
+    }
   }
 
   /** @param {PlotRange} range */

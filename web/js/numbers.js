@@ -2,56 +2,68 @@
 
 import { h, mark, say, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
+import { copy } from "./handing.js";
 import { DEFINITIONS } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
 
-/** @typedef {{key: keyof typeof DEFINITIONS, name: string, value: (run: Summary) => string, more?: (run: Summary) => string}} Readout */
+/**
+ * A number as it is read, and with all its digits as it is copied; null where there is nothing to copy.
+ * @typedef {{key: keyof typeof DEFINITIONS, name: string, value: (run: Summary) => string, exact: (run: Summary) => string | number | null,
+ *   more?: (run: Summary) => string}} Readout
+ */
 
 /** @type {Readout[]} */
 const READOUTS = [
-  { key: "scale", name: "Scale now", value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
+  { key: "scale", name: "Scale now", exact: (run) => revived(run.scale, run.scale_kind), value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
   {
     key: "skipped",
     name: "Skipped",
+    exact: (run) => run.skipped,
     value: (run) => `${count(run.skipped)} of ${count(run.updates)}`,
     more: (run) => (run.skip_rate === null ? "" : percent(run.skip_rate)),
   },
-  { key: "subnormal", name: "Subnormal now", value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error), more: sampleWords },
-  { key: "zero", name: "Zero now", value: (run) => within(run.zero_fraction, run.zero_fraction_error), more: sampleWords },
+  { key: "subnormal", name: "Subnormal now", exact: (run) => run.subnormal_fraction, value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error), more: sampleWords },
+  { key: "zero", name: "Zero now", exact: (run) => run.zero_fraction, value: (run) => within(run.zero_fraction, run.zero_fraction_error), more: sampleWords },
   {
     key: "headroom",
     name: "Headroom",
+    exact: (run) => revived(run.headroom_bits, run.headroom_bits_kind),
     value: (run) => bits(revived(run.headroom_bits, run.headroom_bits_kind)),
     more: (run) => (run.headroom_bits === null ? "" : "at most"),
   },
   {
     key: "records",
     name: "Records",
+    exact: (run) => run.records,
     value: (run) => `${count(run.records)} of ${count(run.records + run.lost_records)}`,
     more: (run) => `${count(run.lost_records)} lost`,
   },
   {
     key: "sampled",
     name: "Gradients sampled",
+    exact: (run) => run.sampled_updates,
     value: (run) => plural(run.sampled_updates, "update"),
     more: intervalWords,
   },
   {
     key: "overhead",
     name: "Monitor's cost",
+    exact: (run) => run.overhead,
     value: (run) => percent(run.overhead),
     more: (run) => [run.overhead === null ? "" : "of training time", budgetWords(run)].filter(Boolean).join(", "),
   },
   {
     key: "newest",
     name: "Newest update",
+    exact: (run) => run.last_time && new Date(run.last_time / 1000).toISOString(),
     value: (run) => (run.last_time === null || run.updates === 0 ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
     more: (run) => (run.last_step === null ? "" : `step ${count(run.last_step)}`),
   },
   {
     key: "ranks",
     name: "Processes",
+    exact: (run) => run.ranks,
     value: (run) => plural(run.ranks, "rank"),
     more: (run) => plural(run.attempts, "start"),
   },
@@ -80,22 +92,33 @@ export function budgetWords(run) {
 export class Numbers {
   element = h("dl", { class: "numbers" });
   #cells = READOUTS.map((readout) => {
-    const value = h("dd");
+    const value = h("button", { type: "button", title: "Copy it, with all its digits", onclick: () => this.#copy(readout) });
     const more = h("dd", { class: "more" });
     this.element.append(
-      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key])), value, more),
+      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key])), h("dd", {}, value), more),
     );
     return { readout, value, more };
   });
 
+  /** @type {Summary | null} */
+  #run = null;
+
   /** @param {Summary} run */
   update(run) {
+    this.#run = run;
     for (const { readout, value, more } of this.#cells) {
+      value.disabled = readout.exact(run) === null;
       say(value, readout.value(run));
       say(more, readout.more?.(run) ?? "");
     }
     mark(this.element, "data-lost", run.lost_records > 0 ? "" : null);
     mark(this.element, "data-over", run.over_budget ? "" : null);
+  }
+
+  /** @param {Readout} readout */
+  #copy({ exact }) {
+    const number = this.#run && exact(this.#run);
+    if (number !== null) void copy(String(number));
   }
 }
 

@@ -2,18 +2,22 @@
 
 import { get } from "./api.js";
 import { h, keyed, mark, say, term } from "./dom.js";
+import { menu } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
 import * as plot from "./plot.js";
 import { resolve } from "./roles.js";
+import { csvOf, framed } from "./saving.js";
 import * as theme from "./theme.js";
 
 /** @import { Choice, Figure, Meta, Point } from "../types/page.js" */
+/** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
 
 /**
  * What the reader does to a chart, and that it wants to be refreshed: it came on the screen, or is to be tried again.
  * @typedef {{onZoom: (range: PlotRange) => void, onReset: () => void, onClick: (point: Point) => void,
- *   onChoice: (name: string, value: string) => void, onWanted: () => void}} Listener
+ *   onChoice: (name: string, value: string) => void, onWanted: () => void,
+ *   onSave: (kind: Saved) => void}} Listener
  */
 
 export class Panel {
@@ -32,6 +36,7 @@ export class Panel {
   #failed = false;
   #address = "";
   #onscreen;
+  #menu;
 
   /**
    * @param {string} name
@@ -42,10 +47,12 @@ export class Panel {
     this.name = name;
     this.choices = choices;
     this.listener = listener;
+    this.#menu = menu(name, listener.onSave);
+    this.#menu.hidden = true;
     this.element = h(
       "section",
       { class: "panel", "data-figure": name, "data-waiting": true },
-      h("header", {}, this.#title, this.#choices, this.#terms),
+      h("header", {}, this.#title, this.#choices, this.#terms, this.#menu),
       this.#caption,
       this.#empty,
       this.#retry,
@@ -122,7 +129,7 @@ export class Panel {
    */
   fail(why) {
     this.#failed = true;
-    this.#plot.hidden = true;
+    this.#plot.hidden = this.#menu.hidden = true;
     this.#empty.hidden = this.#retry.hidden = false;
     say(this.#title, this.#title.textContent || sentence(this.name));
     say(this.#empty, why);
@@ -138,6 +145,22 @@ export class Panel {
     if (!this.#plot.hidden && this.range) await plot.show(this.#plot, range);
   }
 
+  /** What is drawn, a point a row; "" where nothing is. */
+  csv() {
+    return this.#figure ? csvOf(this.#figure) : "";
+  }
+
+  /**
+   * A picture of what is drawn, with its words, in the theme's colours, as a URL of data.
+   * @param {"png" | "svg"} format
+   * @param {string} run the run's name
+   */
+  async picture(format, run) {
+    if (!this.#figure) throw new Error("nothing is drawn");
+    const figure = framed(this.#figure, run, "role:background", this.width);
+    return plot.picture(resolve(/** @type {Figure} */ (figure), theme.roles()), format);
+  }
+
   close() {
     this.#onscreen.stop();
     plot.clear(this.#plot);
@@ -151,6 +174,7 @@ export class Panel {
     say(this.#empty, meta.empty ?? "");
     this.#empty.hidden = !meta.empty;
     this.#retry.hidden = true;
+    this.#menu.hidden = Boolean(meta.empty);
     this.#caption.hidden = !meta.caption;
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
     this.#offer(meta.choices);

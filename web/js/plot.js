@@ -63,6 +63,18 @@ export async function show(element, range) {
   await quietly(element, () => Plotly.relayout(element, change));
 }
 
+/**
+ * A picture of a figure, as large as its layout says, as a URL of data.
+ * @param {Figure} figure its roles already colours
+ * @param {"png" | "svg"} format
+ * @returns {Promise<string>}
+ */
+export async function picture({ data, layout }, format) {
+  const Plotly = await load();
+  const { width, height } = /** @type {{width: number, height: number}} */ (/** @type {unknown} */ (layout));
+  return Plotly.toImage({ data, layout: /** @type {object} */ (layout) }, { format, width, height, scale: format === "png" ? 2 : 1 });
+}
+
 /** @param {HTMLElement} element */
 export function clear(element) {
   if (isDrawn(element)) window.Plotly?.purge(element);

@@ -1,0 +1,35 @@
+// Hands things to the reader: files to keep, and text on the clipboard.
+
+import { h } from "./dom.js";
+import { toast } from "./toast.js";
+
+/**
+ * @param {string} name
+ * @param {string} address of its content: a URL of data, or of a blob
+ */
+export function download(name, address) {
+  h("a", { href: address, download: name }).click();
+}
+
+/**
+ * @param {string} name
+ * @param {string} text
+ * @param {string} type
+ */
+export function downloadText(name, text, type) {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  download(name, address);
+  // At once would be before the browser has read it.
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+/**
+ * Puts text on the clipboard, and says so. Resolves to whether that was allowed.
+ * @param {string} text
+ * @param {string} [what] what it is called where it is told
+ */
+export async function copy(text, what = text) {
+  const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) ?? false;
+  toast(done ? `Copied ${what}` : `This browser does not let the page copy. Here it is: ${text}`);
+  return done;
+}

@@ -1,0 +1,115 @@
+// What is saved of a chart: its data as CSV, its words above a picture, and what the file is called. Pure.
+
+/** @import { Figure } from "../types/page.js" */
+
+const NAME_MAX = 80;
+const LETTER_PIXELS = 6;
+const LINE_PIXELS = 16;
+const HEAD_PIXELS = 36;
+
+/** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */
+const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
+
+/** @typedef {{dtype: string, bdata: string, shape?: string}} Packed */
+/** @typedef {Record<string, unknown>} Trace */
+
+/**
+ * A name that any system takes for a file: "resnet-50-scale-steps-0-399.png".
+ * @param {(string | number)[]} parts
+ * @param {string} ending
+ */
+export function fileName(parts, ending) {
+  const words = parts.map((part) => String(part).normalize("NFKC").replace(/[^\p{L}\p{N}._]+/gu, "-").slice(0, NAME_MAX));
+  const name = words.join("-").replace(/-{2,}/g, "-").replace(/^[-.]+|[-.]+$/g, "");
+  return `${name || "chart"}.${ending}`;
+}
+
+/**
+ * What a chart draws, a point a row: the series, x, y, the value where the chart has a third, and the point's words.
+ * @param {Figure} figure
+ */
+export function csvOf({ data, layout }) {
+  const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
+  const dated = axis?.type === "date";
+  const rows = data.flatMap((trace) => rowsOf(/** @type {Trace} */ (trace), dated));
+  return [["series", axis?.title?.text ?? "x", "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+}
+
+/**
+ * The figure with its title and its caption above it, on a ground of its own, `width` pixels wide.
+ * @param {Figure} figure
+ * @param {string} run its name
+ * @param {string} ground the colour behind it
+ * @param {number} width
+ */
+export function framed({ data, layout }, run, ground, width) {
+  const margin = /** @type {{t?: number}} */ (layout.margin ?? {});
+  const caption = lines(layout.meta.caption ?? "", Math.floor((width - 32) / LETTER_PIXELS));
+  const head = HEAD_PIXELS + LINE_PIXELS * caption.length;
+  const words = [`<b>${inert(layout.meta.title)}</b> · ${inert(run)}`, ...caption.map((line) => `<span style="font-size:12px">${inert(line)}</span>`)];
+  const title = { text: words.join("<br>"), x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { l: 16, t: 18 }, font: { size: 14, color: "role:ink" } };
+  const height = Number(layout.height) + head;
+  return { data, layout: { ...layout, title, width, height, paper_bgcolor: ground, margin: { ...margin, t: (margin.t ?? 0) + head } } };
+}
+
+/**
+ * A column of numbers or words, which may be packed, and may have several rows.
+ * @param {unknown} values
+ * @returns {unknown[]}
+ */
+export function unpacked(values) {
+  if (Array.isArray(values)) return values;
+  if (typeof values !== "object" || values === null || !("bdata" in values)) return [];
+  const { dtype, bdata, shape } = /** @type {Packed} */ (values);
+  const bytes = Uint8Array.from(atob(bdata), (letter) => letter.charCodeAt(0));
+  const Kind = ARRAYS[dtype];
+  if (Kind === undefined) throw new Error(`unknown type of numbers: ${dtype}`);
+  const numbers = Array.from(new Kind(bytes.buffer));
+  const across = Number(shape?.split(",")[1] ?? 0);
+  if (across === 0) return numbers;
+  return Array.from({ length: numbers.length / across }, (_, row) => numbers.slice(row * across, (row + 1) * across));
+}
+
+/**
+ * @param {Trace} trace
+ * @param {boolean} dated
+ */
+function rowsOf({ name, x, y, z, text }, dated) {
+  const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
+  const at = (/** @type {number} */ index) => (dated ? dateOf(across[index]) : across[index]);
+  if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
+  return unpacked(z).flatMap((row, level) => unpacked(row).map((value, index) => [name, at(index), up[level], value, ""]));
+}
+
+/** @param {unknown} x ms since the epoch */
+function dateOf(x) {
+  return typeof x === "number" && Number.isFinite(x) ? new Date(x).toISOString() : x;
+}
+
+/** @param {unknown} value */
+function cell(value) {
+  if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
+  // What begins like a formula would be one in a spreadsheet: names are not to be trusted.
+  const words = String(value ?? "").replace(/^(?=[=+\-@\t\r])/, "'");
+  return /[",\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
+}
+
+/**
+ * @param {string} words
+ * @param {number} most letters in a line
+ */
+function lines(words, most) {
+  /** @type {string[]} */
+  const done = [];
+  for (const word of words.split(" ").filter(Boolean)) {
+    const last = done.at(-1);
+    if (last === undefined || last.length + word.length + 1 > most) done.push(word);
+    else done[done.length - 1] = `${last} ${word}`;
+  }
+  return done;
+}
+
+/** @param {string} words as Plotly shows them: it takes some of HTML for its own */
+function inert(words) {
+  return words.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
