@@ -36,6 +36,7 @@ ALONE = [
     pytest.param(
         "legacy_spelling", marks=pytest.mark.filterwarnings("ignore:`torch.cpu.amp:FutureWarning")
     ),
+    "planted_overflow",
     "several_models",
     "typical",
 ]
@@ -64,7 +65,9 @@ def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
 
 
 def events(recorded: Recording) -> list[str]:
-    return [record.kind for record in recorded.messages if isinstance(record, wire.Event)]
+    """The kinds of what happened, but for where records were kept, which hangs on how busy the disk is."""
+    kinds = [record.kind for record in recorded.messages if isinstance(record, wire.Event)]
+    return [kind for kind in kinds if kind != "spool"]
 
 
 def assert_identical(stock: Outcome, ours: Outcome) -> None:
