@@ -19,10 +19,12 @@ from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.parameters import of_samples
 from ampmon_server.cells.updates import LAYOUT, empty, of_rows
 from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
+from ampmon_server.figures.rows import LEVELS
 from ampmon_server.series import (
     EVENTS,
     GradientSeries,
     ModuleSample,
+    ParameterSample,
     Resume,
     Totals,
 )
@@ -227,7 +229,14 @@ def _two_parameters(at: Cells) -> ParameterSource:
     """Two parameters at the samples ``at``, of zeros."""
     shape = len(at), 2
     none, looked = np.zeros((*shape, BINS), np.int64), np.full(shape, 10)
-    return parameters(at["first"], at["time_first"], none, looked, np.zeros(shape))
+    return parameters(
+        at["first"],
+        at["time_first"],
+        none,
+        looked,
+        np.zeros(shape),
+        chosen="blocks.0.part.0.weight",
+    )
 
 
 def x_of(rows: Cells, view: View) -> np.ndarray:
@@ -355,9 +364,57 @@ def _any_parameters(draw: st.DrawFn, step: np.ndarray, time: np.ndarray) -> Para
     histogram = np.zeros((*shape, BINS), np.int64)
     histogram[..., 20] = seed.integers(0, 101, shape) * (looked > 0)
     odd = seed.choice([0.0, 1e-3, 6e4, np.inf, np.nan], shape)
+    name = "blocks.0.part.0.weight"
     return parameters(
-        step, time, histogram, looked, odd, statistic=draw(st.sampled_from([*STATISTICS]))
+        step,
+        time,
+        histogram,
+        looked,
+        odd,
+        statistic=draw(st.sampled_from([*STATISTICS])),
+        level=draw(st.sampled_from([None, *LEVELS])),
+        chosen=draw(st.sampled_from([None, name, "<b>"])),
+        sample=draw(st.none() | _any_sample()),
     )
+
+
+@st.composite
+def _any_sample(draw: st.DrawFn) -> ParameterSample:
+    """A sample of one parameter with elements of any magnitude, or nothing but zeros, inf or NaN."""
+    counts = {
+        draw(st.integers(-40, 23)): draw(st.integers(1, 10**9))
+        for _ in range(draw(st.integers(0, 5)))
+    }
+    zeros, inf, nan = (draw(st.sampled_from([0, 0, 7])) for _ in range(3))
+    amax = draw(st.sampled_from([0.0, 1e-3, 6e4, np.inf, np.nan]))
+    return sample(counts, zeros=zeros, inf=inf, nan=nan, amax=amax)
+
+
+def sample(
+    counts: dict[int, int],
+    *,
+    zeros: int = 0,
+    inf: int = 0,
+    nan: int = 0,
+    amax: float = 1.0,
+    elements: int = 0,
+) -> ParameterSample:
+    """One parameter at step 7 and a scale of 1024; ``counts`` by exponent. ``elements`` of them, at least those."""
+    histogram = histograms([counts])
+    looked = np.array([sum(counts.values()) + zeros + inf + nan])
+    statistics = Statistics(
+        parameters=np.zeros(1, np.int32),
+        looked=looked,
+        zeros=np.array([zeros]),
+        on_grid=looked,
+        inf=np.array([inf]),
+        nan=np.array([nan]),
+        amax=np.array([amax]),
+        sum_squares=np.array([amax]),
+        histogram=histogram,
+        run_squares=no_runs(1),
+    )
+    return ParameterSample(7, START, 1024.0, max(elements, int(looked[0])), statistics)
 
 
 def parameters(

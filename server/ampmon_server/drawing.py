@@ -10,6 +10,8 @@ from uuid import UUID
 from ampmon.wire import COUNT_MAX
 from ampmon_server.alternatives import measured
 from ampmon_server.cells import gradients
+from ampmon_server.cells.parameters import empty as no_cells
+from ampmon_server.cells.parameters import taken
 from ampmon_server.cells.updates import empty
 from ampmon_server.figures import (
     FIGURES,
@@ -20,8 +22,11 @@ from ampmon_server.figures import (
     Source,
     View,
 )
+from ampmon_server.figures.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.figures.parameters import COLUMN_PIXELS
-from ampmon_server.store import NotFound, Store, Stretch
+from ampmon_server.figures.rows import Level
+from ampmon_server.names import sought
+from ampmon_server.store import NotFound, ParameterSeries, Store, Stretch
 
 
 _FIRST = {"loss": 0, "lr": 1}
@@ -34,6 +39,7 @@ class Asked:
 
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
+    ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
     """
 
     view: View = field(default_factory=View)
@@ -42,6 +48,8 @@ class Asked:
     statistic: str = "subnormal"
     parameter: str | None = None
     whatif_scale: int | None = None
+    search: str = ""
+    level: Level | None = None
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
@@ -81,16 +89,47 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
-    source, view = _series(store, run_id, asked), asked.view
-    of = store.parameter_series(
-        run_id,
-        stream=asked.stream,
-        **_ends(view),
-        by=view.x,
-        columns=view.columns // COLUMN_PIXELS,
+    columns = asked.view.columns // COLUMN_PIXELS
+    of = _parameter_series(store, run_id, asked, columns)
+    places = sought(of.names, asked.search)
+    names, cells = of.names, of.cells
+    if asked.search:
+        names, cells = tuple(names[place] for place in places), taken(cells, places)
+    found = ParameterSource(
+        names, cells, asked.statistic, of.shard, search=asked.search, level=asked.level
     )
-    found = ParameterSource(of.names, of.cells, asked.statistic, of.shard)
-    return replace(source, parameters=found)
+    return replace(_series(store, run_id, asked), parameters=found)
+
+
+def _parameter(store: Store, run_id: UUID, asked: Asked) -> Source:
+    """Of one parameter, in as many columns as there are samples to tell apart."""
+    of = _parameter_series(store, run_id, asked, asked.view.columns // HISTORY_PIXELS)
+    places = [place for place, name in enumerate(of.names) if name == asked.parameter]
+    names = tuple(of.names[place] for place in places)
+    found = ParameterSource(names, taken(of.cells, places), shard=of.shard, chosen=asked.parameter)
+    return replace(_series(store, run_id, asked), parameters=found)
+
+
+def _parameter_series(store: Store, run_id: UUID, asked: Asked, columns: int) -> ParameterSeries:
+    return store.parameter_series(
+        run_id, stream=asked.stream, **_ends(asked.view), by=asked.view.x, columns=columns
+    )
+
+
+def _histogram(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    sample = None
+    if asked.parameter is not None:
+        sample = store.parameter_sample(
+            run_id,
+            asked.parameter,
+            stream=asked.stream,
+            **_ends(view),
+            by="step" if view.whole else view.x,
+        )
+    names = () if asked.parameter is None else (asked.parameter,)
+    found = ParameterSource(names, no_cells(), chosen=asked.parameter, sample=sample)
+    return Source(empty(), gradients.empty(), parameters=found)
 
 
 def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
@@ -140,6 +179,8 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "parameters": _parameters,
+    "parameter": _parameter,
+    "histogram": _histogram,
     "scalars": _scalars,
     "activations": _modules,
     "whatif": _scales,

@@ -153,6 +153,20 @@ class GradientSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterSample:
+    """One parameter's scaled gradient at one sampled update, shards added up: ``statistics`` are [1].
+
+    They are of the elements that were looked at, of so many ``elements``.
+    """
+
+    step: int
+    time: int
+    scale: float
+    elements: int
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleSample:
     """What went through n modules at one sampled update, in the order in which the forward pass left them.
 

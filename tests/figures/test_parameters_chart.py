@@ -11,7 +11,8 @@ from hypothesis import given
 import made_series as made
 from ampmon.histogram import BINS
 from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
-from ampmon_server.figures.parameters import ROWS_MAX, parameters
+from ampmon_server.figures.parameters import CELLS_MAX, parameters
+from ampmon_server.figures.rows import ROWS_MAX
 
 
 def _drawn(of: ParameterSource, view: View | None = None) -> dict:  # type: ignore[type-arg]
@@ -60,7 +61,8 @@ def test_of_many_parameters_those_that_lose_most_are_drawn() -> None:
     histogram[..., 35] = 100 - subnormal
     step = np.zeros(1, np.int64)
     looked = np.full(subnormal.shape, 100)
-    of = made.parameters(step, step + made.START, histogram, looked, np.ones(subnormal.shape))
+    amax = np.ones(subnormal.shape)
+    of = made.parameters(step, step + made.START, histogram, looked, amax, level="parameter")
     figure = _drawn(of)
     names = figure["data"][0]["y"]
     assert names == list(of.names[30 : 30 + ROWS_MAX])
@@ -120,6 +122,104 @@ def test_rows_are_labelled_by_block_where_there_is_no_room(
 
 def test_every_statistic_is_offered() -> None:
     """The reader can choose what is drawn, and sees what is."""
-    choice = _drawn(_of(np.array([[25]]), statistic="zero"))["layout"]["meta"]["choices"][0]
+    choice = _choices(_of(np.array([[25]]), statistic="zero"))["statistic"]
     assert choice["chosen"] == "zero"
     assert [value for value, _ in choice["options"]] == [*STATISTICS]
+
+
+def _choices(of: ParameterSource) -> dict:  # type: ignore[type-arg]
+    return {each["name"]: each for each in _drawn(of)["layout"]["meta"]["choices"]}
+
+
+def test_parameters_that_do_not_fit_share_the_rows_of_their_modules() -> None:
+    """Of 12 x 40 parameters a row is the worst of a part of the model; each can be asked for; a click looks into it."""
+    subnormal = np.zeros((2, 480), np.int64)
+    subnormal[1, 13] = 40
+    of = _of(subnormal)
+    figure = _drawn(of)
+    (heatmap,) = figure["data"]
+    assert heatmap["y"] == [f"blocks.{block}" for block in range(40)]
+    assert made.read(heatmap["z"])[:3].tolist() == [[0, 0], [0, np.float32(0.4)], [0, 0]]
+    meta = figure["layout"]["meta"]
+    assert meta["opens"][1] == ("search", "blocks.1.*")
+    assert "A row is the worst of a block: 40 rows." in meta["caption"]
+    assert _choices(of)["group"]["options"] == [
+        ["parameter", "each parameter (480)"],
+        ["block", "the worst of each block (40)"],
+    ]
+    assert len(_drawn(replace(of, level="parameter"))["data"][0]["y"]) == ROWS_MAX
+
+
+@pytest.mark.parametrize(
+    ("statistic", "value"), [("subnormal", 0.4), ("headroom", 0.0), ("on_grid", 0.5)]
+)
+def test_a_row_of_several_parameters_is_the_worst(statistic: str, value: float) -> None:
+    """The most that is lost, the least headroom, the least that is on the grid, of any that were looked at."""
+    of = _of(np.array([[10, 40, 0]]), statistic=statistic, level="block")
+    of.cells["amax"][0] = [1.0, 65504.0, np.nan]
+    of.cells["on_grid_min"][0] = [1.0, 0.5, np.nan]
+    z = made.read(_drawn(of)["data"][0]["z"])
+    assert z.shape == (1, 1)
+    assert z[0, 0] == pytest.approx(value, abs=1e-6)
+
+
+def test_a_click_on_a_row_opens_its_parameter() -> None:
+    """A row that is one parameter says which, by its own name, whatever is written on it."""
+    of = replace(_of(np.array([[1, 2]])), names=("<b>&amp;", "a.b"))
+    figure = _drawn(of)
+    assert figure["data"][0]["y"] == ["&lt;b&gt;&amp;amp;", "a.b"]
+    assert figure["layout"]["meta"]["opens"] == [("parameter", "<b>&amp;"), ("parameter", "a.b")]
+
+
+def test_blocks_are_set_apart() -> None:
+    """A hairline stands between the blocks of a model, and none where each block is a row."""
+    of = _of(np.ones((1, 36), np.int64))
+    assert [line["y0"] for line in _drawn(of)["layout"]["shapes"]] == [11.5, 23.5]
+    assert _drawn(replace(of, level="block"))["layout"]["shapes"] == []
+
+
+def test_a_search_that_finds_nothing_says_so_and_can_be_changed() -> None:
+    """The field stays, with what was written in it."""
+    of = replace(_of(np.zeros((1, 0), np.int64)), search="lstm")
+    source = made.source(made.updates([1.0]))
+    meta = parameters(Source(source.updates, source.gradients, parameters=of), View())["layout"][
+        "meta"
+    ]
+    assert meta["empty"] == "No parameter is called like 'lstm'. Search for part of a name."
+    assert [(each["name"], each["chosen"]) for each in meta["choices"]] == [("search", "lstm")]
+
+
+@pytest.mark.parametrize("parameters_", [1, 148, 300, 5000])
+def test_an_answer_is_small(parameters_: int) -> None:
+    """However many parameters and samples there are, fewer than 100 kB go over the network for what is drawn."""
+    of = _of(np.ones((130, parameters_), np.int64))
+    heatmap = _drawn(of)["data"][0]
+    assert made.read(heatmap["z"]).size <= CELLS_MAX
+    assert len(heatmap["z"]["bdata"]) <= 100_000
+
+
+@pytest.mark.parametrize(
+    ("statistic", "before", "after"),
+    [("subnormal", 0.031, 0.049), ("headroom", 2.0**-10, 2.0**-9), ("norm", 0.011, 0.09)],
+)
+def test_the_colours_of_a_chart_do_not_move_with_each_sample(
+    statistic: str, before: float, after: float
+) -> None:
+    """A value that is somewhat larger than any before has the colours of the others stay as they are."""
+    field = STATISTICS[statistic].field
+    axes = []
+    for value in (before, after):
+        of = _of(np.array([[1]]), statistic=statistic)
+        of.cells[field] = value
+        axes.append(_drawn(of)["layout"]["coloraxis"])
+    assert (axes[0]["cmin"], axes[0]["cmax"]) == (axes[1]["cmin"], axes[1]["cmax"])
+
+
+@made.SOME
+@given(made.sources(), made.views())
+def test_each_row_has_what_a_click_on_it_opens(source: Source, view: View) -> None:
+    """As many as there are rows, each another."""
+    figure = parameters(source, view)
+    for heatmap in figure["data"]:
+        opens = figure["layout"]["meta"]["opens"]
+        assert len(opens) == len(heatmap["y"]) == len(set(opens))

@@ -6,6 +6,7 @@ are of the elements looked at in one sample; NaN where there were none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -35,6 +36,11 @@ def layout(parameters: int) -> Layout:
         least={"time_min": INT, **each(LEAST, FLOAT)},
         greatest={"time_max": INT, **each(GREATEST, FLOAT)},
     )
+
+
+def empty() -> Cells:
+    """No cell, of no parameter."""
+    return np.zeros(0, layout(0).dtype)
 
 
 def of_samples(
@@ -75,6 +81,17 @@ def of_samples(
         kept = values if name in COUNTS else np.where(looked > 0, values, np.nan)
         _wide(cells, name)[:, places] = kept
     return cells
+
+
+def taken(cells: Cells, places: Sequence[int]) -> Cells:
+    """Cells of those parameters alone that stand at ``places``, in that order."""
+    fewer = np.zeros(len(cells), layout(len(places)).dtype)
+    for name in fewer.dtype.names or ():
+        if name in {*COUNTS, *LEAST, *GREATEST}:
+            _wide(fewer, name)[...] = _wide(cells, name)[:, places]
+        else:
+            fewer[name] = cells[name]
+    return fewer
 
 
 def _wide(cells: Cells, name: str) -> np.ndarray:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 
 from ampmon_server.figures.activations import activations
 from ampmon_server.figures.exponents import exponents
+from ampmon_server.figures.histogram import histogram
 from ampmon_server.figures.layout import Figure
+from ampmon_server.figures.parameter import parameter
 from ampmon_server.figures.parameters import STATISTICS, parameters
 from ampmon_server.figures.roles import resolve
 from ampmon_server.figures.scalars import PANELS_MAX, scalars
@@ -27,12 +29,14 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "exponents": exponents,
     "activations": activations,
     "parameters": parameters,
+    "parameter": parameter,
+    "histogram": histogram,
     "scalars": scalars,
     "whatif": whatif,
 }
 """Every chart by the name it has in its address."""
 
-APART = frozenset({"activations", "whatif"})
+APART = frozenset({"activations", "histogram", "whatif"})
 """Charts with an x axis of their own; all others are along the steps."""
 
 __all__ = [

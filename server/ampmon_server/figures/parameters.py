@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from ampmon.formats import FP16
-from ampmon_server.cells.merging import Cells, starts_of
-from ampmon_server.cells.parameters import layout
-from ampmon_server.downsample import aligned_span
+from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.parameters import LEAST
 from ampmon_server.figures.gaps import Gaps, apart
 from ampmon_server.figures.judged import why_no_samples
 from ampmon_server.figures.layout import (
@@ -22,13 +21,17 @@ from ampmon_server.figures.layout import (
     Figure,
     Trace,
     empty,
+    escaped,
     figure,
-    middles,
+    level,
     plot_x,
     y_axis,
 )
+from ampmon_server.figures.rows import LEVELS, ROWS_MAX, Rows, rows_of
+from ampmon_server.figures.sampled import in_window, merged, wide
 from ampmon_server.figures.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.figures.typed import typed
+from ampmon_server.names import block_of
 from ampmon_server.series import Floats, Ints
 from ampmon_server.words import count, percent, plural
 
@@ -36,8 +39,8 @@ from ampmon_server.words import count, percent, plural
 COLUMN_PIXELS = 8
 """Samples within as many pixels share a column."""
 
-ROWS_MAX = 300
-"""Of more parameters, those that lose most are drawn."""
+CELLS_MAX = 18_500
+"""With so many rows that there would be more than this, columns are wider: an answer stays below 100 kB or so."""
 
 ROW_PIXELS = 4
 HEIGHT_MIN, HEIGHT_MAX = 160, 720
@@ -57,6 +60,11 @@ class Statistic:
     short: str
     hover: str
     share: bool
+
+    @property
+    def less(self) -> bool:
+        """Whether less is worse."""
+        return self.field in {"amax", "on_grid_min"}
 
 
 STATISTICS: Mapping[str, Statistic] = {
@@ -85,82 +93,92 @@ META = {
 
 
 def parameters(source: Source, view: View) -> Figure:
-    """A row for each parameter, a column for each sampled update or for some of them."""
+    """A row for each parameter or part of the model, a column for each sampled update or for some of them."""
     window, of = cut(source, view), source.parameters
+    meta = {**META, "choices": [search_choice(of.search)]} if of is not None else META
+    if of is not None and of.search and not of.names:
+        return empty(meta, f"No parameter is called like {of.search!r}. Search for part of a name.")
     if of is None or not len(of.cells):
-        return empty(META, why_no_samples(window, source, view))
+        return empty(meta, why_no_samples(window, source, view))
     statistic = STATISTICS[of.statistic]
-    axis = XAxis(view.x, source.user)
-    columns, x = _columns(of, axis, window, view)
-    if not len(columns):
-        return empty(META, why_no_samples(window, source, view))
-    rows = _rows(columns)
-    z = _values(columns, of.statistic)[:, rows].T
-    names = [of.names[row] for row in rows.tolist()]
+    cells, at = in_window(of.cells, XAxis(view.x, source.user), window)
+    rows = rows_of(of.names, wide(cells, "looked").sum(0), of.level)
+    if not len(cells) or not len(rows):
+        return empty(meta, why_no_samples(window, source, view))
+    wanted = min(view.columns // COLUMN_PIXELS, CELLS_MAX // min(len(rows), ROWS_MAX))
+    columns, x = merged(cells, at, len(of.names), window, wanted)
+    kept = _kept(columns, rows)
+    left_out, rows = len(rows) - len(kept), rows.only(kept)
+    z = _values(
+        rows.worst(wide(columns, statistic.field), least=statistic.field in LEAST), of.statistic
+    ).T
     height = int(np.clip(len(rows) * ROW_PIXELS, HEIGHT_MIN, HEIGHT_MAX))
+    labels = list(map(escaped, rows.names))
     return figure(
-        [_heatmap(z, names, x, statistic, window, view)],
+        [_heatmap(z, labels, x, statistic, int(columns["n"].max()), window, view)],
         window,
         view,
         height=height + 76,
         top=36,
         meta={
             **META,
-            "caption": _caption(of, columns, rows, statistic),
-            "choices": [
-                {
-                    "name": "statistic",
-                    "label": "What is drawn of each parameter",
-                    "chosen": of.statistic,
-                    "options": [[each, STATISTICS[each].word] for each in STATISTICS],
-                }
-            ],
+            "caption": _caption(of, columns, rows, left_out),
+            "choices": [_statistic_choice(of), *_level_choice(rows), search_choice(of.search)],
+            "opens": rows.opens(of.names),
         },
         yaxis=y_axis(
             type="category",
             autorange="reversed",
             showgrid=False,
             categoryorder="array",
-            categoryarray=names,
-            **_ticks(names, height),
+            categoryarray=labels,
+            **_ticks(rows.names, labels, height),
         ),
+        shapes=_borders(rows.names, height),
         coloraxis=_colours(z, statistic),
     )
 
 
-def _columns(
-    of: ParameterSource, axis: XAxis, window: Window, view: View
-) -> tuple[Cells, Ints | Floats]:
-    """The cells of pixel columns, and where each is centred."""
-    at = axis.of(of.cells["first"], of.cells["time_min"])
-    order = np.argsort(at, kind="stable")
-    order = order[(at[order] >= window.low) & (at[order] <= window.high)]
-    cells, at = of.cells[order], at[order]
-    span = aligned_span(window.low, window.high, max(view.columns // COLUMN_PIXELS, 2))
-    starts = starts_of(np.floor_divide(at, span).astype(np.int64))
-    ends = np.append(starts, len(at))[1:] - 1
-    return layout(len(of.names)).merge(cells, starts), middles(at[starts], at[ends])
+def search_choice(search: str) -> dict[str, Any]:
+    """The field in which the reader looks for parameters: a choice that has no options is written."""
+    return {
+        "name": "search",
+        "label": "Find parameters: part of a name, or * and ?",
+        "chosen": search,
+        "options": [],
+    }
 
 
-def _rows(columns: Cells) -> Ints:
-    """The parameters that are drawn, in their order: of those ever looked at, those that lose most."""
-    looked = _of(columns, "looked").sum(0)
-    rows = np.flatnonzero(looked)
-    if len(rows) > ROWS_MAX:
-        lost = np.fmax.reduce(_of(columns, "zero_max") + _of(columns, "subnormal_max"), axis=0)
-        worst = np.argsort(-np.nan_to_num(lost[rows]), kind="stable")[:ROWS_MAX]
-        rows = rows[np.sort(worst)]
-    return rows
+def _statistic_choice(of: ParameterSource) -> dict[str, Any]:
+    return {
+        "name": "statistic",
+        "label": "What is drawn of each parameter",
+        "chosen": of.statistic,
+        "options": [[each, STATISTICS[each].word] for each in STATISTICS],
+    }
 
 
-def _of(columns: Cells, name: str) -> Any:
-    values = columns[name]
-    return values if values.ndim > 1 else values[:, None]
+def _level_choice(rows: Rows) -> list[dict[str, Any]]:
+    """How finely parameters are told apart, where there is a choice."""
+    if len(rows.offered) < 2:
+        return []
+    options = [
+        [level, f"{LEVELS[level][0]} ({count(number)})"] for level, number in rows.offered.items()
+    ]
+    return [{"name": "group", "label": "What a row is", "chosen": rows.level, "options": options}]
 
 
-def _values(columns: Cells, name: str) -> Floats:
-    """What is drawn, [columns, parameters]; NaN where nothing was looked at."""
-    values: Floats = _of(columns, STATISTICS[name].field)
+def _kept(columns: Cells, rows: Rows) -> Ints:
+    """The rows that are drawn: of too many those that lose most."""
+    if len(rows) <= ROWS_MAX:
+        return np.arange(len(rows))
+    lost = rows.worst(wide(columns, "zero_max") + wide(columns, "subnormal_max"), least=False)
+    most = np.nan_to_num(np.fmax.reduce(lost, axis=0))
+    return np.sort(np.argsort(-most, kind="stable")[:ROWS_MAX])
+
+
+def _values(values: Floats, name: str) -> Floats:
+    """What is drawn of a field, [columns, rows]; NaN where nothing was looked at."""
     with np.errstate(divide="ignore", invalid="ignore"):
         if name == "headroom":
             bits = np.log2(FP16.max) - np.log2(values)
@@ -172,30 +190,33 @@ def _values(columns: Cells, name: str) -> Floats:
 
 def _heatmap(
     z: Floats,
-    names: Sequence[str],
+    labels: Sequence[str],
     x: Ints | Floats,
     statistic: Statistic,
+    samples: int,
     window: Window,
     view: View,
 ) -> Trace:
+    """``samples`` is how many share a column, at most."""
     where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     columns = apart(x, Gaps.of(window))
     x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
     if len(x) == 1:
         half = max(0.5, (window.high - window.low) / 200)
         x = np.array([x[0] - half, x[0] + half])
+    of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
     return {
         "type": "heatmap",
         "x": plot_x(x, view),
-        "y": list(names),
+        "y": list(labels),
         "z": typed(z.astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{where}: {statistic.hover} {statistic.word}<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{where}: {statistic.hover} {statistic.word}{of}<extra></extra>",
     }
 
 
-def _ticks(names: Sequence[str], height: int) -> dict[str, Any]:
+def _ticks(names: Sequence[str], labels: Sequence[str], height: int) -> dict[str, Any]:
     """The names of some rows: of all where there is room, else of where a block begins, the larger blocks first."""
     apart = max(1, -(-len(names) * LABEL_PIXELS // height))
     texts = [_short(name) for name in names]
@@ -203,26 +224,32 @@ def _ticks(names: Sequence[str], height: int) -> dict[str, Any]:
     # A last word alone, such as "weight", would tell nothing.
     cut = [name for name, text in zip(names, texts, strict=True) if "." in name and "." not in text]
     if apart > 1 or cut:
-        blocks = [_block(name) for name in names]
-        first = [row for row in kept if row == 0 or blocks[row - 1] != blocks[row]]
-        rows = dict(zip(first, np.diff([*first, len(names)]).tolist(), strict=True))
-        kept, texts = [], [_short(block) for block in blocks]
+        rows = _blocks(names)
+        kept, texts = [], [_short(block_of(name)) for name in names]
         for row in sorted(rows, key=lambda row: -rows[row]):
             if all(abs(row - other) >= apart for other in kept):
                 kept.append(row)
     return {
-        "tickvals": [names[row] for row in kept],
-        "ticktext": [texts[row] for row in kept],
+        "tickvals": [labels[row] for row in kept],
+        "ticktext": [escaped(texts[row]) for row in kept],
         "tickfont": {"size": 10},
         "ticks": "",
     }
 
 
-def _block(name: str) -> str:
-    """The part of the model that a parameter is in: up to the first number in its name, else up to its last word."""
-    parts = name.split(".")
-    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 2)
-    return ".".join(parts[: max(numbered + 1, 1)])
+def _blocks(names: Sequence[str]) -> dict[int, int]:
+    """The rows at which a block begins, each with how many rows it has."""
+    blocks = [block_of(name) for name in names]
+    first = [row for row in range(len(names)) if row == 0 or blocks[row - 1] != blocks[row]]
+    return dict(zip(first, np.diff([*first, len(names)]).tolist(), strict=True))
+
+
+def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
+    """A hairline where a block begins, unless they would be all that is seen."""
+    first = [row for row in _blocks(names) if row]
+    if not first or height / len(first) < LABEL_PIXELS or len(names) < 2 * len(first):
+        return []
+    return [level(row - 0.5, "background", width=1) for row in first]
 
 
 def _short(name: str) -> str:
@@ -236,10 +263,7 @@ def _short(name: str) -> str:
 
 def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
     """From none to all where it is a share that is lost; from what is worst where less is worse."""
-    finite = z[np.isfinite(z)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    if statistic.share:
-        low, high = (0.0, max(high, 0.01)) if statistic.field != "on_grid_min" else (low, 1.0)
+    low, high = _limits(z[np.isfinite(z)], statistic)
     bar = {
         "orientation": "h",
         "x": 1,
@@ -257,26 +281,43 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "tickformat": ".3~%" if statistic.share else ".3~g",
         "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
     }
-    less = statistic.field in {"amax", "on_grid_min"}
     return {
         "colorscale": "role:counts",
-        "reversescale": less,
+        "reversescale": statistic.less,
         "cmin": low,
-        "cmax": max(high, low + 1e-9),
+        "cmax": high,
         "colorbar": bar,
     }
 
 
-def _caption(of: ParameterSource, columns: Cells, rows: Ints, statistic: Statistic) -> str:
+def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
+    """Round ends that hold all of ``z``: while it grows they stay, or move far enough to be seen to."""
+    low, high = (float(z.min()), float(z.max())) if len(z) else (0.0, 1.0)
+    if not statistic.share:
+        step = 8.0 if statistic.less else 1.0
+        first = step * np.floor(low / step)
+        return float(first), float(max(step * np.ceil(high / step), first + step))
+    if statistic.less:
+        return 1.0 - _round_share(1.0 - low), 1.0
+    return 0.0, _round_share(high)
+
+
+def _round_share(share: float) -> float:
+    """The least of 1 %, 2 %, 5 %, ... 100 % that is no less."""
+    return next((each / 100 for each in (1, 2, 5, 10, 20, 50) if share <= each / 100), 1.0)
+
+
+def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> str:
     samples, most = int(columns["n"].sum()), int(columns["n"].max())
     newest = columns[int(columns["last"].argmax())]
     looked, lost = (int(np.sum(newest[name])) for name in ("looked", "subnormal"))
-    parts = [f"{plural(samples, 'sampled update')}, {plural(len(rows), 'parameter')}."]
+    parts = [f"{plural(samples, 'sampled update')}, {plural(len(rows.parameters), 'parameter')}."]
+    if rows.merged:
+        parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
     if looked:
         parts.append(f"{percent(lost / looked)} of the newest are subnormal or below the grid.")
-    left_out = int(np.count_nonzero(_of(columns, "looked").sum(0))) - len(rows)
     if left_out:
-        parts.append(f"{plural(left_out, 'parameter')} that lose less left out.")
+        parts.append(f"{plural(left_out, rows.level)} that lose less left out.")
     if most > 1:
         parts.append(f"Up to {count(most)} samples share a column: the worst of them.")
     if of.shard is not None:

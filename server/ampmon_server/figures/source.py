@@ -16,6 +16,7 @@ from ampmon_server.series import (
     Floats,
     Ints,
     ModuleSample,
+    ParameterSample,
     Resume,
     UserSteps,
 )
@@ -76,13 +77,19 @@ class View:
 class ParameterSource:
     """Cells of a view as `ampmon_server.cells.parameters` has them, of parameters by their names, and what to draw.
 
-    ``shard`` is the rank whose shard they are of, where gradients are sharded.
+    ``shard`` is the rank whose shard they are of, where gradients are sharded. They are those that a ``search`` found,
+    and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they are
+    told apart; None is as finely as there is room.
     """
 
     names: tuple[str, ...]
     cells: Cells
     statistic: str = "subnormal"
     shard: int | None = None
+    search: str = ""
+    level: Literal["parameter", "module", "block"] | None = None
+    chosen: str | None = None
+    sample: ParameterSample | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
-from ampmon_server.routes.queries import Number, StreamNumber
+from ampmon_server.routes.queries import Number, ParameterName, StreamNumber
 from ampmon_server.store import BadQuery
 
 
@@ -35,11 +36,19 @@ def _asked(
     view: Annotated[View, Depends(_view)],
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
-    statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
-    parameter: Annotated[str | None, Query(max_length=1024)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
 ) -> Asked:
-    return Asked(view, stream, logged, statistic, parameter, whatif_scale)
+    return Asked(view, stream, logged, whatif_scale=whatif_scale)
+
+
+def _of_parameters(
+    asked: Annotated[Asked, Depends(_asked)],
+    statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
+    parameter: ParameterName = None,
+    search: Annotated[str, Query(max_length=256)] = "",
+    group: Literal["parameter", "module", "block"] | None = None,
+) -> Asked:
+    return replace(asked, statistic=statistic, parameter=parameter, search=search, level=group)
 
 
 @router.get("/{name}")
@@ -48,12 +57,13 @@ def show_figure(
     name: str,
     request: Request,
     service: ServiceDependency,
-    asked: Annotated[Asked, Depends(_asked)],
+    asked: Annotated[Asked, Depends(_of_parameters)],
 ) -> Response:
     """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
 
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
-    drawn of each parameter; ``parameter`` the one that is looked at closely. ``format`` is a number format,
-    ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis of logged values.
+    drawn of each parameter that ``search`` finds, ``group`` what a row is; ``parameter`` the one that is looked at
+    closely. ``format`` is a number format, ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis
+    of logged values.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

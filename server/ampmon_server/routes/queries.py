@@ -24,3 +24,7 @@ Cursor = Annotated[str | None, Query(max_length=200)]
 ScalarName = Annotated[
     str | None, Query(max_length=256, description="What it was called in `ampmon.log`.")
 ]
+
+ParameterName = Annotated[
+    str | None, Query(max_length=1024, description="A parameter by its name in the model.")
+]

@@ -19,6 +19,7 @@ from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
 from ampmon_server.store.paging import Paged
+from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Edit, Status, Summary
@@ -45,6 +46,7 @@ __all__ = [
     "Listed",
     "NotFound",
     "Paged",
+    "ParameterSeries",
     "Pruning",
     "Receipt",
     "Series",

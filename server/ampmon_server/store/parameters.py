@@ -11,6 +11,7 @@ import numpy as np
 
 from ampmon import estimates, histogram, wire
 from ampmon.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
+from ampmon_server.series import ParameterSample
 from ampmon_server.store.numbers import KINDS, split
 from ampmon_server.store.samples import Shard
 from ampmon_server.store.totals import elements_of
@@ -85,6 +86,25 @@ def rows_of(shards: Sequence[Shard]) -> Sampled:
         [shard.rank for shard in shards],
         [_row(parts, first.scale) for parts in gathered.values()],
     )
+
+
+def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
+    """One parameter of a sampled update, its shards added up; None where it is in none of them."""
+    found = [
+        (shard, row, parameter)
+        for shard in shards
+        for row, index in enumerate(shard.sample.statistics.parameters.tolist())
+        if (parameter := shard.parameters[index]).name == name
+    ]
+    if not found:
+        return None
+    parts = [shard.sample.statistics.select(np.array([row])) for shard, row, _ in found]
+    elements = [
+        int(elements_of(part.looked, np.array([parameter.numel]), shard.looked_at)[0])
+        for part, (shard, _, parameter) in zip(parts, found, strict=True)
+    ]
+    first = found[0][0].sample
+    return ParameterSample(first.step, first.time, first.scale, sum(elements), _added(parts))
 
 
 class _Part(NamedTuple):

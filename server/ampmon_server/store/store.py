@@ -17,7 +17,7 @@ from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
 from ampmon_server.policy import History
-from ampmon_server.series import GradientSeries, ModuleSample, Resume, UserSteps
+from ampmon_server.series import GradientSeries, ModuleSample, ParameterSample, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -358,6 +358,32 @@ class Store:
             scaler = scalers.find(connection, run_id, stream)
             shards = samples.read_newest(connection, scaler, step)
         return parameters.rows_of(shards)
+
+    def parameter_sample(
+        self,
+        run_id: UUID,
+        name: str,
+        *,
+        stream: int | None = None,
+        start: int = 0,
+        stop: int = INTEGER_MAX + 1,
+        by: Literal["step", "time", "user"] = "step",
+    ) -> ParameterSample | None:
+        """A parameter at the newest sample with ``start`` <= x < ``stop``, if it is in it.
+
+        Raises NotFound for a run or a stream that is not there.
+        """
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
+            if found is None:
+                return None
+            first, after = rollups.steps(connection, scaler, found[0])
+            try:
+                shards = samples.read_newest(connection, scaler, after - 1)
+            except NotFound:
+                return None
+        return parameters.sample_of(shards, name) if shards[0].sample.step >= first else None
 
     def modules(
         self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX

@@ -1,0 +1,230 @@
+"""One parameter at one sample: how many of its elements have which magnitude, and what fp16 makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ampmon.formats import FP16
+from ampmon.histogram import BINS, EXPONENT_MIN, headroom_bits
+from ampmon_server.figures.layout import (
+    Figure,
+    Trace,
+    empty,
+    figure,
+    nothing_here,
+    powers_of_two,
+    y_axis,
+)
+from ampmon_server.figures.parameter import CHOOSE
+from ampmon_server.figures.source import Source, View, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.figures.underflow import FATES
+from ampmon_server.series import Floats, ParameterSample
+from ampmon_server.words import count, percent, plural, power_of_two
+
+
+LIMITS = (
+    (FP16.exponent_max + 0.5, "overflow"),
+    (FP16.exponent_min_normal - 0.5, "subnormal"),
+    (FP16.exponent_min_subnormal - 0.5, "below grid"),
+)
+"""A bar is centred on its exponent, so a limit is half a bar beside the first that is within it."""
+
+
+META = {
+    "title": "Its elements by magnitude",
+    "definitions": {
+        "magnitude": "A bar at 2^k counts elements of the scaled gradient from 2^k up to 2^(k+1). Doubling the scale "
+        "moves all of them one bar to the right.",
+        "overflow": "Above 65 504 fp16 has only infinity, and the update is skipped.",
+        "subnormal": "Below 2^-14 fp16 holds a number with fewer bits the smaller it is.",
+        "below grid": "Below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+    },
+}
+
+WORDS = {
+    "zero": "zero",
+    "below_grid": "below grid",
+    "subnormal": "subnormal",
+    "normal": "normal",
+    "not_finite": "inf or NaN",
+}
+ROLES = {fate.field: fate.role for fate in FATES}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """So many elements, one or more, their class in fp16, and where they stand."""
+
+    at: float
+    elements: int
+    fate: str
+    words: str
+
+
+def histogram(source: Source, view: View) -> Figure:
+    """The parameter that was chosen, at the newest sample of the view: a bar for each power of two, one of zeros."""
+    of = source.parameters
+    if of is None or of.chosen is None:
+        return empty(META, CHOOSE)
+    sample = of.sample
+    if sample is None:
+        before = f"No gradient of a parameter named {of.chosen!r} was sampled."
+        return empty(META, nothing_here(view, "sampled gradient", before))
+    bars = _bars(sample)
+    if not bars:
+        return empty(META, f"At step {count(sample.step)} no element of it was looked at.")
+    low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
+    high = max(bars[-1].at, FP16.exponent_max) + 1.0
+    decades = float(np.log10(max(bar.elements for bar in bars)))
+    return figure(
+        [_trace(bars, int(sample.statistics.looked[0]))],
+        cut(source, view),
+        view,
+        height=272,
+        top=24,
+        meta={**META, "caption": _caption(sample)},
+        bargap=0.15,
+        xaxis=_x_axis(low, high, bars),
+        yaxis=_y_axis(decades),
+        shapes=[_limit(at) for at, _ in LIMITS],
+        annotations=[_name(at, words) for at, words in LIMITS],
+    )
+
+
+def _bars(sample: ParameterSample) -> list[_Bar]:
+    """The bars that are not empty, from left to right."""
+    one = sample.statistics
+    exponents = np.flatnonzero(one.histogram[0]) + EXPONENT_MIN
+    bars = [
+        _Bar(
+            exponent,
+            int(one.histogram[0][exponent - EXPONENT_MIN]),
+            _fate(exponent),
+            _words(exponent),
+        )
+        for exponent in exponents.tolist()
+    ]
+    if one.zeros[0]:
+        at = min([FP16.exponent_min_subnormal, *(bar.at for bar in bars)]) - 2.0
+        bars.insert(0, _Bar(at, int(one.zeros[0]), "zero", "exactly zero"))
+    if lost := int(one.inf[0] + one.nan[0]):
+        at = max([FP16.exponent_max, *(bar.at for bar in bars)]) + 2.0
+        bars.append(_Bar(at, lost, "not_finite", "inf or NaN"))
+    return bars
+
+
+def _fate(exponent: int) -> str:
+    if exponent < FP16.exponent_min_subnormal:
+        return "below_grid"
+    return "subnormal" if exponent < FP16.exponent_min_normal else "normal"
+
+
+def _words(exponent: int) -> str:
+    if exponent == EXPONENT_MIN:
+        return f"below 2^{exponent + 1}"
+    if exponent == EXPONENT_MIN + BINS - 1:
+        return f"2^{exponent} and above"
+    return f"2^{exponent} up to 2^{exponent + 1}"
+
+
+def _trace(bars: list[_Bar], looked: int) -> Trace:
+    return {
+        "type": "bar",
+        "x": typed(np.array([bar.at for bar in bars])),
+        "y": typed(np.array([bar.elements for bar in bars])),
+        "marker": {"color": [f"role:{ROLES[bar.fate]}" for bar in bars], "line": {"width": 0}},
+        "text": [
+            f"{bar.words}: {plural(bar.elements, 'element')}, {percent(bar.elements / looked)}"
+            f"{'' if bar.fate in ('zero', 'not_finite') else f'<br>{WORDS[bar.fate]} in fp16'}"
+            for bar in bars
+        ],
+        "textposition": "none",
+        "hoverinfo": "text",
+    }
+
+
+def _x_axis(low: float, high: float, bars: list[_Bar]) -> dict[str, Any]:
+    """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
+    ticks = powers_of_two(low + 1, high - 1)
+    apart = {bar.fate: bar.at for bar in bars if bar.fate in ("zero", "not_finite")}
+    kept = [
+        (at, words)
+        for at, words in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
+        if all(abs(at - other) >= 2 for other in apart.values())
+    ]
+    kept += [(at, "zero" if fate == "zero" else "inf") for fate, at in apart.items()]
+    return {
+        "range": [low, high],
+        "title": {"text": "magnitude of an element, scaled", "standoff": 4},
+        "fixedrange": True,
+        "showgrid": False,
+        "zeroline": False,
+        "ticks": "",
+        "tickvals": [at for at, _ in kept],
+        "ticktext": [words for _, words in kept],
+    }
+
+
+def _y_axis(decades: float) -> dict[str, Any]:
+    """Counts on a log scale: few elements beside a limit are to be seen beside many elsewhere."""
+    stride = max(1, -(-int(decades) // 4))
+    powers = range(0, int(decades) + 1, stride)
+    return y_axis(
+        type="log",
+        range=[-0.3, max(decades, 1.0) + 0.1],
+        tickvals=[10**power for power in powers],
+        ticktext=[count(10**power) if power < 6 else f"10<sup>{power}</sup>" for power in powers],
+    )
+
+
+def _limit(at: float) -> dict[str, Any]:
+    line = {"color": "role:muted", "width": 1, "dash": "dot"}
+    return {
+        "type": "line",
+        "xref": "x",
+        "x0": at,
+        "x1": at,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": line,
+    }
+
+
+def _name(at: float, words: str) -> dict[str, Any]:
+    """What is beyond a limit, above the plot, on its own side."""
+    side = {"xanchor": "left", "xshift": -2} if at > 0 else {"xanchor": "right", "xshift": 2}
+    return {
+        "xref": "x",
+        "x": at,
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "text": words,
+        "showarrow": False,
+        "font": {"size": 11, "color": "role:muted"},
+        **side,
+    }
+
+
+def _caption(sample: ParameterSample) -> str:
+    one = sample.statistics
+    looked, classes = int(one.looked[0]), one.classes()
+    held = {field: int(getattr(classes, field)[0]) for field in WORDS}
+    said = [f"{percent(held[field] / looked)} {WORDS[field]}" for field in WORDS if held[field]]
+    whole = looked >= sample.elements
+    of = count(looked) if whole else f"a sample of {count(looked)} of its {count(sample.elements)}"
+    where = f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}"
+    return f"{where}: of {of} elements {', '.join(said)}.{_room(one.amax, whole=whole)}"
+
+
+def _room(amax: Floats, *, whole: bool) -> str:
+    if not np.isfinite(amax[0]) or amax[0] == 0:
+        return ""
+    bits = f"{float(headroom_bits(amax)[0]):.1f} bits of headroom"
+    return f" The largest is {float(amax[0]):.3g}: {'' if whole else 'at most '}{bits}."

@@ -1,0 +1,31 @@
+"""Names of parameters: those that a reader looks for, and the part of a model that each is in. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+
+
+def sought(names: Sequence[str], search: str) -> list[int]:
+    """The places of the names that hold ``search``, whatever its case; all where it is empty.
+
+    With ``*`` (anything) or ``?`` (one letter) in it, a name has to match it from end to end.
+    """
+    if not search:
+        return list(range(len(names)))
+    wild = search if "*" in search or "?" in search else f"*{search}*"
+    matches = re.compile(translate(wild.replace("[", "[[]")), re.IGNORECASE).match
+    return [place for place, name in enumerate(names) if matches(name)]
+
+
+def module_of(name: str) -> str:
+    """The module that a parameter is of: all but the last word of its name. One of the model itself is its own."""
+    return name.rpartition(".")[0] or name
+
+
+def block_of(name: str) -> str:
+    """The part of the model that a parameter is in: up to the first number in its name, else up to its last word."""
+    parts = name.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 2)
+    return ".".join(parts[: max(numbered + 1, 1)])

@@ -1,0 +1,59 @@
+"""Names of parameters: what a search finds, and the part of a model that each is in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampmon_server.names import block_of, module_of, sought
+
+
+NAMES = ("wte.weight", "h.0.attn.weight", "h.10.attn.bias", "odd[0]*")
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("", [0, 1, 2, 3]),
+        ("ATTN", [1, 2]),
+        ("h.?.*", [1]),
+        ("h.*", [1, 2]),
+        ("*weight", [0, 1]),
+        ("attn*", []),
+        ("[0]", [3]),
+        ("nothing", []),
+    ],
+)
+def test_a_search_is_part_of_a_name_or_a_pattern_of_all_of_it(
+    search: str, found: list[int]
+) -> None:
+    """Whatever its case; brackets are letters like others."""
+    assert sought(NAMES, search) == found
+
+
+@given(st.lists(st.text(max_size=20), max_size=5), st.text("ab[]!-", max_size=10))
+def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search: str) -> None:
+    """As Python's own search for the text does, case aside."""
+    held = [
+        place
+        for place, name in enumerate(names)
+        if re.search(re.escape(search), name, re.IGNORECASE)
+    ]
+    assert sought(names, search) == held
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "block"),
+    [
+        ("transformer.h.3.attn.weight", "transformer.h.3.attn", "transformer.h.3"),
+        ("head.weight", "head", "head"),
+        ("0.weight", "0", "0"),
+        ("scale", "scale", "scale"),
+    ],
+)
+def test_a_parameter_is_of_a_module_and_of_a_block(name: str, module: str, block: str) -> None:
+    """A module is all but its last word, a block what comes up to the first number."""
+    assert (module_of(name), block_of(name)) == (module, block)
