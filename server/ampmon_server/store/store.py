@@ -17,7 +17,7 @@ from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
 from ampmon_server.policy import History
-from ampmon_server.series import GradientSeries, ModuleSample, ParameterSample, Resume, UserSteps
+from ampmon_server.series import GradientSeries, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -34,15 +34,11 @@ from ampmon_server.store import (
     listing,
     logged,
     logins,
-    modules,
     opening,
-    parameter_rollups,
-    parameters,
     prune,
     resumes,
     rollups,
     runs,
-    samples,
     scalers,
     skips,
     upgrading,
@@ -50,16 +46,16 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
-from ampmon_server.store.errors import NotFound, Unusable
+from ampmon_server.store.errors import Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.listing import Groups, Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
-from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.runs import Edit, Summary
+from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.windows import Stretch
 
 
@@ -77,7 +73,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store:
+class Store(SampledReads):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
@@ -267,28 +263,6 @@ class Store:
                 resumes.read(connection, scaler),
             )
 
-    def parameter_series(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
-        columns: int = 125,
-    ) -> ParameterSeries:
-        """The gradients of each parameter with ``start`` <= x < ``stop``, in enough cells to fill ``columns`` columns.
-
-        Where gradients are sharded, those of the stream's own shard; of the lowest rank's, unless a stream is named.
-        Raises NotFound.
-        """
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
-            return parameter_rollups.read(
-                connection, scaler, stream, None if found is None else found[0], columns
-            )
-
     def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
         """The names that were logged, each with its newest value. Raises NotFound."""
         with engine.reading(self._engine) as connection:
@@ -349,72 +323,6 @@ class Store:
         with engine.reading(self._engine) as connection:
             runs.read_one(connection, run_id, 0)
             return events.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
-
-    def parameters(
-        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
-    ) -> parameters.Sampled:
-        """The parameters of the newest sample at or before ``step``. Raises NotFound."""
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            shards = samples.read_newest(connection, scaler, step)
-        return parameters.rows_of(shards)
-
-    def parameter_sample(
-        self,
-        run_id: UUID,
-        name: str,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
-    ) -> ParameterSample | None:
-        """A parameter at the newest sample with ``start`` <= x < ``stop``, if it is in it.
-
-        Raises NotFound for a run or a stream that is not there.
-        """
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
-            if found is None:
-                return None
-            first, after = rollups.steps(connection, scaler, found[0])
-            try:
-                shards = samples.read_newest(connection, scaler, after - 1)
-            except NotFound:
-                return None
-        return parameters.sample_of(shards, name) if shards[0].sample.step >= first else None
-
-    def modules(
-        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
-    ) -> modules.SampledModules:
-        """The modules of the newest sample of activations at or before ``step``. Raises NotFound."""
-        sample, _ = self.activations(run_id, stream=stream, stop=step + 1)
-        if sample is None:
-            raise NotFound(f"No activation that was sampled at or before step {step} is held.")
-        return modules.rows_of(sample)
-
-    def activations(
-        self,
-        run_id: UUID,
-        *,
-        stream: int | None = None,
-        start: int = 0,
-        stop: int = INTEGER_MAX + 1,
-        by: Literal["step", "time", "user"] = "step",
-    ) -> tuple[ModuleSample | None, bool]:
-        """The newest sample of activations with ``start`` <= x < ``stop``, and whether the scaler is disabled.
-
-        Raises NotFound for a run or a stream that is not there.
-        """
-        with engine.reading(self._engine) as connection:
-            scaler = scalers.find(connection, run_id, stream)
-            found = axes.find(connection, scaler, start=start, stop=stop, by=by)
-            if found is None:
-                return None, scaler.disabled
-            first, after = rollups.steps(connection, scaler, found[0])
-            sample = modules.read_newest(connection, scaler, start=first, stop=after)
-            return sample, scaler.disabled
 
 
 def _now() -> int:
