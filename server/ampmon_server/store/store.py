@@ -56,6 +56,7 @@ from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.runs import Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
+from ampmon_server.store.skips import Landmark
 from ampmon_server.store.windows import Stretch
 
 
@@ -305,7 +306,7 @@ class Store(SampledReads):
 
     def nearest_skip(
         self, run_id: UUID, step: int | None, *, after: bool, stream: int | None = None
-    ) -> skips.Landmark | None:
+    ) -> Landmark | None:
         """The skip of a scaler nearest to ``step``, after or before it; see `skips.nearest`. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
