@@ -22,6 +22,9 @@ export class Refused extends Error {
 /** The server did not answer. */
 export class Unreachable extends Error {}
 
+/** The server does not know this browser, or no longer: what the page shows stays, and waits. */
+export class SignedOut extends Unreachable {}
+
 /** @type {Map<string, {etag: string, value: unknown}>} the newest last */
 const held = new Map();
 
@@ -71,8 +74,9 @@ export async function call(path, { headers = {}, signal = AbortSignal.timeout(WA
     throw new Unreachable(String(error));
   });
   if (response.ok || response.status === 304) return response;
-  if (response.status === 401) refuse();
-  throw new Refused(await problem(response));
+  if (response.status !== 401) throw new Refused(await problem(response));
+  refuse();
+  throw new SignedOut("not signed in");
 }
 
 /** @param {Response} response @returns {Promise<unknown>} */

@@ -11,6 +11,8 @@ import { Live } from "./live.js";
 import { paced } from "./pace.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
+import { comeIn } from "./session.js";
+import { SignIn } from "./signin.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
 import * as toasts from "./toast.js";
@@ -19,20 +21,24 @@ import * as toasts from "./toast.js";
 /** @import { Command } from "./keyboard.js" */
 /** @import { Connection } from "./live.js" */
 
-const REFRESH_MS = 200;
+const REFRESH_MS = 100;
 // News may be lost on its way, and some changes make none: a run that falls silent.
 const POLL_MS = 10_000;
 // Once the list is there, what the first chart would wait for is fetched.
 const WARM_MS = 1000;
+// A timer that is so late says that the machine slept.
+const SLEPT_MS = 5000;
 
 const content = byId("content");
 const connection = byId("connection");
 
 /** @type {Page | null} */
 let page = null;
+let awake = Date.now();
 
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: refresh, onConnection: showConnection });
+const signIn = new SignIn(connection, look);
 
 async function update() {
   const shown = page;
@@ -41,7 +47,7 @@ async function update() {
     await shown.refresh();
     document.title = `${shown.title} · ampmon`;
   } catch (error) {
-    if (error instanceof Refused && error.status !== 401) showFailure(error);
+    if (error instanceof Refused) showFailure(error);
     else live.suspect();
   }
 }
@@ -87,18 +93,17 @@ function showFailure(error) {
 function showConnection(now) {
   mark(connection, "data-state", now.state);
   say(connection, connectionWords(now));
-  if (now.state === "live") refresh();
+  if (now.state !== "live") return;
+  signIn.done();
+  refresh();
 }
 
 /** @param {Connection} now */
 function connectionWords({ state, since, why }) {
   if (state === "starting") return "";
   if (state === "live") return "Live";
-  if (state === "refused") {
-    return why === "sign-in"
-      ? "Not signed in. Run “ampmon token link” where the server runs, and open the address it prints."
-      : `The server refused: ${why}`;
-  }
+  if (state === "signed out") return "Not signed in";
+  if (state === "refused") return `The server refused: ${why}`;
   const seconds = (Date.now() - since) / 1000;
   return `Lost the server ${seconds < 2 ? "just now" : ago(seconds)}; retrying`;
 }
@@ -109,7 +114,16 @@ function look() {
   refresh();
 }
 
+/** Makes sure of the server after a time in which the machine, or its network, was away. */
+function wake() {
+  if (document.hidden) return;
+  look();
+  live.suspect();
+}
+
 function everySecond() {
+  if (Date.now() - awake > SLEPT_MS) wake();
+  awake = Date.now();
   if (live.connection.state !== "live") say(connection, connectionWords(live.connection));
   if (!document.hidden) page?.tick();
 }
@@ -161,11 +175,13 @@ async function start() {
   byId("theme").addEventListener("click", theme.toggle);
   byId("help").addEventListener("click", help.toggle);
   document.addEventListener("keydown", press);
-  await theme.load();
+  await Promise.all([theme.load(), comeIn()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);
   window.addEventListener("pagehide", () => live.pause());
   window.addEventListener("pageshow", look);
+  window.addEventListener("online", wake);
+  awake = Date.now();
   setInterval(everySecond, 1000);
   setInterval(refresh, POLL_MS);
   setTimeout(warm, WARM_MS);

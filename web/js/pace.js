@@ -1,7 +1,8 @@
-// Work that is asked for more often than it should be done. Pure but for the timers.
+// Work that is asked for more often than it should be done, and not at all while nobody sees the page.
 
 /**
- * A trigger for `work`: it runs at most once in `interval` ms, never twice at a time, and once more after the last call.
+ * A trigger for `work`: it runs at most once in `interval` ms, never twice at a time, and once more after the last call;
+ * what is asked for behind the reader's back runs when the page is seen again.
  * @param {() => Promise<void>} work must not reject
  * @param {number} interval
  */
@@ -16,10 +17,11 @@ export function paced(work, interval) {
   async function run() {
     timer = undefined;
     running = true;
+    await seen();
     wanted = false;
     last = performance.now();
     try {
-      await work();
+      if (!stopped) await work();
     } finally {
       running = false;
     }
@@ -38,4 +40,10 @@ export function paced(work, interval) {
     clearTimeout(timer);
   };
   return trigger;
+}
+
+/** Waits until the page is seen, if it is not. @returns {Promise<void>} */
+async function seen() {
+  const page = globalThis.document;
+  while (page?.hidden) await new Promise((resolve) => page.addEventListener("visibilitychange", resolve, { once: true }));
 }

@@ -17,7 +17,7 @@ import { WhatIf } from "./whatif.js";
 /** @import { Command } from "./keyboard.js" */
 /** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
 
-const CHARTS_MS = 200;
+const CHARTS_MS = 100;
 const PARTS_MS = 1000;
 const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;

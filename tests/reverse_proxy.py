@@ -1,0 +1,146 @@
+"""An HTTP proxy before a real server that shows it under a path, as Jupyter's or nginx does, and counts what passes.
+
+with ReverseProxy(server, "/user/me/ampmon", strip=True) as proxy:
+    reader = new_reader(proxy)                        # it has a url and login links, as a server has
+    ...
+    assert proxy.asked("/api/v1/live") == 1
+    assert proxy.streams == 1                         # that are open now
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from serving import Server
+
+
+_LIVE = "/api/v1/live"
+_CHUNK = 2**16
+_OWN = {"connection", "keep-alive", "transfer-encoding"}
+
+
+class ReverseProxy:
+    """Listens on a free port and hands on what begins with ``prefix``, without it where ``strip`` says so.
+
+    The Host header is handed on as it came. What does not begin with the prefix is answered 502 and kept in ``strays``.
+    """
+
+    def __init__(self, server: Server, prefix: str = "", *, strip: bool = True) -> None:
+        self.server = server
+        self.prefix = prefix
+        self.strip = strip
+        self.requests: list[tuple[str, str, int]] = []
+        """Method, path and status of each that was answered, in the order of the answers."""
+        self.strays: list[str] = []
+        self.streams = 0
+        self.streams_max = 0
+        self.lock = threading.Lock()
+        handler = type("Handler", (_Handler,), {"proxy": self})
+        self._http = _Quiet(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}{prefix}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> ReverseProxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def login_link(self) -> str:
+        """A one-time address that leads through the proxy."""
+        return f"{self.url}/login?{self.server.login_link().partition('?')[2]}"
+
+    def asked(self, part: str) -> int:
+        """How many requests had ``part`` in their path."""
+        with self.lock:
+            return sum(part in path for _, path, _ in self.requests)
+
+    def stream_began(self) -> None:
+        with self.lock:
+            self.streams += 1
+            self.streams_max = max(self.streams, self.streams_max)
+
+    def stream_ended(self) -> None:
+        with self.lock:
+            self.streams -= 1
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A browser that hangs up is no error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: ReverseProxy
+
+    def _pass(self) -> None:
+        proxy = self.proxy
+        if not self.path.startswith(proxy.prefix + "/"):
+            proxy.strays.append(self.path)
+            self.send_error(502)
+            return
+        path = self.path[len(proxy.prefix) :] if proxy.strip else self.path
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        upstream = http.client.HTTPConnection("127.0.0.1", proxy.server.port, timeout=60)
+        try:
+            upstream.request(self.command, path, body or None, dict(self.headers.items()))
+            answer = upstream.getresponse()
+            with proxy.lock:
+                proxy.requests.append((self.command, self.path, answer.status))
+            if _LIVE in path and answer.status == 200:
+                with self._counted(answer):
+                    self._answer(answer)
+            else:
+                self._answer(answer)
+        except (OSError, http.client.HTTPException):  # the server is away, or the browser
+            self.close_connection = True
+        finally:
+            upstream.close()
+
+    def _answer(self, answer: http.client.HTTPResponse) -> None:
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OWN:
+                self.send_header(name, value)
+        chunked = answer.getheader("Content-Length") is None and answer.status not in {204, 304}
+        if chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while part := answer.read1(_CHUNK):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+            self.wfile.flush()
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    @contextlib.contextmanager
+    def _counted(self, answer: http.client.HTTPResponse) -> Iterator[None]:
+        """While it lasts this is one of the open streams: until the browser hangs up, too."""
+        self.proxy.stream_began()
+        watcher = threading.Thread(
+            target=self._hang_up_with_the_browser, args=(answer,), daemon=True
+        )
+        watcher.start()
+        try:
+            yield
+        finally:
+            self.proxy.stream_ended()
+
+    def _hang_up_with_the_browser(self, answer: http.client.HTTPResponse) -> None:
+        with contextlib.suppress(OSError):
+            if self.connection.recv(1, socket.MSG_PEEK) == b"" and answer.fp is not None:
+                answer.fp.raw._sock.shutdown(socket.SHUT_RDWR)
+
+    do_GET = do_HEAD = do_POST = do_PATCH = do_DELETE = _pass
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""

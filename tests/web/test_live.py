@@ -1,0 +1,130 @@
+"""News without waste: one stream for all tabs, nothing for a hidden one, and a way back in that keeps the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from posted import PostedRun
+from reverse_proxy import ReverseProxy
+from serving import Server
+from web.reader import Reader
+
+
+TABS = 8
+"""More than the connections that a browser has to one server."""
+UPDATES = "td[data-name=Updates]"
+HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture
+def proxy(served: Server) -> Iterator[ReverseProxy]:
+    with ReverseProxy(served) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def reader(new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy) -> Reader:
+    return new_reader(proxy)
+
+
+def updates(page: Page, run: PostedRun) -> str:
+    """What the list says of the updates of a run, "" before it says anything."""
+    row = page.locator("tr", has=page.locator(f"a[href*='{run.run_id}']"))
+    return row.locator(UPDATES).text_content() or "" if row.count() else ""
+
+
+def settled(reader: Reader, proxy: ReverseProxy) -> int:
+    """How many calls were answered, once no more are for a while."""
+    before = -1
+    while len(proxy.requests) > before:
+        before = len(proxy.requests)
+        reader.page.wait_for_timeout(800)
+    return before
+
+
+def test_many_tabs_share_one_stream(reader: Reader, proxy: ReverseProxy) -> None:
+    """Eight tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
+    run = PostedRun(proxy.server, "for all tabs")
+    run.updates(3)
+    reader.open()
+    reader.wait("the list", lambda: updates(reader.page, run) == "3")
+    tabs = [reader.page.context.new_page() for _ in range(TABS - 1)]
+    for tab in tabs:
+        tab.goto(f"{proxy.url}/")
+    reader.wait("all tabs", lambda: all(updates(tab, run) == "3" for tab in tabs))
+    reader.wait("one stream", lambda: proxy.streams == 1)
+    run.updates(2)
+    for tab in (reader.page, *tabs):
+        reader.wait("the news", lambda tab=tab: updates(tab, run) == "5")
+    reader.page.close()
+    run.updates(2)
+    for reader.page in tabs:
+        reader.wait("the news after it", lambda: updates(reader.page, run) == "7")
+    assert proxy.streams == 1
+    assert proxy.streams_max <= 2  # one that is replaced ends as the next begins
+
+
+def test_a_hidden_tab_asks_for_nothing(reader: Reader, proxy: ReverseProxy) -> None:
+    """While nobody sees it a tab has no stream and makes no call, whatever happens; seen again it is up to date."""
+    run = PostedRun(proxy.server)
+    run.updates(3)
+    reader.show(run)
+    reader.wait("the stream", lambda: proxy.streams == 1)
+    reader.page.evaluate(HIDE, True)
+    reader.wait("its end", lambda: proxy.streams == 0)
+    before = settled(reader, proxy)
+    run.updates(4)
+    reader.page.wait_for_timeout(1200)
+    assert len(proxy.requests) == before
+    reader.page.evaluate(HIDE, False)
+    reader.wait("what was missed", lambda: reader.points() == 7)
+    assert proxy.streams == 1
+
+
+def test_what_has_not_changed_is_not_sent_again(reader: Reader, proxy: ReverseProxy) -> None:
+    """Asked again after an absence, the server answers 304 to every call of which the page holds the answer."""
+    run = PostedRun(proxy.server)
+    run.updates(3)
+    reader.show(run)
+    reader.wait("the stream", lambda: proxy.streams == 1)
+    before = settled(reader, proxy)
+    reader.ask("void dispatchEvent(new Event('online'))")
+    reader.wait("the summary", lambda: proxy.requests[before:])
+    settled(reader, proxy)
+    again = [(path, status) for _, path, status in proxy.requests[before:] if "/live" not in path]
+    assert len(again) > 1
+    assert {status for _, status in again} == {304}, again
+
+
+def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:
+    """A reader whose session ended gets a box; a wrong code is said to be; a link goes on where the page was."""
+    reader.forgive("401")
+    run = PostedRun(proxy.server)
+    run.updates(30)
+    reader.show(run, "?start=10&stop=20")
+    reader.wait("the stretch", lambda: reader.range() == [9.5, 19.5])
+    reader.ask("window.notReloaded = true")
+    link = proxy.login_link()
+    reader.page.context.clear_cookies()
+    run.updates(5)
+    box = reader.page.get_by_role("dialog")
+    box.wait_for()
+    assert reader.text("#connection") == "Not signed in"
+    assert reader.range() == [9.5, 19.5]
+    field = box.get_by_role("textbox")
+    field.fill("not it")
+    field.press("Enter")
+    reader.wait("the refusal", lambda: "was used, has expired or never was" in box.inner_text())
+    field.fill(link)
+    box.get_by_role("button", name="Sign in").click()
+    reader.wait("the news", lambda: reader.text("[data-number=skipped] dd") == "0 of 35")
+    reader.wait("the connection", lambda: reader.text("#connection") == "Live")
+    assert box.count() == 0
+    assert reader.range() == [9.5, 19.5]
+    assert reader.ask("window.notReloaded")

@@ -1,0 +1,70 @@
+// One stream of server-sent events, read through fetch: so it carries a session, and says why it is refused.
+
+import { Refused, SignedOut, call } from "./api.js";
+
+/** @typedef {{name: string, data: string}} ServerEvent */
+
+const OPEN_MS = 15_000;
+// The server says something every 15 s: after so long without a word the line is dead.
+const SILENCE_MS = 40_000;
+
+/**
+ * Listens to the stream at a path under /api/v1, until the function that it gives is called.
+ * @param {string} path
+ * @param {{
+ *   onOpen: () => void,
+ *   onEvents: (events: ServerEvent[]) => void,
+ *   onEnd: (why: Refused | SignedOut | null) => void,
+ * }} listener `onEnd` is called once, unless it was hung up from here
+ */
+export function listen(path, { onOpen, onEvents, onEnd }) {
+  const line = new AbortController();
+  let hungUp = false;
+  let silence = setTimeout(() => line.abort(), OPEN_MS);
+
+  async function hear() {
+    const response = await call(path, { signal: line.signal });
+    onOpen();
+    const read = reader();
+    const parts = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await parts?.read(); part && !part.done; part = await parts?.read()) {
+      clearTimeout(silence);
+      silence = setTimeout(() => line.abort(), SILENCE_MS);
+      const events = read(part.value);
+      if (events.length && !hungUp) onEvents(events);
+    }
+  }
+
+  hear()
+    .then(() => null, (error) => (error instanceof Refused || error instanceof SignedOut ? error : null))
+    .then((why) => {
+      clearTimeout(silence);
+      if (!hungUp) onEnd(why);
+    });
+  return () => {
+    hungUp = true;
+    line.abort();
+  };
+}
+
+/** A function that is given a stream's text as it comes, and gives the events that it completes. Pure. */
+export function reader() {
+  let rest = "";
+  return (/** @type {string} */ text) => {
+    const blocks = (rest + text).replaceAll("\r\n", "\n").split("\n\n");
+    rest = blocks.pop() ?? "";
+    return blocks.map(event).filter(({ data }) => data !== "");
+  };
+}
+
+/** @param {string} block @returns {ServerEvent} */
+function event(block) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    const [field, value = ""] = line.split(/: ?(.*)/s);
+    if (field === "event") name = value;
+    if (field === "data") data.push(value);
+  }
+  return { name, data: data.join("\n") };
+}

@@ -1,0 +1,83 @@
+// The sign-in box: over the page, which stays as it is, when the server does not know this browser, or no longer does.
+
+import { h, say } from "./dom.js";
+import { onRefused, signIn } from "./session.js";
+
+export class SignIn {
+  #field = h("input", { id: "signin-key", type: "text", required: true, autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
+  #why = h("p", { class: "trouble", role: "alert" });
+  #button = h("button", { type: "submit", class: "primary" }, "Sign in");
+  #again = h("button", { type: "button", hidden: true, onclick: () => this.#show() }, "Sign in");
+  #box = this.#build();
+  #left = false;
+
+  /**
+   * @param {HTMLElement} beside where the way back to a box stands that was closed
+   * @param {() => void} onIn called once the server knows this browser
+   */
+  constructor(beside, onIn) {
+    this.onIn = onIn;
+    beside.after(this.#again);
+    document.body.append(this.#box);
+    onRefused(() => this.#want());
+  }
+
+  /** The server knows this browser: by what another tab did, or by its own sign-in. */
+  done() {
+    this.#left = false;
+    this.#again.hidden = true;
+    this.#box.close();
+  }
+
+  /** Opens the box, unless the reader closed it: then a button waits. */
+  #want() {
+    this.#again.hidden = false;
+    if (!this.#left && !this.#box.open) this.#show();
+  }
+
+  #show() {
+    say(this.#why, "");
+    this.#field.value = "";
+    this.#box.showModal();
+  }
+
+  /** @param {Event} event */
+  async #submit(event) {
+    event.preventDefault();
+    this.#button.disabled = true;
+    say(this.#why, "");
+    try {
+      await signIn(this.#field.value);
+      this.#field.value = "";
+      this.done();
+      this.onIn();
+    } catch (error) {
+      say(this.#why, error instanceof Error ? error.message : String(error));
+      this.#field.select();
+    } finally {
+      this.#button.disabled = false;
+    }
+  }
+
+  #build() {
+    const leave = () => {
+      this.#left = true;
+      this.#box.close();
+    };
+    return h(
+      "dialog",
+      { class: "sheet signin", "aria-labelledby": "signin-title", oncancel: leave },
+      h(
+        "form",
+        { onsubmit: (event) => void this.#submit(event) },
+        h("h2", { id: "signin-title" }, "Sign in to go on"),
+        h("p", {}, "The server does not know this browser, or no longer does. Where the server runs, make a link:"),
+        h("pre", {}, h("code", {}, "ampmon token link")),
+        h("label", { for: "signin-key" }, "Paste what it prints; its code alone, or the token, will do too"),
+        this.#field,
+        this.#why,
+        h("footer", {}, h("button", { type: "button", onclick: leave }, "Not now"), this.#button),
+      ),
+    );
+  }
+}
