@@ -28,6 +28,7 @@ from ampmon_server.series import (
     Resume,
     Totals,
 )
+from ampmon_server.whatif import flushed_in
 
 
 # No deadline: machines that are shared are slow at times.
@@ -299,6 +300,8 @@ def sources(draw: st.DrawFn) -> Source:
         scalars=_any_scalars(draw, seed, step, time),
         parameters=draw(st.none() | _any_parameters(step[picked], time[picked])),
         resumes=_any_resumes(draw, series),
+        flushed=flushed_in(grads),
+        newest=draw(st.booleans()),
     )
 
 

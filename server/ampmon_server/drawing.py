@@ -27,6 +27,7 @@ from ampmon_server.figures.parameters import COLUMN_PIXELS
 from ampmon_server.figures.rows import Level
 from ampmon_server.names import sought
 from ampmon_server.store import NotFound, ParameterSeries, Store, Stretch
+from ampmon_server.whatif import flushed_in
 
 
 _FIRST = {"loss": 0, "lr": 1}
@@ -86,6 +87,14 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
         rows_from=series.rows_from,
         resumes=series.resumes,
     )
+
+
+def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
+    source = _series(store, run_id, asked)
+    if asked.view.stop is not None:
+        return source
+    samples = store.gradient_samples(run_id, stream=asked.stream)
+    return replace(source, flushed=flushed_in(samples), newest=True)
 
 
 def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
@@ -178,6 +187,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 
 _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
+    "underflow": _fate,
     "parameters": _parameters,
     "parameter": _parameter,
     "histogram": _histogram,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from ampmon_server.figures import Source, View
 from ampmon_server.figures.judged import judge
 from ampmon_server.figures.source import cut
 from ampmon_server.figures.underflow import FATES, underflow
+from ampmon_server.whatif import Flushed
 
 
 def _one(**counts: int) -> Source:
@@ -156,3 +159,43 @@ def test_a_single_sample_is_wide_enough_to_be_seen() -> None:
     at = made.gradients([0], made.totals(made.histograms([{0: 9}]), [1]))
     stack = underflow(made.source(made.updates([1.0]), at), View())["data"][0]
     assert made.read(stack["x"]).tolist() == [-0.5, 0.5]
+
+
+def _flushed(scales: list[float], **estimate: float) -> Source:
+    """Samples of 90 numbers and 10 zeros, at these scales, of which an estimate is made."""
+    n = len(scales)
+    on_grid = made.totals(made.histograms([{0: 90}] * n), [10] * n)
+    at = made.gradients(list(range(n)), on_grid, scales=scales)
+    told = {"low": 0.01, "estimate": 0.02, "high": 0.04, "seen": 0.02, "error": 0.001, "small": 0.5}
+    gone = Flushed(**{**told, **estimate}, structural=0.08, experiments=1)
+    return replace(made.source(made.updates(scales), at), flushed=gone, newest=True)
+
+
+def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
+    """Since the scale is what it is: a dashed line, hatched bounds around it, and a hatched part of the zeros."""
+    figure = underflow(_flushed([8.0, 8.0, 4.0, 4.0]), View())
+    (bounds,) = made.traces(figure, name="flushed, its bounds")
+    (line,) = made.traces(figure, name="flushed")
+    (part,) = made.traces(figure, name="flushed, an estimate")
+    assert np.allclose(made.read(bounds["y"]), np.log10([0.04] * 4 + [0.01] * 4))
+    assert (line["line"]["dash"], set(made.read(line["x"]))) == ("dash", {2, 3})
+    assert np.allclose(made.read(line["y"]), np.log10(0.02))
+    assert sorted({*made.read(part["y"]).tolist()}) == [90, 92]
+    assert all(each["fillpattern"]["shape"] for each in (bounds, part))
+    assert figure["layout"]["meta"]["caption"].endswith(
+        " Flushed by fp16, among the zeros: an estimated 2\u202f% (1\u202f% – 4\u202f%) of all elements."
+    )
+
+
+def test_what_is_not_known_of_flushed_zeros_is_said() -> None:
+    """Without an experiment, and where the data changed with the scale, nothing is drawn but the reason."""
+    known = _flushed([8.0, 4.0], small=0.001)
+    for source, why in (
+        (known, "the data changed with the scale"),
+        (replace(known, flushed=None), "no change of the scale has a sample on either side"),
+    ):
+        figure = underflow(source, View())
+        assert why in figure["layout"]["meta"]["caption"]
+        assert made.traces(figure, name="flushed") == []
+    of_the_past = underflow(replace(known, flushed=None, newest=False), View())
+    assert "lushed" not in of_the_past["layout"]["meta"]["caption"]

@@ -127,6 +127,9 @@ class Source:
     parameters: ParameterSource | None = None
     rows_from: int = 0
     """Before this step no single update is held any more, but cells of 16."""
+    flushed: Flushed | None = None
+    """What fp16 flushed at the newest scale, where ``newest``: only its chart is told, and only of the newest."""
+    newest: bool = False
     resumes: Sequence[Resume] = ()
     """Starts of processes that went on with the run, in view or not."""
     scales: ScaleSource | None = None

@@ -14,6 +14,9 @@ import numpy as np
 from ampmon.histogram import SMALL_CLASSES, Classes
 from ampmon_server.cells.gradients import SHARES
 from ampmon_server.figures.bands import band, held
+from ampmon_server.figures.flushing import DEFINITION as FLUSHED
+from ampmon_server.figures.flushing import Flushing
+from ampmon_server.figures.flushing import caption as flushed_caption
 from ampmon_server.figures.gaps import Broken, Gaps, broken
 from ampmon_server.figures.judged import (
     GRID_DEFINITION,
@@ -78,6 +81,7 @@ META = {
         "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
         "below grid": "Not zero, but below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
+        "flushed": FLUSHED,
         "inf or NaN": "Overflowed: one such element skips the update.",
         "standard error": "± beside a share, and a band of 95 % around its line, where only a sample of the elements "
         "was looked at: how far the share of all elements may be from it, by what differs between the runs of 16 "
@@ -99,13 +103,21 @@ def underflow(source: Source, view: View) -> Figure:
     stack = _stack(drawn, classes, judged, window, view)
     lines = [_line(fate, judged, floor, window, view) for fate in drawn[1:]]
     bands = [_band(fate, judged, floor, window, view) for fate in drawn[1:]]
+    gone = Flushing.of(source.flushed, judged, window)
+    if gone is not None:
+        low, at, high = _height(
+            np.array([gone.gone.low, gone.gone.estimate, gone.gone.high]), floor
+        )
+        stack.append(gone.in_stack(_below(FATES[-2], drawn, classes), view))
+        lines += gone.traces(low, high, at, view)
+    told = flushed_caption(gone, source.flushed, judged) if source.newest else ""
     return figure(
         [*stack, *filter(None, bands), *lines],
         window,
         view,
         height=384,
         top=48 if view.narrow else 8,
-        meta={**META, "caption": _caption(drawn, judged)},
+        meta={**META, "caption": _caption(drawn, judged) + told},
         hovermode="x unified",
         xaxis={**x_axis(window, view), "anchor": "y2"},
         yaxis=y_axis(
@@ -117,7 +129,7 @@ def underflow(source: Source, view: View) -> Figure:
         yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **_ticks(floor, top)),
         annotations=[
             *_stack_labels(drawn, classes, view),
-            *_line_labels(drawn[1:], judged, floor, top, view),
+            *_line_labels(drawn[1:], judged, gone, (floor, top), view),
         ],
         showlegend=view.narrow,
     )
@@ -281,19 +293,32 @@ def _stack_labels(drawn: list[Fate], classes: Classes, view: View) -> list[dict[
     return labels
 
 
+def _below(fate: Fate, drawn: list[Fate], classes: Classes) -> Floats:
+    """Where a class begins in the stack, in per cent."""
+    shares = [_share(classes, each) for each in drawn[: drawn.index(fate)]]
+    return np.asarray(100 * np.sum(shares, axis=0), np.float64)
+
+
 def _line_labels(
-    drawn: list[Fate], judged: Judged, floor: float, top: float, view: View
+    drawn: list[Fate],
+    judged: Judged,
+    gone: Flushing | None,
+    ends: tuple[float, float],
+    view: View,
 ) -> list[dict[str, Any]]:
     """The name and the newest share of each line at its right end, moved apart where they would overlap."""
     if view.narrow:
         return []
     newest = judged.newest.of("last_share")[0].tolist()
-    ends = sorted(((newest[fate.place], fate) for fate in drawn), key=lambda end: end[0])
+    named = [(newest[fate.place], f"{fate.word} ", fate.role) for fate in drawn]
+    if gone is not None:
+        named.append((gone.gone.estimate, "flushed ≈ ", "zero"))
+    floor, top = ends
     gap = (top - floor) * 0.11
     labels, lowest = [], floor
-    for share, fate in ends:
+    for share, words, role in sorted(named):
         at = max(float(_height(np.array([share]), floor)[0]), lowest)
-        labels.append(beside(at, f"{fate.word} {percent(share)}", fate.role, view, yref="y2"))
+        labels.append(beside(at, words + percent(share), role, view, yref="y2"))
         lowest = at + gap
     return labels
 
