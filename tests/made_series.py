@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +19,11 @@ from ampmon_server.cells.gradients import of_series
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.parameters import of_samples
 from ampmon_server.cells.updates import LAYOUT, empty, of_rows
-from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
+from ampmon_server.figures import STATISTICS, ParameterSource, ReplaySource, Source, View
 from ampmon_server.figures.rows import LEVELS
+from ampmon_server.policy import Path, Simulation
+from ampmon_server.policy.settings import TORCH
+from ampmon_server.policy.simulate import Skips
 from ampmon_server.series import (
     EVENTS,
     GradientSeries,
@@ -223,7 +227,29 @@ def source(
         modules=through,
         scalars={"loss": logged(rows["first"], rows["time_first"], 1.0 / (1.0 + rows["first"]))},
         parameters=_two_parameters(at) if at is not None else None,
+        replayed=replayed(rows["first"]),
     )
+
+
+def replayed(step: np.ndarray, whole: bool = True) -> ReplaySource | None:
+    """Updates at these steps that were all made at 2^10, and would have been at 2^11 or 2^12; None of no steps."""
+    if not len(step):
+        return None
+    step = np.sort(step)
+    first, last = int(step[0]), int(step[-1])
+    step = step[:: -(-len(step) // 50)]  # the fewest places that are asked for
+    level = np.full(len(step), 10.0)
+    was, would = TORCH, dataclasses.replace(TORCH, growth_interval=50)
+    recorded, simulated = (
+        Simulation(
+            setting, first, last, last - first + 1, skips, (), None, None, Path(step, *levels)
+        )
+        for setting, skips, levels in (
+            (was, Skips(9, 9, 9), (level, level, level)),
+            (would, Skips(1, 2.2, 3), (level, level + 1, level + 2)),
+        )
+    )
+    return ReplaySource(recorded, simulated, whole)
 
 
 def _two_parameters(at: Cells) -> ParameterSource:
@@ -302,6 +328,7 @@ def sources(draw: st.DrawFn) -> Source:
         resumes=_any_resumes(draw, series),
         flushed=flushed_in(grads),
         newest=draw(st.booleans()),
+        replayed=replayed(step),
     )
 
 

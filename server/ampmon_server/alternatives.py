@@ -1,11 +1,14 @@
-"""What a run would be at other scales, read from the store: for the calls, the charts and the report alike."""
+"""What a run would be at other scales and under other policies, read from the store: for calls and charts alike."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 from uuid import UUID
 
-from ampmon_server.store import NotFound, Store
+from ampmon_server.policy import History, Kind, Setting, changed
+from ampmon_server.store import BadQuery, NotFound, Store
 from ampmon_server.whatif import (
     SAMPLES,
     Flushed,
@@ -65,3 +68,15 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
         return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
     return Measured(gradient, None, sampled.step, sampled.step)
+
+
+def tried(history: History, given: Mapping[str, float | str | None]) -> Setting:
+    """What is to be replayed: ``policy``, torch's unless given, and what is given of its setting.
+
+    Raises BadQuery, naming what cannot be.
+    """
+    numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
+    try:
+        return changed(cast(Kind, given.get("policy") or "torch"), history.policy, **numbers)
+    except ValueError as error:
+        raise BadQuery(*error.args) from error

@@ -8,7 +8,7 @@ from typing import TypedDict
 from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.alternatives import measured
+from ampmon_server.alternatives import measured, tried
 from ampmon_server.cells import gradients
 from ampmon_server.cells.parameters import empty as no_cells
 from ampmon_server.cells.parameters import taken
@@ -18,14 +18,17 @@ from ampmon_server.figures import (
     PANELS_MAX,
     Figure,
     ParameterSource,
+    ReplaySource,
     ScaleSource,
     Source,
     View,
+    cut,
 )
 from ampmon_server.figures.parameter import COLUMN_PIXELS as HISTORY_PIXELS
 from ampmon_server.figures.parameters import COLUMN_PIXELS
 from ampmon_server.figures.rows import Level
 from ampmon_server.names import sought
+from ampmon_server.policy import Simulator
 from ampmon_server.store import NotFound, ParameterSeries, Store, Stretch
 from ampmon_server.whatif import flushed_in
 
@@ -41,6 +44,7 @@ class Asked:
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
     ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
+    ``replay`` is a policy and its setting, as `ampmon_server.alternatives.tried` takes it.
     """
 
     view: View = field(default_factory=View)
@@ -51,6 +55,7 @@ class Asked:
     whatif_scale: int | None = None
     search: str = ""
     level: Level | None = None
+    replay: Mapping[str, float | str | None] = field(default_factory=dict)
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
@@ -186,6 +191,21 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
     return replace(nothing, scales=scales)
 
 
+def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
+    source, view = _series(store, run_id, asked), asked.view
+    window = cut(source, view)
+    if not len(window.updates):
+        return source
+    history = store.history(run_id, stream=asked.stream)
+    simulator = Simulator(history)
+    setting = tried(history, asked.replay)
+    places = history.places(*window.steps, most=view.columns // 2)
+    found = ReplaySource(
+        simulator.recorded(places), simulator.run(setting, places=places), history.is_whole
+    )
+    return replace(source, replayed=found)
+
+
 _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "underflow": _fate,
     "parameters": _parameters,
@@ -194,5 +214,6 @@ _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "scalars": _scalars,
     "activations": _modules,
     "whatif": _scales,
+    "simulated": _simulated,
 }
 """What reads for charts that are not of the series of updates and gradients alone."""

@@ -36,6 +36,23 @@ def test_the_same_policy_is_the_same_run() -> None:
     assert simulated.scales == Simulator(run).recorded().scales
 
 
+def test_the_path_of_the_scale_is_told_at_places() -> None:
+    """Under its own policy the path is the recorded one, update by update; a fixed scale has a path of its own."""
+    told = record(3000, _noisy, growth_interval=50)
+    run = history(told, growth_interval=50)
+    simulator, places = Simulator(run), run.places(100, 2000, most=400)
+    levels = [float(np.log2(told[place][0])) for place in places.tolist()]
+    assert (places[0], places[-1], len(places)) == (100, 2000, 400)
+    for found in (simulator.recorded(places), simulator.run(recorded(run.policy), places=places)):
+        assert found.path is not None
+        assert found.path.steps.tolist() == places.tolist()
+        assert found.path.expected.tolist() == levels
+        assert (found.path.low <= found.path.high).all()
+    fixed = simulator.run(Setting("fixed", 1024.0), places=places).path
+    assert fixed is not None
+    assert set(fixed.low) == set(fixed.expected) == set(fixed.high) == {10.0}
+
+
 @pytest.mark.parametrize("interval", [20, 100, 400])
 def test_the_skips_of_another_interval_are_in_the_band(interval: int) -> None:
     """Where updates overflow by chance, the real count under another interval is in a band of at most 30 %."""

@@ -46,5 +46,35 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     reader.wait("the same scale in bf16", lambda: f"At {tried} in bf16" in reader.text(".sentence"))
 
 
+def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
+    """A number that cannot be is said beside its field, and the chart stays; a good one is replayed and kept."""
+    run = PostedRun(reader.server)
+    for _ in range(3):
+        run.updates(20, sampled=False)
+        run.updates(skipped=True, sampled=False)
+    reader.show(run)
+    _shown(reader, "simulated")
+    part = reader.page.locator(".part.simulate")
+    sentence = ".simulate .sentence"
+    reader.wait("as it was", lambda: "3 skips in 63 updates, as recorded" in reader.text(sentence))
+
+    reader.forgive("422")
+    part.locator("[name=growth_interval]").fill("0")
+    part.locator("[name=growth_interval]").press("Enter")
+    wrong = reader.wait("what is wrong", lambda: reader.text("#wrong-growth_interval"))
+    assert "a whole number of updates, from 1 to 2^31 - 1, not 0" in wrong
+    assert reader.points("simulated") > 0
+
+    part.locator("select").select_option("fixed")
+    reader.wait("torch's fields to go", lambda: not reader.text(".simulate label:last-of-type"))
+    part.locator("[name=init_scale]").fill("1024")
+    part.locator("[name=init_scale]").press("Enter")
+    reader.wait("the code", lambda: "scaler.update(1024)" in reader.text(".simulate code"))
+    assert "sim_policy=fixed&sim_init_scale=1024" in reader.ask("location.hash")
+
+    part.get_by_role("button", name="Find a better setting").click()
+    reader.wait("advice", lambda: "sim_policy=torch" in reader.ask("location.hash"))
+
+
 def _labels(reader: Reader) -> object:
     return reader.plot("whatif", "plot.layout.annotations.map(each => each.text)")

@@ -25,6 +25,7 @@ const CHARTS = [
   ["exponents", ["format"]],
   ["parameters", ["statistic"]],
   ["whatif", ["format", "parameter", "whatif_scale"]],
+  ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
   ["scalars", ["name", "y"]],
   ["activations", []],
 ];
@@ -182,9 +183,12 @@ export class Charts {
     const query = figureQuery(view, panel.choices);
     const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
     if (this.#pause !== null && panel.shows(address)) return;
+    // While the newest are followed each update makes another address.
+    if (panel.rests(this.view.follow === null ? address : String(figureQuery(this.view, panel.choices)))) return;
     try {
       await panel.refresh(address, wanted);
     } catch (error) {
+      if (error instanceof Refused && panel.onRefused(error)) return;
       if (error instanceof Refused) panel.fail(`The server could not draw this: ${error.message}`);
       else this.listener.onTrouble();
     }

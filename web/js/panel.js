@@ -9,6 +9,7 @@ import { resolve } from "./roles.js";
 import { csvOf, framed } from "./saving.js";
 import * as theme from "./theme.js";
 
+/** @import { Refused } from "./api.js" */
 /** @import { Choice, Figure, Meta, Point } from "../types/page.js" */
 /** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
@@ -23,6 +24,11 @@ import * as theme from "./theme.js";
 export class Panel {
   /** Told the words of each figure, as it is drawn. @type {(meta: Meta) => void} */
   onDrawn = () => {};
+  /** Told why the server refused; true where that is shown, and the chart stays. @type {(error: Refused) => boolean} */
+  onRefused = () => false;
+  /** So long it is not asked for again what it was asked for. */
+  restMs = 0;
+  #rested = { of: "", until: 0 };
   #title = h("h2");
   #choices = h("span", { class: "choices" });
   #terms = h("p", { class: "terms" });
@@ -98,6 +104,17 @@ export class Panel {
    */
   shows(address) {
     return address === this.#address && !this.#failed;
+  }
+
+  /**
+   * Whether it was just asked for the same; else it counts as asked for.
+   * @param {string} of
+   */
+  rests(of) {
+    const now = performance.now();
+    if (of === this.#rested.of && now < this.#rested.until && !this.#failed) return true;
+    this.#rested = { of, until: now + this.restMs };
+    return false;
   }
 
   /** Draws what is held, in the theme's colours. */

@@ -12,6 +12,7 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 import { toast } from "./toast.js";
+import { Simulate } from "./simulate.js";
 import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
@@ -64,7 +65,7 @@ export class Run {
       onTrouble,
     });
     /** What stands below a chart, by the chart's name; `charts.panel` makes charts for it. @type {Record<string, Part>} */
-    this.parts = { whatif: new WhatIf(this.charts, onView) };
+    this.parts = { whatif: new WhatIf(this.charts, onView), simulated: new Simulate(id, this.charts, onView) };
     for (const [name, part] of Object.entries(this.parts)) this.charts.below(name, part.element);
     this.element = h(
       "article",

@@ -225,6 +225,8 @@ export interface Meta {
   /** What the chart comes to, and what to write for it. */
   sentence?: string;
   code?: string;
+  /** The policy that is simulated; null is what it does not have. */
+  form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
 }
 
 export interface Figure {
@@ -254,6 +256,11 @@ export interface Diagnosis {
   severity: Severity | null;
   findings: Finding[];
   training?: { sentence?: string };
+}
+
+/** What of a simulation's answer the page uses. */
+export interface Simulated {
+  recommended: { words: string; policy: { name: string; [setting: string]: string | number | null } };
 }
 
 export interface Problem {

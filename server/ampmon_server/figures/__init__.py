@@ -16,8 +16,16 @@ from ampmon_server.figures.parameters import STATISTICS, parameters
 from ampmon_server.figures.roles import resolve
 from ampmon_server.figures.scalars import PANELS_MAX, scalars
 from ampmon_server.figures.scale import scale
+from ampmon_server.figures.simulated import simulated
 from ampmon_server.figures.skips import skips
-from ampmon_server.figures.source import ParameterSource, ScaleSource, Source, View
+from ampmon_server.figures.source import (
+    ParameterSource,
+    ReplaySource,
+    ScaleSource,
+    Source,
+    View,
+    cut,
+)
 from ampmon_server.figures.underflow import underflow
 from ampmon_server.figures.whatif import whatif
 
@@ -33,6 +41,7 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "histogram": histogram,
     "scalars": scalars,
     "whatif": whatif,
+    "simulated": simulated,
 }
 """Every chart by the name it has in its address."""
 
@@ -46,8 +55,10 @@ __all__ = [
     "STATISTICS",
     "Figure",
     "ParameterSource",
+    "ReplaySource",
     "ScaleSource",
     "Source",
     "View",
+    "cut",
     "resolve",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 from ampmon_server.cells.merging import Cells, Layout, starts_of
 from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
+from ampmon_server.policy import Simulation
 from ampmon_server.series import (
     Floats,
     Ints,
@@ -107,6 +108,15 @@ class ScaleSource:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaySource:
+    """A run as it was and under another policy, with the paths of their scales; ``whole``: all of it is replayed."""
+
+    recorded: Simulation
+    simulated: Simulation
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One scaler of a run, at least over the view. ``disabled``: the scaler is off, so nothing scales.
 
@@ -135,6 +145,8 @@ class Source:
     scales: ScaleSource | None = None
     """What is moved to other scales; only that chart is given it, or in ``untold`` why there is nothing."""
     untold: str = ""
+    replayed: ReplaySource | None = None
+    """The run under another policy; only that chart is given it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ampmon_server.policy.advice import Advice, advise
 from ampmon_server.policy.history import UPDATES_MAX, History
 from ampmon_server.policy.settings import KINDS, Kind, Setting, changed
-from ampmon_server.policy.simulate import Simulation, Simulator
+from ampmon_server.policy.simulate import Path, Simulation, Simulator
 
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Advice",
     "History",
     "Kind",
+    "Path",
     "Setting",
     "Simulation",
     "Simulator",

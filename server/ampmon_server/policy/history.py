@@ -27,8 +27,8 @@ class History:
     """A scaler's updates from step ``first`` to ``last``, in s stretches in order, of ``updates`` that it did in all.
 
     Each is of ``length`` [s] updates at the scale 2^``level`` [s], none of which was skipped but the last, where
-    ``skipped`` [s]; for NaN without inf where ``nan`` [s]. ``sample_at`` [m] are places of ``samples``
-    among all these updates, from 0. ``policy`` is the one it was recorded under.
+    ``skipped`` [s]; for NaN without inf where ``nan`` [s]; ``step`` [s] is that of the last. ``sample_at`` [m] are
+    places of ``samples`` among all these updates, from 0. ``policy`` is the one it was recorded under.
     """
 
     first: int
@@ -39,6 +39,7 @@ class History:
     length: Ints
     skipped: Flags
     nan: Flags
+    step: Ints
     samples: GradientSeries
     sample_at: Ints
 
@@ -79,6 +80,7 @@ class History:
             length=np.diff(ends, prepend=-1),
             skipped=skipped[ends],
             nan=(nan & skipped)[ends],
+            step=steps[ends],
             samples=samples,
             sample_at=np.searchsorted(steps, samples.step).astype(np.int64),
         )
@@ -101,6 +103,21 @@ class History:
     def ends(self) -> Ints:
         """The place after the last update of each stretch, [s]."""
         return np.asarray(np.cumsum(self.length), np.int64)
+
+    def places(self, first: int, last: int, most: int) -> Ints:
+        """At most so many places of updates, in order and evenly apart, from one step to another as far as these go."""
+        ends = np.interp([first, last], *self._known[::-1])
+        low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
+        return np.unique(np.linspace(low, max(low, high), most).astype(np.int64))
+
+    def steps_at(self, places: Ints) -> Ints:
+        """The steps of the updates at some places; beside a hole in the record, about."""
+        return np.round(np.interp(places, *self._known)).astype(np.int64)
+
+    @property
+    def _known(self) -> tuple[Ints, Ints]:
+        """Places of updates whose steps are known, and these."""
+        return np.append(0, self.ends - 1), np.append(self.first, self.step)
 
     @cached_property
     def hopeless(self) -> Flags:

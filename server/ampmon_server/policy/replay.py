@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,12 +16,17 @@ from ampmon_server.policy.machines import FOREVER, Machine
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale."""
+    """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
+
+    ``path`` has the level at the update at each of ``places``, as far as the replay came.
+    """
 
     skips: int = 0
     updates: int = 0
     spent: defaultdict[tuple[int, float], int] = field(default_factory=lambda: defaultdict(int))
     ended: str | None = None
+    places: Sequence[int] = ()
+    path: list[float] = field(default_factory=list)
 
 
 class Replay:
@@ -44,9 +50,11 @@ class Replay:
             )
         )
 
-    def run(self, machine: Machine, risk: Risk, random: np.random.Generator) -> Outcome:
-        """Drive ``machine`` through the whole history."""
-        outcome = Outcome()
+    def run(
+        self, machine: Machine, risk: Risk, random: np.random.Generator, places: Sequence[int] = ()
+    ) -> Outcome:
+        """Drive ``machine`` through the whole history, noting its scale at some places, which are in order."""
+        outcome = Outcome(places=places)
         uniform = _Uniform(random)
         for part, recorded, calm, skipped, nan in self._stretches:
             left = calm
@@ -97,6 +105,10 @@ class Replay:
 def _count(outcome: Outcome, place: tuple[int, float], updates: int) -> None:
     outcome.updates += updates
     outcome.spent[place] += updates
+    while len(outcome.path) < len(outcome.places) and (
+        outcome.places[len(outcome.path)] < outcome.updates
+    ):
+        outcome.path.append(place[1])
 
 
 def _overflow(outcome: Outcome, machine: Machine, place: tuple[int, float]) -> None:

@@ -12,6 +12,7 @@ from ampmon_server.policy.history import History
 from ampmon_server.policy.replay import Outcome, Replay
 from ampmon_server.policy.settings import Setting, recorded
 from ampmon_server.policy.underflow import Lost, Underflow
+from ampmon_server.series import Floats, Ints
 
 
 REPLAYS = 32
@@ -53,11 +54,21 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class Path:
+    """The scale along the run, as log2 [p] at ``steps`` [p]: what is expected, and what bounds it. NaN: had ended."""
+
+    steps: Ints
+    low: Floats
+    expected: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Simulation:
     """A run under ``setting``. ``updates`` are those that are replayed, from step ``first`` to ``last``.
 
     ``lost`` is of all of their elements; None where the run was not sampled. ``ended`` says why the policy would have
-    given up, in most replays.
+    given up, in most replays. ``path`` is None where none was asked for.
     """
 
     setting: Setting
@@ -68,6 +79,7 @@ class Simulation:
     scales: tuple[Spent, ...]
     lost: Lost | None
     ended: str | None
+    path: Path | None = None
 
 
 class Simulator:
@@ -82,14 +94,23 @@ class Simulator:
         )
         self._underflow = Underflow(history, self._ceiling)
 
-    def run(self, setting: Setting, replays: int = REPLAYS) -> Simulation:
-        """A simulation, of so many replays of each kind; the same each time it is asked for."""
-        sure = [each for replay in self._exact for each in self._replays(replay, setting, replays)]
+    def run(
+        self, setting: Setting, replays: int = REPLAYS, places: Ints | None = None
+    ) -> Simulation:
+        """A simulation, of so many replays of each kind; the same each time it is asked for.
+
+        With ``places``, in order, of updates among those replayed, the scale is told there.
+        """
+        at = [] if places is None else places.tolist()
+        sure, *drawn = (
+            [each for replay in kind for each in self._replays(replay, setting, replays, at)]
+            for kind in (self._exact, *([each] for each in self._drawn))
+        )
         counts = [outcome.skips for outcome in sure]
         expected = float(np.mean(counts))
-        for replay in self._drawn:
-            drawn = [outcome.skips for outcome in self._replays(replay, setting, replays)]
-            counts += np.quantile(drawn, DRAWN, method="nearest").tolist()
+        for outcomes in drawn:
+            skips = [outcome.skips for outcome in outcomes]
+            counts += np.quantile(skips, DRAWN, method="nearest").tolist()
         lost = self._underflow.mean(sure)
         return Simulation(
             setting,
@@ -100,12 +121,12 @@ class Simulator:
             _spent(sure),
             lost,
             _ended(sure),
+            None if places is None else self._path(places, sure, drawn),
         )
 
-    def recorded(self) -> Simulation:
+    def recorded(self, places: Ints | None = None) -> Simulation:
         """The run as it was."""
         history = self.history
-        spent: Counter[float] = Counter()
         was = Outcome(skips=history.skips, updates=history.replayed)
         for part, level, length in zip(
             self._ceiling.part.tolist(),
@@ -114,7 +135,6 @@ class Simulator:
             strict=True,
         ):
             was.spent[part, level] += length
-            spent[level] += length
         lost = self._underflow.mean([was])
         skips = Skips(history.skips, history.skips, history.skips)
         return Simulation(
@@ -126,21 +146,46 @@ class Simulator:
             _spent([was]),
             lost,
             None,
+            None if places is None else self._recorded_path(places),
         )
 
-    def _replays(self, replay: Replay, setting: Setting, replays: int) -> list[Outcome]:
+    def _recorded_path(self, places: Ints) -> Path:
+        level = self.history.level[np.searchsorted(self.history.ends, places, side="right")]
+        return Path(self.history.steps_at(places), level, level, level)
+
+    def _path(self, places: Ints, sure: list[Outcome], drawn: list[list[Outcome]]) -> Path:
+        """Bounded as skips are: by all that are sure, and most of those that draw."""
+        told = _levels(sure, len(places))
+        ends = [told.min(0), told.max(0)]
+        for outcomes in drawn:
+            ends.extend(np.quantile(_levels(outcomes, len(places)), DRAWN, 0, method="nearest"))
+        middle = np.quantile(told, 0.5, 0, method="nearest")
+        return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
+
+    def _replays(
+        self, replay: Replay, setting: Setting, replays: int, places: list[int]
+    ) -> list[Outcome]:
         stretches = len(self.history.level)
         random = np.random.default_rng(SEED)
         # Calibration is not among the newest updates of a long run: they begin where it was.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
         return [
-            replay.run(setting.machine(scale), self._ceiling.draw(replay.worst, random), random)
+            replay.run(
+                setting.machine(scale), self._ceiling.draw(replay.worst, random), random, places
+            )
             for _ in range(int(np.clip(REPLAYED_MAX // stretches, 2, replays)))
         ]
 
     @property
     def _begun(self) -> float:
         return float(2.0 ** self.history.level[0])
+
+
+def _levels(outcomes: list[Outcome], places: int) -> Floats:
+    """The paths of replays, [r, p]; NaN after one had ended."""
+    return np.array(
+        [each.path + [np.nan] * (places - len(each.path)) for each in outcomes], np.float64
+    )
 
 
 def _band(counts: list[int], expected: float) -> Skips:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
+from ampmon_server.policy import Kind
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import Number, ParameterName, StreamNumber
 from ampmon_server.store import BadQuery
@@ -32,13 +33,33 @@ def _view(
     return View(start, stop, width, x, format, y)
 
 
+def _replay(
+    policy: Annotated[Kind | None, Query(alias="sim_policy")] = None,
+    init_scale: Annotated[float | None, Query(alias="sim_init_scale")] = None,
+    growth_factor: Annotated[float | None, Query(alias="sim_growth_factor")] = None,
+    backoff_factor: Annotated[float | None, Query(alias="sim_backoff_factor")] = None,
+    growth_interval: Annotated[int | None, Query(alias="sim_growth_interval")] = None,
+) -> dict[str, float | str | None]:
+    return {
+        "policy": policy,
+        "init_scale": init_scale,
+        "growth_factor": growth_factor,
+        "backoff_factor": backoff_factor,
+        "growth_interval": growth_interval,
+    }
+
+
+Replayed = Annotated[dict[str, float | str | None], Depends(_replay)]
+
+
 def _asked(
     view: Annotated[View, Depends(_view)],
+    replay: Replayed,
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
 ) -> Asked:
-    return Asked(view, stream, logged, whatif_scale=whatif_scale)
+    return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay)
 
 
 def _of_parameters(
@@ -64,6 +85,6 @@ def show_figure(
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
     drawn of each parameter that ``search`` finds, ``group`` what a row is; ``parameter`` the one that is looked at
     closely. ``format`` is a number format, ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis
-    of logged values.
+    of logged values; what begins with ``sim_`` is a policy and its setting.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

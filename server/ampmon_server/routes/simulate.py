@@ -8,11 +8,11 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise, changed
+from ampmon_server.alternatives import tried
+from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.queries import StreamNumber
-from ampmon_server.store import BadQuery
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}")
@@ -37,17 +37,14 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     ``skips`` are bounded by ``low`` and ``high``; where they are too far apart ``known`` is false: the run cannot tell.
     """
     history = service.store.history(run_id, stream=stream)
-    try:
-        setting = changed(
-            policy,
-            history.policy,
-            init_scale=init_scale,
-            growth_factor=growth_factor,
-            backoff_factor=backoff_factor,
-            growth_interval=growth_interval,
-        )
-    except ValueError as error:
-        raise BadQuery(*error.args) from error
+    given = {
+        "policy": policy,
+        "init_scale": init_scale,
+        "growth_factor": growth_factor,
+        "backoff_factor": backoff_factor,
+        "growth_interval": growth_interval,
+    }
+    setting = tried(history, given)
     simulator = Simulator(history)
     advice = advise(simulator)
     answer = {

@@ -1,0 +1,76 @@
+"""The chart of another policy: the scale as it was and would have been, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import made_series as made
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.simulated import META, simulated
+from ampmon_server.policy.simulate import Skips
+
+
+def _source(**would: object) -> Source:
+    source = made.source(made.updates([1024.0] * 40))
+    assert source.replayed is not None
+    told = replace(source.replayed.simulated, **would)  # type: ignore[arg-type]
+    return replace(source, replayed=replace(source.replayed, simulated=told))
+
+
+def _sentence(source: Source) -> str:
+    return str(simulated(source, View())["layout"]["meta"]["sentence"])
+
+
+def test_both_scales_are_drawn_with_a_band() -> None:
+    """Recorded and simulated are stepped lines of log2; the band lies from the least to the most of the replays."""
+    figure = simulated(_source(), View())
+    low, high, recorded, would = figure["data"]
+    assert [line["name"] for line in (high, recorded, would)] == ["band", "recorded", "simulated"]
+    for line, level in ((low, 10), (high, 12), (recorded, 10), (would, 11)):
+        assert made.read(line["x"]).tolist() == list(range(40))
+        assert set(made.read(line["y"]).tolist()) == {level}
+        assert line["line"]["shape"] == "hv"
+    assert high["fill"] == "tonexty"
+    assert would["text"][0] == "2\u202f048 = 2^11"
+
+
+def test_the_words_are_as_they_are_told() -> None:
+    """The stretch that is replayed, what is set, what comes of it and how to write it."""
+    assert simulated(_source(), View())["layout"]["meta"] == {
+        **META,
+        "caption": "40 updates replayed, steps 0 – 39: the whole run.",
+        "form": {
+            "prefix": "sim_",
+            "policies": ["torch", "fixed", "megatron", "deepspeed", "fairseq"],
+            "policy": "torch",
+            "numbers": {
+                "init_scale": 65536.0,
+                "growth_factor": 2.0,
+                "backoff_factor": 0.5,
+                "growth_interval": 50,
+            },
+        },
+        "sentence": "About 2 skips (1 to 3) instead of 9.",
+        "code": "scaler = ampmon.GradScaler(growth_interval=50)",
+    }
+
+
+def test_what_the_run_cannot_tell_is_said() -> None:
+    """A band too wide is no answer; a policy that gives up is told by why; no skip at all is none."""
+    assert _sentence(_source(skips=Skips(0, 20.0, 40))).startswith(
+        "The run cannot tell: 0 to 40 updates would be skipped"
+    )
+    assert _sentence(_source(ended="the scale fell below 1")) == (
+        "Training would have ended: the scale fell below 1."
+    )
+    assert _sentence(_source(skips=Skips(0, 0.1, 2))).startswith("No skip, or few (0 to 2)")
+
+
+def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:
+    """A history that does not begin with the run says so."""
+    source = made.source(made.updates([1024.0] * 40))
+    part = replace(source, replayed=made.replayed(np.arange(20, 40), whole=False))
+    caption = simulated(part, View())["layout"]["meta"]["caption"]
+    assert caption.startswith("20 updates replayed, steps 20 – 39: the newest")
