@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -58,7 +59,7 @@ def _rendered(text: str, pages: set[str]) -> str:
         target = str(token.attrs.get("href", ""))
         if ":" not in target and target.partition(".md")[0] not in pages:
             del token.attrs["href"]  # a page of the project that is not shipped
-    for opening, words in zip(tokens, tokens[1:], strict=False):
+    for opening, words in pairwise(tokens):
         if opening.type == "heading_open" and opening.tag != "h1":
             opening.attrSet("id", _anchor(words.content))
     title = next((each.content for each in tokens if each.type == "inline"), "findings")

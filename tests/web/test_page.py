@@ -164,7 +164,7 @@ def test_a_lost_server_is_said_and_found_again(own_reader: Reader) -> None:
 
 
 def test_missing_data_is_said(reader: Reader) -> None:
-    """What was left out or may be lost, and the monitor's errors, stand above the charts; what was lost is a finding."""
+    """What was left out or may be lost, and the monitor's errors, stand above the charts; losses are a finding."""
     run = PostedRun(reader.server)
     run.updates(5)
     run.lose(3)
@@ -232,9 +232,10 @@ def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
     reader.theme("dark")
     reader.show(run)
     assert reader.ask("document.documentElement.dataset.theme") == "dark"
-    before = reader.plot("scale", "plot.data[0].line.color")
+    colour = "plot.layout.hoverlabel.bgcolor"
+    before = reader.plot("scale", colour)
     reader.page.click("#theme")
-    reader.wait("new colours", lambda: reader.plot("scale", "plot.data[0].line.color") != before)
+    reader.wait("new colours", lambda: reader.plot("scale", colour) != before)
     reader.page.reload()
     reader.wait("the chart", reader.points)
     assert reader.ask("document.documentElement.dataset.theme") == "light"
