@@ -1,0 +1,142 @@
+"""The page under a proxy's path, and in a frame of another site: the same page, which asks for nothing beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import Frame
+
+from posted import PostedRun
+from reverse_proxy import ReverseProxy
+from serving import Server
+from web.reader import Reader
+
+
+BASE = "/user/me/proxy/8267"
+SKIPPED = "[data-number=skipped] dd"
+
+
+@pytest.mark.parametrize("strip", [True, False], ids=["taken off", "left on"])
+def test_the_page_works_under_a_path(
+    strip: bool, new_server: Callable[..., Server], new_reader: Callable[[ReverseProxy], Reader]
+) -> None:
+    """From the link to the list, a run, its charts, its news and a finding's page, all is asked for below the path."""
+    server = new_server(options=[] if strip else ["--base-path", BASE])
+    run = PostedRun(server, "below")
+    run.updates(20)
+    for _ in range(6):
+        run.updates(skipped=True)
+    with ReverseProxy(server, BASE, strip=strip) as proxy:
+        reader = new_reader(proxy)
+        reader.page.context.clear_cookies()
+        reader.page.goto(proxy.login_link())
+        assert reader.page.url == f"{proxy.url}/"
+        [cookie] = reader.page.context.cookies()
+        assert cookie["path"] == BASE
+        reader.page.get_by_role("link", name="below").click()
+        reader.wait("the chart", reader.points)
+        run.updates(4)
+        reader.wait("the news", lambda: reader.text(SKIPPED) == "6 of 30")
+        reader.wait("a finding", lambda: reader.page.locator(".finding").count())
+        address = reader.ask("document.querySelector('.finding a').href")
+        assert address.startswith(f"{proxy.url}/findings/")
+        reader.page.goto(address)
+        reader.page.get_by_role("link", name="ampmon", exact=True).click()
+        assert reader.page.url == f"{proxy.url}/"
+        assert proxy.strays == []
+
+
+@pytest.fixture
+def hub() -> Iterator[Callable[[str], str]]:
+    """Shows an address in a frame, on a page of another site, whose address it gives."""
+    shown: dict[str, str] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(
+                f"<iframe src='{shown['it']}' width=1200 height=900></iframe>".encode()
+            )
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+
+    def show(address: str) -> str:
+        shown["it"] = address
+        return f"http://localhost:{server.server_port}/"
+
+    yield show
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def skipped(frame: Frame) -> str:
+    """What the page in a frame says of a run's skips, once its first chart, which is looked at, is drawn."""
+    drawn = frame.locator("[data-figure=scale] .main-svg").first
+    frame.evaluate("document.querySelector('[data-figure=scale]')?.scrollIntoView()")
+    return frame.locator(SKIPPED).first.inner_text() if drawn.count() else ""
+
+
+def test_another_site_shows_a_live_run_in_a_frame(
+    new_server: Callable[..., Server],
+    new_reader: Callable[[Server], Reader],
+    hub: Callable[[str], str],
+) -> None:
+    """Its origin named, another site's page frames a run, which comes in by a code, without a cookie, and is live."""
+    hub_url = hub("about:blank").rstrip("/")
+    server = new_server(options=["--frame-ancestors", hub_url])
+    run = PostedRun(server)
+    run.updates(5)
+    reader = new_reader(server)
+    reader.forgive(f"asked for {hub_url}/")
+    reader.page.context.clear_cookies()
+    code = server.login_link().partition("code=")[2]
+    reader.page.goto(hub(f"{server.url}/#{run.path}?x=time&code={code}"))
+    frame = reader.page.frames[1]
+    reader.wait("the chart", lambda: skipped(frame) == "0 of 5")
+    assert frame.evaluate("location.hash") == f"#{run.path}?x=time"
+    assert reader.page.context.cookies() == []
+    run.updates(3)
+    reader.wait("the news", lambda: skipped(frame) == "0 of 8")
+    frame.get_by_role("link", name="ampmon", exact=True).click()
+    reader.wait("the list", lambda: frame.locator("table.runs").is_visible())
+
+
+def test_a_frame_without_a_code_asks_for_one(
+    new_server: Callable[..., Server],
+    new_reader: Callable[[Server], Reader],
+    hub: Callable[[str], str],
+) -> None:
+    """A page that is loaded again in its frame has a used code: its box takes another, and no cookie is set."""
+    hub_url = hub("about:blank").rstrip("/")
+    server = new_server(options=["--frame-ancestors", hub_url])
+    run = PostedRun(server)
+    run.updates(5)
+    reader = new_reader(server)
+    reader.forgive(f"asked for {hub_url}/|401")
+    reader.page.context.clear_cookies()
+    reader.page.goto(hub(f"{server.url}/#{run.path}?code=used"))
+    frame = reader.page.frames[1]
+    box = frame.get_by_role("dialog")
+    box.get_by_role("textbox").fill(server.login_link())
+    box.get_by_role("button", name="Sign in").click()
+    reader.wait("the chart", lambda: skipped(frame) == "0 of 5")
+    assert reader.page.context.cookies() == []
+
+
+def test_nobody_frames_the_page_unasked(reader: Reader, hub: Callable[[str], str]) -> None:
+    """Where no origin is named a browser shows nothing of the page in a frame, whoever is signed in."""
+    address = hub(f"{reader.server.url}/")
+    reader.forgive(f"asked for {address}|fram|chrome-error|401")
+    reader.page.goto(address)
+    reader.wait("the refusal", lambda: reader.page.frames[1].url.startswith("chrome-error:"))
