@@ -25,6 +25,8 @@ from statements import OF_RUNS, Planner, Statement, logged
 OVER_RUNS = {
     "store.listing.read_page": "the list of runs",
     "store.listing.read_groups": "what the list can be filtered by",
+    "store.sparklines._scalers": "the scales that the list draws",
+    "store.sparklines.read": "the same",
     "store.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
     "store.upgrading.waiting": "runs that an older version stored",
@@ -196,6 +198,7 @@ def kept(store: Store, run: Any) -> None:
         store.ingest(each.batch([*each.updates(40, sampled=[0]), each.scalars({"loss": 1.0})]))
     (run_id, *_) = run
     store.runs(limit=1, cursor=store.runs(limit=1).next)
+    store.scales(run)
     store.groups(), store.runs(Wanted(sort="updates"))
     store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))

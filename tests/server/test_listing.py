@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -126,3 +127,27 @@ def test_what_can_be_filtered_by_is_counted(store: Store, runs: dict[str, Traine
     assert names(store, archived=True) == ["beta"]
     with pytest.raises(NotFound):
         store.run(runs["Äther"].run_id)
+
+
+def test_scales_of_many_runs_come_in_one_answer(client: TestClient) -> None:
+    """A path and words for each run that is there, null before its first update; the number of cells is bounded."""
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    short, long = trained(store, "short", 3), trained(store, "long", 600, (300,))
+    new, gone = trained(store, "new", 0), Trainer()
+    asked = [str(each.run_id) for each in (short, long, new, gone)]
+    answer = client.get(f"/api/v1/runs/scales?runs={','.join(asked)}")
+
+    assert set(answer.json()) == set(asked[:3])
+    assert answer.json()[asked[0]] == {"path": "M0 12H96", "skips": "", "words": "2^10 all along"}
+    assert answer.json()[asked[1]]["skips"].startswith("M48")
+    assert answer.json()[asked[2]] is None
+    assert 16 <= len(store.scales([long.run_id])[long.run_id]) <= 256
+    tag = {"If-None-Match": answer.headers["etag"]}
+    assert client.get(f"/api/v1/runs/scales?runs={','.join(asked)}", headers=tag).status_code == 304
+
+
+@pytest.mark.parametrize("runs", ["a,b", ",".join(str(UUID(int=each)) for each in range(101))])
+def test_scales_of_too_many_or_of_none_are_refused(client: TestClient, runs: str) -> None:
+    """What is no id, and more than a hundred of them, is answered 422."""
+    answer = client.get(f"/api/v1/runs/scales?runs={runs}")
+    assert (answer.status_code, answer.json()["field"]) == (422, "runs")

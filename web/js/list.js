@@ -1,131 +1,166 @@
-// The page of all runs: a row for each, newest first; and how to start the first one.
+// The page of all runs: searched, filtered and sorted by the server, a row for each, and how to start the first one.
 
 import { get } from "./api.js";
-import { badge, setBadge } from "./badge.js";
-import { h, keyed, mark, say } from "./dom.js";
-import { ago, count, percent, powerOfTwo, revived } from "./format.js";
-import { clock } from "./ledger.js";
+import { h, say } from "./dom.js";
+import { Actions } from "./list-actions.js";
+import { Filters } from "./list-filters.js";
+import { Scales } from "./list-scales.js";
+import { RunTable } from "./list-table.js";
 import { Notices } from "./notices.js";
-import { setVerdict, verdict } from "./verdict.js";
+import { paced } from "./pace.js";
+import { pagesOf } from "./windowed.js";
 import { LINES } from "./words.js";
 
 /** @import { Address, Summary } from "../types/page.js" */
+/** @import { Given } from "./list-filters.js" */
 
-const COLUMNS = ["Run", "Project", "Status", "Diagnosis", "Scale now", "Skipped", "Subnormal now", "Updates", "Started"];
-const NUMBERS = new Set(["Scale now", "Skipped", "Subnormal now", "Updates"]);
+/** @typedef {{runs: Summary[], total: number, refused: string[]}} Answer */
+
+const PAGE = 50;
+const SCROLLED_MS = 100;
+const GROUPS_MS = 5000;
 
 export class List {
-  #body = h("tbody");
-  #table = h(
-    "table",
-    { class: "runs", hidden: true },
-    h("caption", { class: "unseen" }, "Runs, newest first"),
-    h("thead", {}, h("tr", {}, ...COLUMNS.map((name) => h("th", { scope: "col", class: classOf(name) }, name)))),
-    this.#body,
-  );
-  #empty = h("div", { class: "first", hidden: true }, ...firstRun());
-  #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older runs");
-  #notices = new Notices();
-  element = h("div", {}, h("h1", {}, "Runs"), this.#notices.element, this.#table, this.#empty, this.#more);
   title = "Runs";
+  #filters;
   /** @type {string[]} */
   follows = [];
-  /** @type {Summary[]} */
-  #runs = [];
-  /** @type {string | null} */
-  #next = null;
-  /** @type {unknown} */
-  #newest = null;
+  /** Rows by their places in the list, a page of them together; those off the screen may be old. @type {Map<number, Summary[]>} */
+  #pages = new Map();
+  #total = 0;
+  #asked = "";
+  #read = paced(() => this.refresh().catch(() => {}), SCROLLED_MS);
+  #groups = paced(() => this.#filters.refresh().catch(() => {}), GROUPS_MS);
+  #notices = new Notices();
+  #actions = new Actions(() => this.#changed());
+  #scales = new Scales(() => this.tick());
+  #table = new RunTable({
+    onSort: (sort, order) => this.#give({ ...this.#filters.given, sort, order }, false),
+    onScroll: () => this.#scrolled(),
+    onChoose: (run, chosen) => this.#choose(run, chosen),
+  });
+  #empty = h("div", { class: "first", hidden: true }, ...firstRun());
+  #none = h("p");
+  #nothing = h("div", { class: "first", hidden: true }, this.#none, h("button", { type: "button", onclick: () => this.#filters.clear() }, "Show all runs"));
 
-  /** Fetches the newest runs. Rejects where the server does not answer. */
+  /**
+   * @param {Given} given what the address says
+   * @param {(given: Given, typed: boolean) => void} onGiven what it is to say
+   */
+  constructor(given, onGiven) {
+    this.onGiven = onGiven;
+    this.#filters = new Filters(given, (next, typed) => this.#give(next, typed));
+    this.element = h(
+      "div",
+      { class: "list" },
+      h("h1", {}, "Runs"),
+      this.#filters.element,
+      this.#actions.element,
+      this.#notices.element,
+      this.#table.element,
+      this.#empty,
+      this.#nothing,
+    );
+    this.#sorted();
+  }
+
+  /** Fetches the rows on the screen. Rejects where the server does not answer. */
   async refresh() {
-    const newest = await get("/runs?limit=100");
-    if (newest === this.#newest) return;
-    this.#newest = newest;
-    const { runs, next, refused } = /** @type {{runs: Summary[], next: string | null, refused: string[]}} */ (newest);
-    this.#notices.show(refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`));
-    const known = new Set(runs.map((run) => run.run_id));
-    const older = this.#runs.slice(100).filter((run) => !known.has(run.run_id));
-    if (older.length === 0) this.#next = next;
-    this.#runs = [...runs, ...older];
+    const query = this.#filters.query;
+    const asked = query.toString();
+    const pages = pagesOf(...this.#table.shown, PAGE);
+    const answers = await Promise.all(pages.map((page) => get(`/runs?${page ? `offset=${page * PAGE}&` : ""}limit=${PAGE}${asked && `&${asked}`}`)));
+    if (asked !== this.#filters.query.toString()) return;
+    if (asked !== this.#asked) this.#pages.clear();
+    this.#asked = asked;
+    const [first] = /** @type {Answer[]} */ (answers);
+    if (!first) return;
+    this.#total = first.total;
+    pages.forEach((page, index) => this.#pages.set(page, /** @type {Answer} */ (answers[index]).runs));
+    this.#notices.show(first.refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`));
+    this.#describe();
     this.tick();
+    this.#groups();
   }
 
-  async #older() {
-    if (this.#next === null) return;
-    const page = await get(`/runs?limit=100&cursor=${encodeURIComponent(this.#next)}`);
-    const { runs, next } = /** @type {{runs: Summary[], next: string | null}} */ (page);
-    this.#runs = [...this.#runs, ...runs];
-    this.#next = next;
-    this.tick();
-  }
-
-  /** Writes the rows again: their ages change by themselves. */
+  /** Writes the rows on the screen again: their ages change by themselves. */
   tick() {
-    if (this.#newest === null) return;
-    keyed(this.#body, this.#runs, { key: (run) => run.run_id, make: makeRow, update: writeRow });
-    this.#table.hidden = this.#runs.length === 0;
-    this.#empty.hidden = this.#runs.length > 0;
-    this.#more.hidden = this.#next === null;
+    if (!this.#pages.size) return;
+    // The table learns its length first: what is on the screen depends on it.
+    let [first, after] = this.#table.shown;
+    if (after === 0 && this.#total > 0) [first, after] = [0, Math.min(this.#total, PAGE)];
+    const seen = new Set();
+    const rows = [];
+    for (let place = first; place < after; place += 1) {
+      const run = this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+      // Of pages of different times two may have the same run.
+      const drawn = run && !seen.has(run.run_id) ? run : null;
+      seen.add(run?.run_id);
+      rows.push(drawn && { run: drawn, scale: this.#scales.of(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
+    }
+    this.#table.draw(this.#total, first, rows);
+    this.#scales.want(rows.flatMap((row) => (row ? [row.run] : [])));
   }
 
   /** @param {Address} address */
   look(address) {
-    return address.page === "list";
+    if (address.page !== "list") return false;
+    this.#filters.look(address.filters);
+    this.#sorted();
+    this.#read();
+    return true;
   }
 
   recolour() {}
 
-  close() {}
-}
+  close() {
+    for (const each of [this.#read, this.#groups]) each.stop();
+    for (const each of [this.#table, this.#filters, this.#scales]) each.close();
+  }
 
-/** @param {string} name */
-function classOf(name) {
-  return NUMBERS.has(name) ? "number" : null;
-}
+  #describe() {
+    const bare = !this.#filters.narrow && this.#filters.given["archived"] !== "true";
+    this.#empty.hidden = this.#total > 0 || !bare;
+    this.#nothing.hidden = this.#total > 0 || bare;
+    say(this.#none, this.#filters.narrow ? "No run is like that." : "No run is archived.");
+    this.#filters.element.hidden = this.#total === 0 && bare;
+    this.#filters.count(this.#total);
+  }
 
-/** @param {Summary} run */
-function makeRow(run) {
-  const link = h("a", { href: `#/runs/${encodeURIComponent(run.run_id)}` });
-  const cells = COLUMNS.map((name) => h("td", { "data-name": name, class: classOf(name) }));
-  cells[0]?.append(link);
-  cells[2]?.append(badge());
-  cells[3]?.append(verdict());
-  return h("tr", {}, ...cells);
-}
+  #sorted() {
+    const { sort = "started", order = "" } = this.#filters.given;
+    this.#table.sorted(sort, order || "descending");
+  }
 
-/**
- * @param {HTMLElement} row
- * @param {Summary} run
- */
-function writeRow(row, run) {
-  const [name, project, status, judged, scale, skipped, subnormal, updates, started] = row.children;
-  if (!name?.firstElementChild || !status?.firstElementChild) return;
-  say(name.firstElementChild, run.name);
-  setBadge(status.firstElementChild, run.status);
-  if (judged?.firstElementChild instanceof HTMLElement) judge(judged.firstElementChild, run);
-  const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
-  const texts = /** @type {const} */ ([
-    [project, run.project],
-    [scale, run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind))],
-    [skipped, `${count(run.skipped)}${rate}`],
-    [subnormal, percent(run.subnormal_fraction)],
-    [updates, count(run.updates)],
-    [started, ago(Date.now() / 1000 - run.started / 1e6)],
-  ]);
-  for (const [cell, text] of texts) if (cell) say(cell, text);
-  if (started) mark(started, "title", clock(run.started));
-}
+  #scrolled() {
+    this.tick();
+    this.#read();
+  }
 
-/**
- * @param {HTMLElement} element
- * @param {Summary} run
- */
-function judge(element, { severity, verdict }) {
-  element.hidden = verdict === null;
-  if (verdict === null) return;
-  setVerdict(element, severity, severity === null ? undefined : verdict.replaceAll("`", ""));
-  mark(element, "title", severity === null ? null : `${severity}: ${verdict}`);
+  #changed() {
+    this.tick();
+    this.#read();
+    this.#groups();
+  }
+
+  /**
+   * @param {string} id
+   * @param {boolean} chosen
+   */
+  #choose(id, chosen) {
+    const run = [...this.#pages.values()].flat().find((each) => each.run_id === id);
+    if (run) this.#actions.choose(run, chosen);
+    this.tick();
+  }
+
+  /**
+   * @param {Given} given
+   * @param {boolean} typed
+   */
+  #give(given, typed) {
+    window.scrollTo({ top: 0 });
+    this.onGiven(given, typed);
+  }
 }
 
 function firstRun() {

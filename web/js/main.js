@@ -17,7 +17,7 @@ import * as theme from "./theme.js";
 import * as tips from "./tips.js";
 import * as toasts from "./toast.js";
 
-/** @import { Page, View } from "../types/page.js" */
+/** @import { Address, Page, View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
 /** @import { Connection } from "./live.js" */
 
@@ -56,11 +56,21 @@ function route() {
   const address = parse(location.hash);
   if (page?.look(address)) return;
   page?.close();
-  page = address.page === "run" ? openRun(address.run, address.view) : new List();
+  page = address.page === "run" ? openRun(address.run, address.view) : openList(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
   live.follow(page.follows);
   refresh();
+}
+
+/** @param {Address} address */
+function openList(address) {
+  return new List(address.page === "list" ? address.filters : {}, (filters, typed) => {
+    const hash = format({ page: "list", filters });
+    if (!typed) location.hash = hash;
+    else history.replaceState(null, "", hash);
+    if (typed) route();
+  });
 }
 
 /**

@@ -89,6 +89,8 @@ export interface Summary {
   project: string;
   name: string;
   owner: string;
+  tags: string[];
+  archived: boolean;
   status: Status;
   started: number;
   elapsed: number | null;

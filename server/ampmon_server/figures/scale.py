@@ -139,7 +139,7 @@ def _strip(any_skips: bool) -> dict[str, Any]:
 
 def _line(window: Window, view: View) -> Trace:
     """The first, last, least and greatest scale of each column, each at its update."""
-    x, step, scale, holes = _points(window)
+    x, step, scale, holes = points(window)
     # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.
     drawn = np.repeat(np.arange(len(step)), 1 + holes)
     heights = log2_scale(scale[drawn])
@@ -164,7 +164,7 @@ def _line(window: Window, view: View) -> Trace:
     }
 
 
-def _points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
+def points(window: Window) -> tuple[Ints | Floats, Ints, Floats, Flags]:
     """x, step and scale of the points that are drawn, in order of x, and whether a hole is before each, [p]."""
     cells = window.updates
     x = np.stack([window.x.at(cells, place) for place in _POINTS], axis=1)

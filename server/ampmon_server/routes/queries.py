@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import Query
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.store import BadQuery
 
 
 Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
@@ -28,3 +30,18 @@ ScalarName = Annotated[
 ParameterName = Annotated[
     str | None, Query(max_length=1024, description="A parameter by its name in the model.")
 ]
+
+RunIds = Annotated[str, Query(max_length=8192, description="Ids with commas between.")]
+
+
+def runs_in(listed: str, most: int) -> list[UUID]:
+    """The ids in a list, each once. Raises BadQuery for what is no id, and for more than ``most``."""
+    try:
+        found = list(
+            dict.fromkeys(UUID(each.strip()) for each in listed.split(",") if each.strip())
+        )
+    except ValueError:
+        raise BadQuery("runs", "it is to be ids of runs with commas between") from None
+    if len(found) > most:
+        raise BadQuery("runs", f"it has {len(found)} runs, and may have {most}")
+    return found

@@ -13,9 +13,10 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.bus import Advance
+from ampmon_server.figures.sparkline import sparkline
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
-from ampmon_server.routes.queries import Cursor, Limit
+from ampmon_server.routes.queries import Cursor, Limit, RunIds, runs_in
 from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
 
@@ -23,6 +24,7 @@ from ampmon_server.upkeep import clear
 router = APIRouter(prefix="/api/v1")
 
 _EDIT_BYTES_MAX = 64 * 1024
+SCALES_MAX = 100
 
 
 class _Edit(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,6 +64,13 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 def list_groups(request: Request, service: ServiceDependency, archived: bool = False) -> Response:
     """What the list can be filtered by: projects and tags, each with how many runs have it."""
     return tagged_json(service.store.groups(archived=archived), request)
+
+
+@router.get("/runs/scales")
+def list_scales(request: Request, service: ServiceDependency, runs: RunIds) -> Response:
+    """The history of each run's scale as a path of SVG in a box of 96 by 24, null before its first update."""
+    cells = service.store.scales(runs_in(runs, SCALES_MAX))
+    return tagged_json({str(run_id): sparkline(each) for run_id, each in cells.items()}, request)
 
 
 @router.get("/runs/{run_id}")

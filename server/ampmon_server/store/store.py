@@ -41,6 +41,7 @@ from ampmon_server.store import (
     runs,
     scalers,
     skips,
+    sparklines,
     upgrading,
     verify,
 )
@@ -186,6 +187,11 @@ class Store(SampledReads):
             return listing.read_page(
                 connection, _now(), wanted or Wanted(), limit=limit, offset=offset, cursor=cursor
             )
+
+    def scales(self, run_ids: Sequence[UUID]) -> dict[UUID, Cells]:
+        """Of each of these runs that is there, a bounded number of cells of its updates."""
+        with engine.reading(self._engine) as connection:
+            return sparklines.read(connection, run_ids)
 
     def groups(self, *, archived: bool = False) -> Groups:
         """The projects and tags that runs have."""

@@ -1,0 +1,117 @@
+"""The list of runs in a browser: long, searched, sorted, and what is done with the runs that are selected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import expect
+from sqlalchemy import insert, select
+
+from ampmon_server.settings import Settings
+from ampmon_server.store import engine
+from ampmon_server.tables import runs
+from posted import PostedRun
+from web.reader import Reader
+
+
+COPIES = 2000
+
+
+def copied(reader: Reader, run: PostedRun) -> None:
+    """Put copies of a run into the store, each a minute older than the one before, with names of their own."""
+    database = engine.open_engine(Settings(data_directory=reader.server.directory).url)
+    with engine.writing(database) as connection:
+        found = select(runs).where(runs.c.run_id == run.run_id.bytes)
+        row = connection.execute(found).one()._mapping
+        own = [
+            {
+                "run_id": number.to_bytes(16, "big"),
+                "name": f"copy {number}",
+                "started": row["started"] - 60_000_000 * number,
+                "updates": number,
+            }
+            for number in range(1, COPIES)
+        ]
+        connection.execute(insert(runs), [{**row, **each} for each in own])
+    database.dispose()
+
+
+def names(reader: Reader) -> list[str]:
+    return reader.texts("table.runs tbody a")
+
+
+def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None:
+    """Of two thousand rows few are on the page, wherever one scrolls; the table says which of how many they are."""
+    reader = own_reader
+    run = PostedRun(reader.server, "the newest")
+    run.updates(40)
+    copied(reader, run)
+    reader.open()
+    reader.wait("the list", lambda: names(reader)[:2] == ["the newest", "copy 1"])
+    table = reader.page.locator("table.runs")
+    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 1))
+    reader.wait("its scale", lambda: table.get_by_label("Scale 2^16 all along").count())
+
+    reader.page.mouse.wheel(0, 40 * 1000)
+    reader.wait("what is there", lambda: f"copy {COPIES // 2}" in names(reader))
+    assert len(names(reader)) < 60
+    place = table.locator("tr", has_text="copy 1010").get_attribute("aria-rowindex")
+    assert place == str(1010 + 2)
+    assert {box["height"] for box in boxes(reader)} == {40}
+
+    table.get_by_role("button", name="Updates").click()
+    reader.wait("the order", lambda: names(reader)[:2] == ["copy 1999", "copy 1998"])
+    assert "sort=updates" in reader.page.url
+    reader.page.get_by_role("searchbox").fill("COPY 177")
+    reader.wait("what was searched", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
+    expect(table).to_have_attribute("aria-rowcount", "13")
+    reader.page.reload()
+    reader.wait("the same again", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
+    reader.page.get_by_role("searchbox").fill("nothing of the kind")
+    reader.page.get_by_role("button", name="Show all runs").click()
+    reader.wait("all of them", lambda: len(names(reader)) > 11)
+
+
+def boxes(reader: Reader) -> Any:
+    return reader.ask(
+        "[...document.querySelectorAll('.runs tbody tr')].map(row => row.getBoundingClientRect().toJSON())"
+    )
+
+
+def test_runs_are_edited_archived_and_deleted(own_reader: Reader) -> None:
+    """What is selected is compared, renamed, archived and brought back, and deleted once its name was confirmed."""
+    reader, evil = own_reader, "<b>one</b> ابن"
+    for name in (evil, "two"):
+        PostedRun(reader.server, name).updates(3)
+    reader.open()
+    reader.wait("both", lambda: sorted(names(reader)) == sorted([evil, "two"]))
+    page = reader.page
+    page.get_by_label("Select two").check()
+    page.get_by_role("button", name="Edit…").click()
+    page.get_by_label("Name").fill("three")
+    page.get_by_label("Tags").fill("a, b")
+    page.get_by_role("button", name="Save").click()
+    reader.wait("the name", lambda: "three" in names(reader))
+    assert reader.texts(".tag") == ["a", "b"]
+
+    page.get_by_label("Select three").check()
+    page.get_by_label(f"Select {evil}").check()
+    expect(page.get_by_role("link", name="Compare")).to_be_visible()
+    page.get_by_label(f"Select {evil}").uncheck()
+    page.get_by_role("button", name="Archive").click()
+    reader.wait("one", lambda: names(reader) == [evil])
+    page.get_by_label("Archived").check()
+    reader.wait("the other", lambda: names(reader) == ["three"])
+    page.get_by_label("Select three").check()
+    page.get_by_role("button", name="Unarchive").click()
+    page.get_by_role("button", name="Show all runs").click()
+
+    page.get_by_label(f"Select {evil}").check()
+    page.get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("dialog")).to_contain_text(evil)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert len(names(reader)) == 2
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    reader.wait("what is left", lambda: names(reader) == ["three"])

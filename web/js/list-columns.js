@@ -1,0 +1,126 @@
+// The columns of the list of runs: what each is called, sorts by, and says of a run.
+
+import { badge, setBadge } from "./badge.js";
+import { h, keyed, mark, say } from "./dom.js";
+import { ago, count, percent, power, powerOfTwo, revived } from "./format.js";
+import { clock } from "./ledger.js";
+import { setSparkline, sparkline } from "./list-scales.js";
+import { setVerdict, verdict } from "./verdict.js";
+
+/** @import { Summary } from "../types/page.js" */
+/** @import { Sparkline } from "./list-scales.js" */
+
+/** @typedef {{run: Summary, scale: Sparkline | null, chosen: boolean}} Row */
+
+/**
+ * `sort` is what the server calls it, `first` the order that a first click asks for.
+ * @typedef {{name: string, sort: string, first?: "ascending", number?: boolean,
+ *   make?: () => Node[], write: (cell: HTMLElement, row: Row) => void}} Column
+ */
+
+/** @type {Column[]} */
+export const COLUMNS = [
+  { name: "Run", sort: "name", first: "ascending", make: named, write: writeName },
+  {
+    name: "Status",
+    sort: "status",
+    first: "ascending",
+    make: () => [badge()],
+    write: (cell, { run }) => cell.firstElementChild && setBadge(cell.firstElementChild, run.status),
+  },
+  { name: "Project", sort: "project", first: "ascending", write: (cell, { run }) => titled(cell, run.project) },
+  { name: "Owner", sort: "owner", first: "ascending", write: (cell, { run }) => titled(cell, run.owner) },
+  { name: "Ranks", sort: "ranks", number: true, write: (cell, { run }) => say(cell, count(run.ranks)) },
+  { name: "Updates", sort: "updates", number: true, write: (cell, { run }) => say(cell, count(run.updates)) },
+  { name: "Scale now", sort: "scale", number: true, make: () => [sparkline(), h("span", { class: "now" })], write: writeScale },
+  { name: "Skipped", sort: "skipped", number: true, write: writeSkipped },
+  {
+    name: "Subnormal now",
+    sort: "subnormal",
+    number: true,
+    write: (cell, { run }) => say(cell, percent(run.subnormal_fraction)),
+  },
+  { name: "Diagnosis", sort: "severity", make: () => [verdict()], write: writeVerdict },
+  { name: "Age", sort: "started", number: true, write: writeAge },
+];
+
+function named() {
+  const tick = h("input", { type: "checkbox" });
+  const tags = h("span", { class: "tags" });
+  return [h("div", { class: "named" }, h("label", { class: "tick" }, tick), h("a", { dir: "auto" }), tags)];
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeName(cell, { run, chosen }) {
+  const [label, link, tags] = cell.firstElementChild?.children ?? [];
+  const tick = label?.firstElementChild;
+  if (!(tick instanceof HTMLInputElement) || !link || !(tags instanceof HTMLElement)) return;
+  tick.checked = chosen;
+  mark(tick, "aria-label", `Select ${run.name}`);
+  mark(tick, "value", run.run_id);
+  mark(link, "href", `#/runs/${encodeURIComponent(run.run_id)}`);
+  mark(link, "title", run.name);
+  say(link, run.name);
+  keyed(tags, run.tags, {
+    key: (tag) => tag,
+    make: (tag) => h("span", { class: "tag", title: tag, dir: "auto" }, tag),
+  });
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeScale(cell, { run, scale }) {
+  const [line, now] = cell.children;
+  if (!line || !now) return;
+  setSparkline(line, scale);
+  const held = revived(run.scale, run.scale_kind);
+  say(now, run.disabled ? "off" : power(held));
+  mark(now, "title", run.disabled ? "This scaler is disabled: it scales nothing." : powerOfTwo(held));
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeSkipped(cell, { run }) {
+  const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
+  say(cell, `${count(run.skipped)}${rate}`);
+  mark(cell, "title", `${count(run.skipped)} of ${count(run.updates)} updates skipped`);
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeVerdict(cell, { run: { severity, verdict } }) {
+  const element = cell.firstElementChild;
+  if (!(element instanceof HTMLElement)) return;
+  element.hidden = verdict === null;
+  if (verdict === null) return;
+  setVerdict(element, severity, severity === null ? undefined : verdict.replaceAll("`", ""));
+  mark(element, "title", severity === null ? null : `${severity}: ${verdict}`);
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeAge(cell, { run }) {
+  say(cell, ago(Date.now() / 1000 - run.started / 1e6));
+  mark(cell, "title", `Started ${clock(run.started)}`);
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {string} text
+ */
+function titled(cell, text) {
+  say(cell, text);
+  mark(cell, "title", text);
+  mark(cell, "dir", "auto");
+}

@@ -1,0 +1,90 @@
+// The history of each run's scale, small: asked for rows that are on the screen, where something is new of them.
+
+import { get } from "./api.js";
+import { h, mark } from "./dom.js";
+import { paced } from "./pace.js";
+
+/** @import { Summary } from "../types/page.js" */
+
+/** @typedef {{path: string, skips: string, words: string}} Sparkline */
+
+const ASK_MS = 2000;
+const MOST = 100;
+const SVG = "http://www.w3.org/2000/svg";
+
+export class Scales {
+  /** What is held of each run, and of which of its versions. @type {Map<string, {version: number, line: Sparkline | null}>} */
+  #held = new Map();
+  /** @type {Summary[]} */
+  #wanted = [];
+  #ask = paced(() => this.#read(), ASK_MS);
+
+  /** @param {() => void} onNews called when there is something new to draw */
+  constructor(onNews) {
+    this.onNews = onNews;
+  }
+
+  /**
+   * The runs that are on the screen now.
+   * @param {Summary[]} runs
+   */
+  want(runs) {
+    this.#wanted = runs;
+    if (this.#stale().length) this.#ask();
+  }
+
+  /**
+   * @param {string} run
+   * @returns {Sparkline | null}
+   */
+  of(run) {
+    return this.#held.get(run)?.line ?? null;
+  }
+
+  close() {
+    this.#ask.stop();
+  }
+
+  #stale() {
+    return this.#wanted.filter((run) => this.#held.get(run.run_id)?.version !== run.version).slice(0, MOST);
+  }
+
+  async #read() {
+    const runs = this.#stale();
+    if (!runs.length || document.hidden) return;
+    try {
+      const answer = await get(`/runs/scales?runs=${runs.map((run) => run.run_id).join(",")}`);
+      const lines = /** @type {Record<string, Sparkline | null>} */ (answer);
+      for (const { run_id, version } of runs) this.#held.set(run_id, { version, line: lines[run_id] ?? null });
+      this.onNews();
+    } catch {
+      // The list itself says where the server does not answer; the next news asks again.
+    }
+  }
+}
+
+/** A place for a line. */
+export function sparkline() {
+  const svg = document.createElementNS(SVG, "svg");
+  for (const [name, value] of [["viewBox", "0 0 96 24"], ["role", "img"], ["class", "spark"]]) svg.setAttribute(name ?? "", value ?? "");
+  for (const name of ["line", "skips"]) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", name);
+    svg.append(path);
+  }
+  return h("span", { class: "sparkline" }, svg);
+}
+
+/**
+ * @param {Element} element what `sparkline` made
+ * @param {Sparkline | null} line
+ */
+export function setSparkline(element, line) {
+  const svg = element.firstElementChild;
+  const [path, skips] = svg?.children ?? [];
+  if (!svg || !path || !skips) return;
+  mark(svg, "aria-label", line ? `Scale ${line.words}` : "Scale: no history yet");
+  mark(element, "title", line ? `Scale ${line.words}` : null);
+  mark(path, "d", line?.path ?? null);
+  mark(skips, "d", line?.skips || null);
+}

@@ -1,0 +1,28 @@
+// Which rows of a long list are on the screen, or nearly so. Pure.
+
+/** Rows above and below the screen that are there as well, so that scrolling finds them. */
+const SPARE = 8;
+
+/**
+ * The first row that is to be there, and the one after the last.
+ * @param {{top: number, height: number, row: number, total: number}} screen `top` is where the first row of all is on
+ *   the screen, above it if negative; `height` the screen's, `row` a row's, in pixels
+ * @returns {[first: number, after: number]}
+ */
+export function rowsOn({ top, height, row, total }) {
+  const first = Math.floor(-top / row) - SPARE;
+  const after = Math.ceil((height - top) / row) + SPARE;
+  return [Math.min(Math.max(0, first), total), Math.min(Math.max(0, after), total)];
+}
+
+/**
+ * The pages, each of `size` rows, that hold some rows.
+ * @param {number} first
+ * @param {number} after
+ * @param {number} size
+ */
+export function pagesOf(first, after, size) {
+  const pages = [];
+  for (let page = Math.floor(first / size); page * size < after; page += 1) pages.push(page);
+  return pages.length ? pages : [0];
+}
