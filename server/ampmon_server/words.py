@@ -10,6 +10,9 @@ SPACE = "\u202f"
 
 PERCENT = SPACE + "%"
 
+NONE = "–"
+"""Where there is nothing to say."""
+
 
 def count(number: int) -> str:
     """``2000`` as "2 000"."""

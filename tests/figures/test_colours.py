@@ -15,6 +15,7 @@ THEMES = tuple(ROLES)
 SHARED = {
     "scale": ("scale", "growth", "backoff", "manual", "skip"),
     "underflow": ("normal", "subnormal", "below-grid", "zero", "skip"),
+    "compared runs": tuple(f"run-{place}" for place in range(1, 9)),
     "table of skips": ("skip", "nan"),
 }
 DRAWN = sorted({role for roles in SHARED.values() for role in roles})

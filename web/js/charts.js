@@ -55,12 +55,14 @@ export class Charts {
    * @param {string} run
    * @param {View} view
    * @param {{onView: (view: View) => void, onClick: (chart: string, point: Point) => void, onWanted: () => void, onTrouble: () => void}} listener
+   * @param {{charts?: [string, string[]][], at?: (name: string) => string}} [other] other charts than those of one run, and where
+   *   they are asked for, up to the query's own parameters
    */
-  constructor(run, view, listener) {
-    this.run = run;
+  constructor(run, view, listener, { charts = CHARTS, at = (name) => `/runs/${encodeURIComponent(run)}/figures/${name}?` } = {}) {
+    this.at = at;
     this.view = view;
     this.listener = listener;
-    this.element = h("div", { class: "charts" }, this.#toolbar.element, ...CHARTS.map(([name, choices]) => this.panel(name, choices).element));
+    this.element = h("div", { class: "charts" }, this.#toolbar.element, ...charts.map(([name, choices]) => this.panel(name, choices).element));
     this.element.addEventListener("pointerdown", this.#hold);
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
@@ -181,7 +183,7 @@ export class Charts {
     const view = asked(this.view, this.#end, this.#pause);
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
-    const address = `/runs/${encodeURIComponent(this.run)}/figures/${panel.name}?${query}&width=${panel.width}`;
+    const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     if (this.#pause !== null && panel.shows(address)) return;
     // While the newest are followed each update makes another address.
     if (panel.rests(this.view.follow === null ? address : String(figureQuery(this.view, panel.choices)))) return;

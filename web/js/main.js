@@ -2,6 +2,7 @@
 
 import { format, parse } from "./address.js";
 import { Refused } from "./api.js";
+import { Compare } from "./compare.js";
 import { h, mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
 import * as help from "./help.js";
@@ -56,11 +57,22 @@ function route() {
   const address = parse(location.hash);
   if (page?.look(address)) return;
   page?.close();
-  page = address.page === "run" ? openRun(address.run, address.view) : openList(address);
+  page = address.page === "run" ? openRun(address.run, address.view) : address.page === "compare" ? openCompare(address) : openList(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
   live.follow(page.follows);
   refresh();
+}
+
+/** @param {Extract<Address, {page: "compare"}>} address */
+function openCompare({ runs, view }) {
+  warm();
+  return new Compare(runs, view, {
+    onView: (others, next) => {
+      location.hash = format({ page: "compare", runs: others, view: next });
+    },
+    onTrouble: () => live.suspect(),
+  });
 }
 
 /** @param {Address} address */

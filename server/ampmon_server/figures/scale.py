@@ -112,7 +112,7 @@ def scale(source: Source, view: View) -> Figure:
     return figure(
         [
             *(room_traces(room, window, view) if room else ()),
-            _line(window, view),
+            stepped(window, view),
             *marks,
             *lost,
         ],
@@ -137,7 +137,7 @@ def _strip(any_skips: bool) -> dict[str, Any]:
     return y_axis(range=[-1, 1], domain=[0, STRIP - 0.03], showgrid=False, **named)
 
 
-def _line(window: Window, view: View) -> Trace:
+def stepped(window: Window, view: View) -> Trace:
     """The first, last, least and greatest scale of each column, each at its update."""
     x, step, scale, holes = points(window)
     # The line breaks where steps are missing: a point that is nowhere stands before the first after each hole.

@@ -8,7 +8,8 @@ import numpy as np
 
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
-from ampmon_server.figures.scale import log2_scale, points
+from ampmon_server.figures.layout import log2_scale
+from ampmon_server.figures.scale import points
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.series import Floats
 from ampmon_server.words import power_of_two

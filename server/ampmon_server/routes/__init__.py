@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute
 
 from ampmon_server.routes import (
+    compare,
     diagnosis,
     figures,
     health,
@@ -21,5 +22,18 @@ from ampmon_server.routes import (
 
 def all_routes() -> list[BaseRoute]:
     """Every route in one flat list, so that a test can walk them."""
-    parts = (ingest, runs, series, diagnosis, simulate, whatif, figures, live, login, page, health)
+    parts = (
+        ingest,
+        runs,
+        compare,
+        series,
+        diagnosis,
+        simulate,
+        whatif,
+        figures,
+        live,
+        login,
+        page,
+        health,
+    )
     return [route for part in parts for route in part.router.routes]

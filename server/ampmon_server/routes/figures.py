@@ -20,7 +20,7 @@ from ampmon_server.store import BadQuery
 router = APIRouter(prefix="/api/v1/runs/{run_id}/figures")
 
 
-def _view(
+def view_of(
     start: Number = None,
     stop: Number = None,
     width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
@@ -53,7 +53,7 @@ Replayed = Annotated[dict[str, float | str | None], Depends(_replay)]
 
 
 def _asked(
-    view: Annotated[View, Depends(_view)],
+    view: Annotated[View, Depends(view_of)],
     replay: Replayed,
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,

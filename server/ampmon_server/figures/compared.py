@@ -1,0 +1,378 @@
+"""Two to eight runs on one axis: their scales, which updates each skipped, and what fp16 made of their gradients. Pure.
+
+Each run has a colour and a dash of its own, and its name stands at the end of its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ampmon_server.cells.merging import Cells
+from ampmon_server.figures.bands import held, line
+from ampmon_server.figures.judged import judge
+from ampmon_server.figures.layout import (
+    DEAD,
+    ENDLESS,
+    Figure,
+    Trace,
+    beside,
+    empty,
+    escaped,
+    figure,
+    legend_top,
+    log2_scale,
+    nothing_here,
+    plot_x,
+    powers_of_two,
+    x_axis,
+    y_axis,
+)
+from ampmon_server.figures.scale import stepped
+from ampmon_server.figures.source import Source, View, Window, cut
+from ampmon_server.figures.typed import typed
+from ampmon_server.words import count, percent, power, steps
+
+
+RUNS_MAX = 8
+DASHES = (
+    "solid",
+    "dash",
+    "dot",
+    "dashdot",
+    "longdash",
+    "longdashdot",
+    "8px 3px 2px 3px",
+    "2px 6px",
+)
+NAME_MAX = 12
+"""A longer name is cut beside a plot; on hover it is whole."""
+SHARES = ("subnormal", "zero")
+ROW = 32
+"""Pixels that each run has in the rug of skips."""
+
+_SECOND = 1_000_000
+_STRIDES = tuple(
+    each * _SECOND
+    for each in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600)
+) + tuple(days * 86400 * _SECOND for days in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000))
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of the runs that are compared: its name, the place of its colour, and what is drawn of it.
+
+    ``started`` is its start in us since the epoch: where x is time, it is the time since then.
+    """
+
+    name: str
+    place: int
+    source: Source
+    started: int = 0
+
+    @property
+    def role(self) -> str:
+        return f"run-{self.place + 1}"
+
+    @property
+    def label(self) -> str:
+        """Its name beside a plot: inert, in its own direction, and not too long."""
+        cut_off = self.name if len(self.name) <= NAME_MAX else self.name[: NAME_MAX - 1] + "…"
+        return f"\u2068{escaped(cut_off)}\u2069"
+
+    @property
+    def line(self) -> dict[str, Any]:
+        return {"color": f"role:{self.role}", "width": 1.5, "dash": DASHES[self.place]}
+
+
+def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
+    return {"title": title, "definitions": definitions}
+
+
+_SCALE = _meta(
+    "Loss scale",
+    {
+        "loss scale": "What the loss is multiplied by before backward. Drawn of each run's first scaler."
+    },
+)
+_SKIPS = _meta(
+    "Skipped updates",
+    {
+        "skipped": "An update in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
+        "weights alone. A mark may stand for several; the counts beside the plot are of all in view."
+    },
+)
+_FATE = _meta(
+    "What fp16 makes of the gradient",
+    {
+        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
+        "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+    },
+)
+
+
+def scale(runs: Sequence[Compared], view: View) -> Figure:
+    """The scale of each run: at most four points a pixel column, its extremes among them."""
+    drawn, frame = _cut(runs, view)
+    if not drawn:
+        return empty(_SCALE, nothing_here(view, "update", "None of these runs has an update yet."))
+    ends = [cells.all_updates[0] for _, cells in drawn]
+    low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
+    newest = log2_scale(np.array([end["after_last"] for end in ends]))
+    labels = [
+        (float(at), f"{run.label} {power(float(at)) if DEAD < at < ENDLESS else ''}", run)
+        for at, (run, _) in zip(newest, drawn, strict=True)
+        if math.isfinite(at)
+    ]
+    return _figure(
+        [_named(stepped(window, view), run) for run, window in drawn],
+        [run for run, _ in drawn],
+        frame,
+        view,
+        height=320,
+        meta={
+            **_SCALE,
+            "caption": "Each at the end of its line: the scale after its newest update in view.",
+        },
+        yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
+        annotations=_apart(labels, (high - low) * 0.055, view),
+    )
+
+
+def skips(runs: Sequence[Compared], view: View) -> Figure:
+    """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
+    drawn, frame = _cut(runs, view)
+    if not drawn:
+        return empty(_SKIPS, nothing_here(view, "update", "None of these runs has an update yet."))
+    labels = []
+    for row, (run, window) in enumerate(drawn):
+        all_of = window.all_updates[0]
+        skipped, total = int(all_of["skipped"]), int(all_of["n"])
+        words = f"{run.label}<br>{count(skipped)} of {count(total)} ({percent(skipped / total)})"
+        labels.append(beside(-row, words, run.role, view))
+    return _figure(
+        [_rug(run, window, row, view) for row, (run, window) in enumerate(drawn)],
+        [run for run, _ in drawn],
+        frame,
+        view,
+        height=64 + ROW * len(drawn),
+        meta={**_SKIPS, "caption": "A mark for each pixel column in which a run skipped updates."},
+        yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
+        annotations=labels,
+    )
+
+
+def fate(runs: Sequence[Compared], view: View) -> Figure:
+    """The share of subnormal and of zero elements, of all samples in a column, on log scales."""
+    drawn, frame = _cut(runs, view)
+    judged = [(run, window, found) for run, window in drawn if (found := judge(window, view))]
+    if not judged:
+        return empty(
+            _FATE, nothing_here(view, "sample", "No gradient of these runs is sampled yet.")
+        )
+    traces: list[Trace] = []
+    labels: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    for panel, (share, domain) in enumerate(zip(SHARES, ((0.54, 1), (0, 0.46)), strict=True)):
+        axis = "y" if panel == 0 else "y2"
+        shares = [getattr(each.classes(), share) / each.classes().total for _, _, each in judged]
+        floor, top = _decades(shares)
+        ends = []
+        for (run, window, found), of in zip(judged, shares, strict=True):
+            left, right = held(found.x, window)
+            heights = np.maximum(np.log10(np.maximum(of, 1e-30)), floor)
+            trace = line(left, right, heights, view, name=run.name, yaxis=axis, line=run.line)
+            traces.append(
+                {**trace, **_hovered(run), "hovertemplate": f"{percent(float(of[-1]))} at the end"}
+            )
+            ends.append((float(heights[-1]), f"{run.label} {percent(float(of[-1]))}", run))
+        labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
+        axes[f"yaxis{axis[1:]}"] = y_axis(
+            range=[floor, top], domain=domain, title={"text": share}, **_ticks(floor, top)
+        )
+    return _figure(
+        traces,
+        [run for run, _, _ in judged],
+        frame,
+        view,
+        height=400,
+        meta={
+            **_FATE,
+            "caption": "Shares of gradient elements at sampled updates; the newest beside each line.",
+        },
+        annotations=labels,
+        anchor="y2",
+        **axes,
+    )
+
+
+COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
+    "scale": scale,
+    "skips": skips,
+    "fate": fate,
+}
+"""Every chart of several runs, by its name."""
+
+
+def since(cells: Cells, started: int) -> Cells:
+    """Cells whose times are counted from ``started``."""
+    moved = cells.copy()
+    for name in cells.dtype.names or ():
+        if "time" in name and name != "timed":
+            moved[name] -= started
+    return moved
+
+
+def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Window]], Window]:
+    """The runs, of which there must be one, that have an update in view, each cut to it; and a window around them all
+    that has nothing in it."""
+    if view.x == "time":
+        runs = [replace(run, source=_since(run)) for run in runs]
+    windows = [(run, cut(run.source, view)) for run in runs]
+    found = [(run, window) for run, window in windows if len(window.updates)]
+    low = min((window.low for _, window in found), default=0)
+    high = max((window.high for _, window in found), default=0)
+    some = windows[0][1]
+    around = replace(
+        some, low=low, high=high, updates=some.updates[:0], gradients=some.gradients[:0]
+    )
+    return found, around
+
+
+def _since(run: Compared) -> Source:
+    source = run.source
+    return replace(
+        source,
+        updates=since(source.updates, run.started),
+        gradients=since(source.gradients, run.started),
+    )
+
+
+def _figure(
+    traces: list[Trace],
+    runs: Sequence[Compared],
+    frame: Window,
+    view: View,
+    *,
+    height: int,
+    anchor: str = "y",
+    **layout: Any,
+) -> Figure:
+    """A chart of several runs; a legend on a phone, where no label fits beside a plot."""
+    named = [run.label for run in runs] if view.narrow else []
+    if view.narrow:
+        layout["annotations"] = []
+    axis = x_axis(frame, view) | {"anchor": anchor}
+    return figure(
+        traces,
+        frame,
+        view,
+        height=height,
+        top=legend_top(named, view),
+        showlegend=view.narrow,
+        hovermode="closest",
+        xaxis=axis | _elapsed(frame) if view.x == "time" else axis,
+        **layout,
+    )
+
+
+def _elapsed(frame: Window) -> dict[str, Any]:
+    """An axis of the time since each run's start, in ms, with ticks at whole seconds, minutes, hours or days."""
+    length = max(frame.high - frame.low, 1)
+    stride = next((each for each in _STRIDES if length / each <= 8), _STRIDES[-1])
+    first = math.ceil(frame.low / stride)
+    ticks = [each * stride for each in range(first, math.floor(frame.high / stride) + 1)]
+    pad = length / 400
+    return {
+        "type": "linear",
+        "range": [(frame.low - pad) / 1000, (frame.high + pad) / 1000],
+        "title": {"text": "time since the start of each run", "standoff": 4},
+        "tickvals": [tick / 1000 for tick in ticks],
+        "ticktext": [_duration(tick / _SECOND) for tick in ticks],
+        "tickformat": "",
+    }
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:g}\u202f{unit}"
+    return "0"
+
+
+def _named(trace: Trace, run: Compared) -> Trace:
+    return {**trace, **_hovered(run), "line": {**trace["line"], **run.line}}
+
+
+def _hovered(run: Compared) -> dict[str, Any]:
+    """A run's own name and colour for a trace of it."""
+    return {
+        "name": f"\u2068{escaped(run.name)}\u2069" if len(run.name) <= 2 * NAME_MAX else run.label,
+        "legendgroup": run.role,
+        "showlegend": True,
+    }
+
+
+def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
+    held_by = window.updates[window.updates["skipped"] > 0]
+    told = zip(
+        *(held_by[name].tolist() for name in ("skip_first", "skip_last", "skipped")), strict=True
+    )
+    return {
+        "type": "scatter",
+        **_hovered(run),
+        "mode": "markers",
+        "marker": {
+            "symbol": "line-ns-open",
+            "size": 14,
+            "color": f"role:{run.role}",
+            "line": {"width": 1.5},
+        },
+        "x": plot_x(window.x.at(held_by, "skip"), view),
+        "y": [-row] * len(held_by),
+        "customdata": typed(held_by["skipped"]),
+        "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in told],
+        "hovertemplate": "%{text}",
+    }
+
+
+def _apart(
+    labels: Sequence[tuple[float, str, Compared]], gap: float, view: View, **keys: Any
+) -> list[dict[str, Any]]:
+    """Labels beside the plot at their heights, moved up where they would overlap."""
+    placed, lowest = [], -math.inf
+    for height, words, run in sorted(labels, key=lambda label: label[0]):
+        at = max(height, lowest)
+        placed.append(beside(at, words, run.role, view, **keys))
+        lowest = at + gap
+    return placed
+
+
+def _span(scales: Any) -> tuple[float, float]:
+    heights = log2_scale(scales.astype(np.float64))
+    finite = heights[np.isfinite(heights)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    middle, half = (low + high) / 2, max((high - low) / 2, 2.0)
+    return middle - half * 1.15 - 0.25, middle + half * 1.15 + 0.25
+
+
+def _decades(shares: Sequence[Any]) -> tuple[float, float]:
+    """Whole decades around all shares, the floor, where zero is drawn, one further down."""
+    seen = np.concatenate([np.asarray(each, np.float64).ravel() for each in shares])
+    seen = seen[seen > 0]
+    low = float(np.clip(np.floor(np.log10(seen.min())), -7, -1)) if len(seen) else -3.0
+    return low - 1, 0.1
+
+
+def _ticks(floor: float, top: float) -> dict[str, Any]:
+    decades = np.arange(floor + 1, math.floor(top) + 1)
+    shown = decades[::-1][:: 2 if len(decades) > 4 else 1][::-1]
+    return {
+        "tickvals": [floor, *shown.tolist()],
+        "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
+    }

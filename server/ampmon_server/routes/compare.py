@@ -1,0 +1,48 @@
+"""Several runs side by side: their charts on one axis, and tables of what differs and what came of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import Response
+
+from ampmon_server import comparing
+from ampmon_server.figures import View
+from ampmon_server.figures.compared import RUNS_MAX
+from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.figures import view_of
+from ampmon_server.routes.queries import RunIds, runs_in
+from ampmon_server.store import BadQuery
+
+
+router = APIRouter(prefix="/api/v1/compare")
+
+
+def _compared(runs: RunIds) -> list[UUID]:
+    found = runs_in(runs, RUNS_MAX)
+    if not found:
+        raise BadQuery("runs", "it names no run")
+    return found
+
+
+Runs = Annotated[list[UUID], Depends(_compared)]
+
+
+@router.get("")
+def compare(runs: Runs, request: Request, service: ServiceDependency) -> Response:
+    """Up to eight runs: their summaries, null of one that is not there, what came of each and how it was made."""
+    return tagged_json(comparing.compare(service.store, runs), request)
+
+
+@router.get("/figures/{name}")
+def show_compared(
+    name: str,
+    runs: Runs,
+    view: Annotated[View, Depends(view_of)],
+    request: Request,
+    service: ServiceDependency,
+) -> Response:
+    """A chart of up to eight runs; where ``x`` is time, ``start`` and ``stop`` are in us since each run's start."""
+    return tagged_json(comparing.draw(service.store, runs, name, view), request)

@@ -1,0 +1,124 @@
+"""The charts of several runs on one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import made_series as made
+from ampmon_server.figures import View
+from ampmon_server.figures.compared import COMPARED, DASHES, RUNS_MAX, Compared, fate, scale, skips
+
+
+def runs(*scales: list[float], **keys: Any) -> list[Compared]:
+    """Runs of these scales, whose third update is skipped."""
+    return [
+        Compared(
+            f"run {place}", place, made.source(made.updates(each, skipped={2})), made.START, **keys
+        )
+        for place, each in enumerate(scales)
+    ]
+
+
+def test_each_run_is_a_stepped_line_of_its_own_colour_and_dash() -> None:
+    """Lines lie on one axis that is as long as the longest run; each run's name and last scale stand at its height."""
+    figure = scale(runs([4.0, 4.0, 2.0], [8.0] * 9), View())
+    first, second = figure["data"]
+
+    assert first["line"] == {"color": "role:run-1", "width": 1.5, "dash": "solid", "shape": "hv"}
+    assert second["line"]["dash"] == DASHES[1]
+    assert made.read(first["y"]).tolist() == [2, 2, 1]
+    assert figure["layout"]["xaxis"]["range"] == [-0.5, 8.5]
+    labels = [(each["y"], each["text"]) for each in figure["layout"]["annotations"]]
+    assert labels == [
+        (1.0, "\u2068run 0\u2069 2<sup>1</sup>"),
+        (3.0, "\u2068run 1\u2069 2<sup>3</sup>"),
+    ]
+
+
+def test_every_skip_is_counted_in_its_runs_row() -> None:
+    """A row of marks a run, from the top; beside it how many of its updates in view were skipped."""
+    figure = skips(runs([4.0] * 4, [4.0] * 5), View(0, 4))
+
+    assert [trace["y"] for trace in figure["data"]] == [[0], [-1]]
+    assert [made.read(trace["x"]).tolist() for trace in figure["data"]] == [[2], [2]]
+    assert figure["data"][0]["marker"] == {
+        "symbol": "line-ns-open",
+        "size": 14,
+        "color": "role:run-1",
+        "line": {"width": 1.5},
+    }
+    words = [each["text"] for each in figure["layout"]["annotations"]]
+    assert words == [f"\u2068run {place}\u2069<br>1 of 4 (25\u202f%)" for place in (0, 1)]
+
+
+def test_time_is_counted_from_each_runs_start() -> None:
+    """Runs that began at different times lie over one another; ticks are whole seconds."""
+    early = made.updates([4.0] * 31)
+    late = early.copy()
+    for name in (
+        "time_first",
+        "time_last",
+        "time_min",
+        "time_max",
+        "scale_min_time",
+        "scale_max_time",
+    ):
+        late[name] += 10**12
+    both = [
+        Compared("a", 0, made.source(early), made.START),
+        Compared("b", 1, made.source(late), made.START + 10**12),
+    ]
+    figure = scale(both, View(x="time"))
+    one, other = (made.read(trace["x"]).tolist() for trace in figure["data"])
+
+    assert one == other
+    assert (one[0], one[-1]) == (0, 3000)  # ms
+    axis = figure["layout"]["xaxis"]
+    assert (axis["type"], axis["ticktext"]) == ("linear", ["0", "1\u202fs", "2\u202fs", "3\u202fs"])
+
+
+def test_shares_of_the_gradient_lie_in_two_panels() -> None:
+    """Subnormal above and zero below, a line a run in each, the newest share beside it."""
+    gradients = made.gradients(
+        [0, 2], made.totals(made.histograms([{-20: 25, 0: 50}] * 2), [25, 25])
+    )
+    source = made.source(made.updates([1.0] * 4), gradients)
+    figure = fate([Compared("one", 0, source), Compared("two", 1, source)], View())
+
+    assert [trace["yaxis"] for trace in figure["data"]] == ["y", "y", "y2", "y2"]
+    assert [each["text"] for each in figure["layout"]["annotations"]] == [
+        f"\u2068{name}\u2069 25\u202f%" for name in ("one", "two") * 2
+    ]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_chart_of_nothing_says_why(name: str) -> None:
+    """Runs without an update, and a stretch in which none has one, have words in the place of lines."""
+    none = [Compared("new", 0, made.source(made.updates([])))]
+    assert COMPARED[name](none, View())["layout"]["meta"]["empty"].startswith(
+        ("None", "No gradient")
+    )
+    far = COMPARED[name](runs([1.0] * 3), View(100, 200))
+    assert "Show the whole run" in far["layout"]["meta"]["empty"]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_names_are_inert_and_isolated(name: str) -> None:
+    """Markup in a name is shown as text, a long one is cut, and right to left turns nothing around."""
+    source = made.source(
+        made.updates([1.0] * 3), made.gradients([0], made.totals(made.histograms([{0: 10}]), [0]))
+    )
+    evil = "<b>&" + "ש" * 200
+    figure = COMPARED[name]([Compared(evil, RUNS_MAX - 1, source)], View())
+    said = str(figure["layout"]["annotations"]) + str([trace["name"] for trace in figure["data"]])
+    assert "<b>" not in said
+    assert "&lt;b&gt;&amp;" in said
+    assert "ש" * 20 not in said
+
+
+def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
+    """Beside a narrow plot there is no room for names."""
+    layout = scale(runs([1.0] * 3, [2.0] * 3), View(width=320))["layout"]
+    assert (layout["showlegend"], layout["annotations"]) == (True, [])

@@ -1,0 +1,82 @@
+"""Several runs side by side, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from batches import Trainer
+
+
+def trained(client: TestClient, name: str, updates: int, **header: Any) -> str:
+    """A run that has some updates, the third of them skipped, and a loss."""
+    trainer = Trainer(name=name)
+    attempt = msgspec.structs.replace(trainer.attempt, **header)
+    records = [*trainer.updates(updates, skipped=[2], sampled=[0]), trainer.scalars({"loss": 0.25})]
+    batch = trainer.batch(records, headers=(attempt, trainer.stream))
+    client.app.state.service.store.ingest(batch)  # type: ignore[attr-defined]
+    return str(trainer.run_id)
+
+
+@pytest.fixture
+def pair(client: TestClient) -> list[str]:
+    return [
+        trained(client, "one", 4, config={"lr": 0.1, "model": {"depth": 2}}),
+        trained(client, "two", 8, config={"lr": 0.2, "model": {"depth": 2}}),
+    ]
+
+
+def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair: list[str]) -> None:
+    """Each line has a value for each run, in the order asked for; one that is gone has none, and hinders nothing."""
+    gone = str(uuid4())
+    told = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
+    made = {line["name"]: line for line in told["made"]}
+    came = {line["name"]: line["values"] for line in told["outcome"]}
+
+    assert [run and run["name"] for run in told["runs"]] == ["one", "two", None]
+    assert made["config.lr"] == {
+        "name": "config.lr",
+        "values": ["0.1", "0.2", None],
+        "differs": True,
+    }
+    assert made["config.model.depth"]["differs"] is False
+    assert made["scaler.growth_interval"]["values"] == ["2000", "2000", None]
+    assert came["skipped"] == ["1", "1", None]
+    assert came["skip rate"] == ["25\u202f%", "12.5\u202f%", None]
+    assert came["loss, newest"] == ["0.25", "0.25", None]
+    assert came["training"][0].startswith("75\u202f% of your batches changed the weights")
+
+
+def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list[str]) -> None:
+    """A trace for each run that is there; the same answer is not sent twice; of time, each from its own start."""
+    for name in ("scale", "skips"):
+        ask = f"/api/v1/compare/figures/{name}?runs={','.join([*pair, str(uuid4())])}"
+        answer = client.get(ask)
+        assert [trace["name"] for trace in answer.json()["data"]] == [
+            "\u2068one\u2069",
+            "\u2068two\u2069",
+        ]
+        assert client.get(ask, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+    early = client.get(f"/api/v1/compare/figures/scale?runs={pair[1]}&x=time&start=0&stop=100001")
+    assert early.json()["layout"]["xaxis"]["range"] == [-0.25, 100.25]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "field"),
+    [
+        ("runs=", 422, "runs"),
+        ("runs=x", 422, "runs"),
+        ("runs=" + ",".join(f"{each:032x}" for each in range(9)), 422, "runs"),
+        (f"runs={0:032x}", 404, None),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    client: TestClient, query: str, status: int, field: str | None
+) -> None:
+    """No run, no id and more than eight name the parameter; runs that are all gone have no chart."""
+    answer = client.get(f"/api/v1/compare/figures/scale?{query}")
+    assert (answer.status_code, answer.json().get("field")) == (status, field)

@@ -1,0 +1,169 @@
+// Two to eight runs side by side: their charts on one axis, what came of them, and what differs in how they were made.
+
+import { get } from "./api.js";
+import { badge, setBadge } from "./badge.js";
+import { Charts } from "./charts.js";
+import { Facts } from "./compare-facts.js";
+import { h, keyed, mark, say } from "./dom.js";
+import { count, plural } from "./format.js";
+import { Notices } from "./notices.js";
+import { paced } from "./pace.js";
+
+/** @import { Address, Summary, View } from "../types/page.js" */
+/** @import { Command } from "./keyboard.js" */
+/** @import { Line } from "./compare-facts.js" */
+
+/** @typedef {{runs: (Summary | null)[], outcome: Line[], made: Line[], own_steps: boolean}} Comparison */
+
+const MOST = 8;
+const CHARTS_MS = 200;
+const FACTS_MS = 1000;
+/** @type {[string, string[]][]} */
+const CHARTS = [["scale", []], ["skips", []], ["fate", []]];
+/** As figures/compared.py has them, for lines of 32 pixels. */
+const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
+const SVG = "http://www.w3.org/2000/svg";
+
+export class Compare {
+  #runs = h("ul", { class: "compared" });
+  #notices = new Notices();
+  #outcome = new Facts("What came of them");
+  #made = new Facts("How they were made", "differs");
+  #title = h("h1");
+  /** @type {Comparison | null} */
+  #told = null;
+  #draw = paced(() => this.charts.refresh(), CHARTS_MS);
+  #read = paced(() => this.#facts(), FACTS_MS);
+
+  /**
+   * @param {string[]} runs
+   * @param {View} view
+   * @param {{onView: (runs: string[], view: View) => void, onTrouble: () => void}} listener
+   */
+  constructor(runs, view, listener) {
+    this.asked = [...new Set(runs)];
+    this.runs = this.asked.slice(0, MOST);
+    this.follows = this.runs;
+    this.listener = listener;
+    const among = `runs=${this.runs.map(encodeURIComponent).join(",")}`;
+    this.path = `/compare?${among}`;
+    this.charts = new Charts(
+      "",
+      view,
+      { onView: (next) => listener.onView(this.asked, next), onClick: () => {}, onWanted: () => this.#draw(), onTrouble: listener.onTrouble },
+      { charts: CHARTS, at: (name) => `/compare/figures/${name}?${among}&` },
+    );
+    const enough = this.runs.length > 1;
+    say(this.#title, enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs");
+    this.element = h("article", { class: "run compare" }, this.#title, this.#notices.element, this.#runs);
+    if (enough) this.element.append(this.charts.element, this.#outcome.element, this.#made.element);
+    else this.element.append(h("p", { class: "empty" }, "Select two to eight runs in ", h("a", { href: "#/" }, "the list"), " to compare them."));
+    this.#notices.show(this.#warnings([]));
+  }
+
+  get title() {
+    return this.#title.textContent ?? "Compare runs";
+  }
+
+  /** Asks for what has changed. Rejects where the server does not answer. */
+  async refresh() {
+    if (this.runs.length < 2) return;
+    if (this.#told === null) await this.#fetch();
+    else this.#read();
+    this.#draw();
+  }
+
+  tick() {}
+
+  /** @param {Address} address */
+  look(address) {
+    if (address.page !== "compare" || address.runs.join() !== this.asked.join()) return false;
+    this.charts.look(address.view);
+    return true;
+  }
+
+  /** @param {Command} command */
+  act(command) {
+    return this.charts.act(command);
+  }
+
+  recolour() {
+    void this.charts.recolour();
+  }
+
+  close() {
+    this.#draw.stop();
+    this.#read.stop();
+    this.charts.close();
+  }
+
+  async #facts() {
+    await this.#fetch().catch(() => this.listener.onTrouble());
+  }
+
+  async #fetch() {
+    const told = /** @type {Comparison} */ (await get(this.path));
+    if (told === this.#told) return;
+    this.#told = told;
+    const places = told.runs.map((run, place) => ({ run, place }));
+    keyed(this.#runs, places, { key: ({ place }) => String(place), make: ({ place }) => this.#makeRun(place), update: writeRun });
+    this.#notices.show(this.#warnings(told.runs));
+    this.charts.offerOwnSteps(told.own_steps);
+    const names = told.runs.map((run) => run?.name ?? "gone");
+    this.#outcome.update(names, told.outcome);
+    this.#made.update(names, told.made);
+  }
+
+  /**
+   * @param {(Summary | null)[]} runs
+   * @returns {string[]}
+   */
+  #warnings(runs) {
+    const gone = runs.filter((run) => run === null).length;
+    const more = this.asked.length - this.runs.length;
+    return [
+      more > 0 ? `At most ${MOST} runs can be compared: the first ${MOST} of ${count(this.asked.length)} are shown.` : "",
+      gone > 0 ? `${plural(gone, "run is", "runs are")} not there: deleted, or never reported here. The others are compared.` : "",
+    ].filter(Boolean);
+  }
+
+  /** @param {number} place */
+  #makeRun(place) {
+    const without = this.asked.filter((run) => run !== this.runs[place]);
+    const leave = h("button", { type: "button", class: "quiet", onclick: () => this.listener.onView(without, this.charts.view) }, "Leave out");
+    return h("li", {}, sample(place), h("a", { dir: "auto" }), h("span"), badge(), leave);
+  }
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {{run: Summary | null, place: number}} item
+ */
+function writeRun(element, { run }) {
+  const [, link, about, status, leave] = element.children;
+  if (!link || !about || !status || !(status instanceof HTMLElement)) return;
+  const name = run?.name ?? "This run is not there";
+  say(link, name);
+  mark(link, "title", name);
+  mark(link, "href", run && `#/runs/${encodeURIComponent(run.run_id)}`);
+  if (leave) mark(leave, "aria-label", `Leave out ${name}`);
+  say(about, run ? `${run.project} · ${run.owner}` : "");
+  status.hidden = run === null;
+  if (run) setBadge(status, run.status);
+}
+
+/**
+ * The line by which the charts know a run.
+ * @param {number} place
+ */
+function sample(place) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 32 8");
+  svg.setAttribute("class", `sample run-${place + 1}`);
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", "M0 4H32");
+  path.setAttribute("stroke-dasharray", DASHES[place] ?? "");
+  svg.append(path);
+  return svg;
+}
