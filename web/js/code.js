@@ -7,7 +7,7 @@ const COPIED_MS = 2000;
 
 export class Code {
   #code = h("code");
-  #text = h("pre", {}, this.#code);
+  #text = h("pre", { tabindex: "0" }, this.#code);
   #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
   element = h("div", { class: "code", hidden: true }, this.#text, this.#copy);
 

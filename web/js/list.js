@@ -166,8 +166,8 @@ export class List {
 function firstRun() {
   return [
     h("p", {}, "No run has reported here yet. Change one line of a training script, and start it:"),
-    h("pre", {}, h("code", {}, LINES.join("\n"))),
+    h("pre", { tabindex: "0" }, h("code", {}, LINES.join("\n"))),
     h("p", {}, "Its run appears here with the first update. To see one at once, let ampmon train a small model:"),
-    h("pre", {}, h("code", {}, "ampmon demo")),
+    h("pre", { tabindex: "0" }, h("code", {}, "ampmon demo")),
   ];
 }

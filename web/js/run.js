@@ -5,8 +5,7 @@ import { badge, setBadge } from "./badge.js";
 import { Charts } from "./charts.js";
 import { h, say } from "./dom.js";
 import { Findings } from "./findings.js";
-import { moment } from "./format.js";
-import { eventLedger, skipLedger } from "./ledger.js";
+import { clock, eventLedger, skipLedger } from "./ledger.js";
 import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
@@ -25,14 +24,11 @@ const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
 export class Run {
-  #name = h("h1", { dir: "auto" }, "…");
+  #name = h("h1", {}, "…");
   #badge = badge();
-  #project = h("bdi");
-  #owner = h("bdi");
-  #when = h("span");
-  #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
+  #about = h("p", { class: "about" });
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
-  #description = h("p", { class: "description", dir: "auto", hidden: true });
+  #description = h("p", { class: "description", hidden: true });
   #notices = new Notices();
   #numbers = new Numbers();
   /** @type {Detail | null} */
@@ -112,11 +108,9 @@ export class Run {
     if (!run) return;
     say(this.#name, run.name);
     setBadge(this.#badge, run.status);
-    say(this.#project, run.project);
-    say(this.#owner, run.owner);
-    say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
+    say(this.#about, `${run.project} · ${run.owner} · started ${clock(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
-    this.#notices.update(run, this.findings.tellsGaps);
+    this.#notices.update(run);
     this.#numbers.update(run);
     this.#offerStreams(run);
     this.charts.know(run);
@@ -209,9 +203,7 @@ export class Run {
 
   async #diagnosis() {
     try {
-      const going = this.#run?.status === "running" || this.#run?.status === "silent";
-      await this.findings.refresh(going, this.#run?.updates ?? 0);
-      this.tick();
+      await this.findings.refresh(this.#run?.status === "running" || this.#run?.status === "silent");
     } catch (error) {
       this.#judged = "";
       if (!(error instanceof Refused)) this.onTrouble();

@@ -20,6 +20,7 @@ from ampmon_server.figures.layout import (
     escaped,
     figure,
     nothing_here,
+    shortened,
     y_axis,
 )
 from ampmon_server.figures.source import Source, View, cut
@@ -71,7 +72,7 @@ def activations(source: Source, view: View) -> Figure:
     classes = sample.statistics.classes()
     drawn = [fate for fate in FATES[1:] if fate.always or getattr(classes, fate.field).any()]
     heights = -np.arange(len(rows), dtype=np.float64)
-    names = [_shortened(sample.names[row], view) for row in rows.tolist()]
+    names = [shortened(sample.names[row], _NAME_CHARACTERS[view.narrow]) for row in rows.tolist()]
     traces = [*_bars(sample, rows, heights, drawn), *_headrooms(sample, rows, heights)]
     top = 16 + 20 * len(traces) if view.narrow else 48
     left = round(24 + _CHARACTER_PIXELS * max(map(len, names)))
@@ -270,14 +271,6 @@ def _x_axis(title: str, **keys: Any) -> dict[str, Any]:
         "anchor": "y",
         **keys,
     }
-
-
-def _shortened(name: str, view: View) -> str:
-    """A name that fits beside its row: its beginning says where it is, its end what."""
-    room = _NAME_CHARACTERS[view.narrow]
-    if len(name) <= room:
-        return name
-    return f"{name[: room // 2]}…{name[-(room - room // 2 - 1) :]}"
 
 
 def _caption(sample: ModuleSample, rows: Ints) -> str:

@@ -236,6 +236,13 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def shortened(name: str, letters: int) -> str:
+    """At most so many letters of a name: its beginning says where it is, its end what."""
+    if len(name) <= letters:
+        return name
+    return f"{name[: letters // 2]}…{name[-(letters - letters // 2 - 1) :]}"
+
+
 def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
     """Ticks of an axis of log2: whole exponents, labelled 2^k."""
     first, last = math.ceil(low), math.floor(high)

@@ -21,6 +21,7 @@ from ampmon_server.figures.layout import (
     figure,
     nothing_here,
     plot_x,
+    shortened,
     y_axis,
 )
 from ampmon_server.figures.source import Source, View, Window, XAxis, cut
@@ -32,6 +33,7 @@ from ampmon_server.words import count, plural, steps
 PANELS_MAX = 4
 """So many names are drawn unless one is asked for."""
 
+LETTER_PIXELS = 9
 PANEL_PIXELS = 112
 LONE_PIXELS = 208
 """The height of a panel, and of one that is alone."""
@@ -77,7 +79,7 @@ def scalars(source: Source, view: View) -> Figure:
         view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
         meta={**META, "caption": _caption(drawn, source.logged), **_choices(source)},
-        annotations=[_label(name, place, len(drawn)) for place, name in enumerate(drawn)],
+        annotations=[_label(name, place, len(drawn), view) for place, name in enumerate(drawn)],
         **axes,
     )
     made["layout"]["xaxis"]["anchor"] = "y" if len(drawn) == 1 else f"y{len(drawn)}"
@@ -184,7 +186,7 @@ def _axis(cells: Cells, place: int, panels: int) -> dict[str, Any]:
     return axis
 
 
-def _label(name: str, place: int, panels: int) -> dict[str, Any]:
+def _label(name: str, place: int, panels: int, view: View) -> dict[str, Any]:
     return {
         "xref": "paper",
         "yref": "paper",
@@ -192,7 +194,7 @@ def _label(name: str, place: int, panels: int) -> dict[str, Any]:
         "y": 1 - place / panels,
         "xanchor": "left",
         "yanchor": "top",
-        "text": f"<b>{escaped(name)}</b>",
+        "text": f"<b>{escaped(shortened(name, view.width // LETTER_PIXELS))}</b>",
         "showarrow": False,
         "font": {"size": 11, "color": "role:muted"},
     }

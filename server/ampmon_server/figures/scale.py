@@ -255,7 +255,7 @@ def _room_label(
         return []
     newest = float(log2_scale(np.array([cell["after_last"]]))[0])
     gap = 0.08 * (ends[1] - ends[0])
-    return room_label(room, (newest + gap if newest < ENDLESS else ends[0], ends[1]), view)
+    return room_label(room, (newest + gap if newest < ENDLESS else ends[0], ends[1] - gap), view)
 
 
 def _caption(cell: Cells, window: Window) -> str:

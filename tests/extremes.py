@@ -1,0 +1,169 @@
+"""Runs that no training is likely to make and that the page must bear all the same, in a store by its real ingest.
+
+Names that are long, markup or written from the right; nothing, hardly anything or very much; only skips; a dead scale;
+ranks that disagree; gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+import msgspec
+import numpy as np
+
+from ampmon import wire
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from batches import PARAMETERS, Trainer, activations, statistics
+from benchmarks.store.filling import fill
+from benchmarks.store.real import Real
+from benchmarks.store.track import track
+
+
+MARKUP = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>&amp;{{7*7}}'
+FROM_THE_RIGHT = "ניסוי \u202eתישילש הצירה\u202c עם fp16 — تجربة طويلة جدا للتدريب بنصف الدقة"
+MANY = 5000
+LONG = 200_000
+RANKS = 4
+
+
+def unnamed(trainer: Trainer, store: Store) -> None:
+    """An ordinary run, for the sake of its name."""
+    store.ingest(trainer.batch(trainer.updates(60, skipped=(20, 41), sampled=range(0, 60, 10))))
+    store.ingest(trainer.batch([trainer.scalars({"loss": 0.5, "lr": 1e-4})]))
+
+
+def nothing(trainer: Trainer, store: Store) -> None:
+    store.ingest(trainer.batch([trainer.event("init")]))
+
+
+def one_update(trainer: Trainer, store: Store) -> None:
+    store.ingest(trainer.batch(trainer.updates(1, sampled=(0,))))
+
+
+def one_parameter(trainer: Trainer, store: Store) -> None:
+    _with_parameters(trainer, store, [wire.Parameter("weight", (80,), "float16")])
+
+
+def many_parameters(trainer: Trainer, store: Store) -> None:
+    names = (
+        f"model.layers.{place // 50}.experts.{place % 50}.down_proj.weight" for place in range(MANY)
+    )
+    _with_parameters(trainer, store, [wire.Parameter(name, (80,), "float16") for name in names])
+
+
+def markup(trainer: Trainer, store: Store) -> None:
+    """Wherever a name of the user's is shown."""
+    told = trainer.event("error", where=MARKUP, type=MARKUP, message=MARKUP)
+    evil = [wire.Parameter(MARKUP, (80,), "float16"), *PARAMETERS[1:]]
+    _with_parameters(trainer, store, evil, trainer.scalars({MARKUP: 1.0}), told)
+
+
+def only_skips(trainer: Trainer, store: Store) -> None:
+    _skipping(trainer, store, [2.0 ** (24 - step) for step in range(40)])
+
+
+def dead_scale(trainer: Trainer, store: Store) -> None:
+    """Backed off until nothing is left of it, as of float32."""
+    scales = [2.0 ** (16 - step) for step in range(166)]
+    _skipping(trainer, store, [*scales, *[0.0] * 40])
+
+
+def ranks_that_disagree(trainer: Trainer, store: Store) -> None:
+    """The third of four goes its own way after a while; the fourth falls silent."""
+    for rank in range(RANKS):
+        other = Trainer(
+            run_id=trainer.run_id, rank=rank, world_size=RANKS, name=trainer.name, project="extreme"
+        )
+        skipped = (50,) if rank == 2 else (20,)
+        updates = other.updates(30 if rank == 3 else 100, skipped=skipped, sampled=(0, 40, 80))
+        told = [
+            msgspec.structs.replace(each, scale=each.scale / 4, scale_after=each.scale_after / 4)
+            if rank == 2 and each.ordinal > 50
+            else each
+            for each in updates
+        ]
+        store.ingest(other.batch(told))
+
+
+def gaps(trainer: Trainer, store: Store) -> None:
+    """Of every hundred updates the second half was lost on the way."""
+    for _ in range(5):
+        updates = trainer.updates(100, skipped=(30,), sampled=range(0, 100, 10))
+        store.ingest(trainer.batch(updates[:50]))
+
+
+def not_finite(trainer: Trainer, store: Store) -> None:
+    """Losses that are no number, activations that are not either."""
+    exploded = activations(forward=np.array([2.0, np.inf, np.nan]).tobytes(), loss=np.nan)
+    store.ingest(trainer.batch(trainer.updates(20, sampled=range(0, 20, 5))))
+    kinds: dict[str, wire.NonFinite] = {"loss": "nan"}
+    for _ in range(10):
+        update = trainer.update(skipped=True, activations=exploded)
+        told = trainer.scalars({"loss": None}, kinds=kinds)
+        store.ingest(trainer.batch([update, told]))
+
+
+EXTREMES: dict[str, Callable[[Trainer, Store], None]] = {
+    "x" * 200: unnamed,
+    MARKUP: markup,
+    FROM_THE_RIGHT: unnamed,
+    "no data": nothing,
+    "one update": one_update,
+    "one parameter": one_parameter,
+    "5000 parameters": many_parameters,
+    "only skips": only_skips,
+    "a dead scale": dead_scale,
+    "ranks that disagree": ranks_that_disagree,
+    "gaps": gaps,
+    "not finite": not_finite,
+}
+"""Each under the name that its run has."""
+
+
+def make(settings: Settings, names: Iterable[str] = EXTREMES) -> dict[str, UUID]:
+    """Store a run of each, by name. Takes a second or two."""
+    store, made = Store.open(settings), {}
+    for name in names:
+        trainer = Trainer(name=name, project="extreme")
+        EXTREMES[name](trainer, store)
+        made[name] = trainer.run_id
+    store.close()
+    return made
+
+
+def make_long(settings: Settings, updates: int = LONG) -> UUID:
+    """Store a run of so many updates, one in a hundred sampled, each of twenty parameters."""
+    parameters = [wire.Parameter(f"blocks.{place}.weight", (80,), "float16") for place in range(20)]
+    samples = [statistics(20, seed=seed) for seed in range(4)]
+    (run,) = fill(settings, [(track(updates), Real(parameters, samples))])
+    return run
+
+
+def _with_parameters(
+    trainer: Trainer, store: Store, parameters: list[wire.Parameter], *more: wire.Record
+) -> None:
+    count = len(parameters)
+    header = msgspec.structs.replace(trainer.stream, parameters=tuple(parameters), modules=())
+    updates = [
+        trainer.update(
+            gradients=statistics(count, seed=place).to_wire() if place % 10 == 0 else None
+        )
+        for place in range(30)
+    ]
+    culprit = (wire.Culprit(count - 1, 3, 0),)
+    step = wire.OptimizerStep(
+        optimizer="SGD",
+        path="plain",
+        skipped=True,
+        culprits=culprit,
+        culprit_order="learned",
+        culprit_parameters=1,
+    )
+    skip = trainer.update(skipped=True, optimizers=(step,))
+    store.ingest(trainer.batch([*more, *updates, skip], headers=(trainer.attempt, header)))
+
+
+def _skipping(trainer: Trainer, store: Store, scales: list[float]) -> None:
+    store.ingest(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))

@@ -1,0 +1,78 @@
+"""Every view of the page by name, and how a reader comes to it. Knows nothing of what is looked for there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from playwright.sync_api import expect
+
+from web.reader import Reader
+
+
+_WAITING = """[...document.querySelectorAll('main [data-figure]')].filter(panel =>
+    panel.checkVisibility() && !panel.querySelector('.plot:not([hidden]) .main-svg')
+    && !/^(?!Loading)./.test(panel.querySelector('.empty:not([hidden])')?.textContent ?? '')
+).map(panel => panel.dataset.figure)"""
+"""The charts that are neither drawn nor say why they are not."""
+_CHARTS = "document.querySelectorAll('main [data-figure]').length"
+
+ALL_OF_IT = 20_000
+"""Pixels of height: every chart of a run is on the screen, and so it is drawn."""
+
+
+@dataclass(frozen=True)
+class View:
+    """``address`` is formatted with the ids of two runs; ``arrive`` waits until all of it is there."""
+
+    address: str
+    arrive: Callable[[Reader], None]
+
+    def show(self, reader: Reader, *runs: UUID) -> None:
+        reader.open(self.address.format(*runs))
+        self.arrive(reader)
+
+
+def settle(reader: Reader) -> None:
+    """Wait until each chart on the screen is drawn, or says why it is not."""
+    reader.wait("charts", lambda: reader.ask(_CHARTS) and reader.text("h1") not in {"", "…"})
+    reader.wait("all charts", lambda: reader.ask(_WAITING) == [])
+
+
+def _list(reader: Reader) -> None:
+    reader.wait("the runs", lambda: "2^" in reader.text("table.runs tbody"))
+
+
+def _nothing_found(reader: Reader) -> None:
+    reader.wait("the words", lambda: len(reader.text("main")) > 20)
+
+
+def _help(reader: Reader) -> None:
+    settle(reader)
+    reader.page.keyboard.press("?")
+    expect(reader.page.locator("dialog[open]")).to_be_visible()
+
+
+def _finding(reader: Reader) -> None:
+    expect(reader.page.locator("h1")).to_be_visible()
+
+
+def _stranger(reader: Reader) -> None:
+    """Let in no more: the view is kept under the box that asks who this is."""
+    settle(reader)
+    reader.forgive("401")
+    reader.page.context.clear_cookies()
+    reader.page.reload()
+    expect(reader.page.locator("h1")).to_be_visible()
+
+
+VIEWS = {
+    "list": View("#/", _list),
+    "nothing found": View("#/?project=nobody-has-this", _nothing_found),
+    "run": View("#/runs/{0}", settle),
+    "parameter": View("#/runs/{0}?parameter=head.weight", settle),
+    "help": View("#/runs/{0}", _help),
+    "finding": View("findings/skip_rate", _finding),
+    "stranger": View("#/runs/{0}", _stranger),
+}
