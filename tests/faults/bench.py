@@ -33,7 +33,7 @@ from ampmon.spool import (
     spools,
 )
 from ampmon_server import migrations
-from ampmon_server.cli.process import Process
+from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import sqlite

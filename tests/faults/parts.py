@@ -23,7 +23,7 @@ from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.transport import HttpTransport, Transport
-from ampmon_server.cli.process import Process
+from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from faults import account, seams, workload

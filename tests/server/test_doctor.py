@@ -23,8 +23,7 @@ import urllib3
 
 import ampmon
 from ampmon.wire import Finding
-from ampmon_server.cli import main
-from ampmon_server.cli.doctor.answers import (
+from ampmon_server.asking.answers import (
     Diagnosed,
     Run,
     Setting,
@@ -32,6 +31,7 @@ from ampmon_server.cli.doctor.answers import (
     Simulation,
     Skips,
 )
+from ampmon_server.cli import main
 from ampmon_server.cli.doctor.printing import Paper
 from ampmon_server.cli.doctor.replaying import show
 from serving import Server

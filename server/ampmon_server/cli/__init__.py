@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, proxies, sync, thresholds
+from ampmon_server.cli import db, doctor, proxies, report, sync, thresholds
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -30,6 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "db": db.run,
+    "demo": demo.main,
+    "doctor": doctor.run,
+    "report": report.run,
+    "sync": sync.run,
+}
+"""Commands that load what they need themselves."""
+
+
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.command == "serve":
         from ampmon_server.cli import serve
@@ -39,13 +49,7 @@ def _run(arguments: argparse.Namespace) -> int:
         from ampmon_server.cli import token
 
         return token.run(arguments)
-    if arguments.command == "db":
-        return db.run(arguments)
-    if arguments.command == "doctor":
-        return doctor.run(arguments)
-    if arguments.command == "sync":
-        return sync.run(arguments)
-    return demo.main(arguments)
+    return _RUN[arguments.command](arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_arguments(
         commands.add_parser("doctor", help="say what is wrong with a run, and why")
+    )
+    report.add_arguments(
+        commands.add_parser("report", help="write a run as one file that opens offline")
     )
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))

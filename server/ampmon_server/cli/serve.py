@@ -16,9 +16,9 @@ from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
 from ampmon_server.cli import proxies
 from ampmon_server.cli.adopting import Adopting
-from ampmon_server.cli.process import Process
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
+from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Store, Unusable

@@ -14,7 +14,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 from ampmon_server.auth import KeyProblem
-from ampmon_server.cli.process import STOP_SECONDS, Process
+from ampmon_server.process import STOP_SECONDS, Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable

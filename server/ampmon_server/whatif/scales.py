@@ -136,8 +136,10 @@ def _at(
     }
     told: dict[str, float] = {}
     for name, (low, high) in ends.items():
-        told[f"{name}_low"], told[f"{name}_high"] = widened(name, bits, float(low), float(high))
+        # Differences of sums may be a rounding error below nothing.
+        least, most = max(float(low), 0.0), max(float(high), 0.0)
+        told[f"{name}_low"], told[f"{name}_high"] = widened(name, bits, least, most)
     if bits > 0:  # what comes back is among the zeros
-        most = float(found.subnormal_most) + gradient.zeros
-        told["subnormal_high"] = min(told["subnormal_high"], most)
+        back = float(found.subnormal_most) + gradient.zeros
+        told["subnormal_high"] = min(told["subnormal_high"], back)
     return told

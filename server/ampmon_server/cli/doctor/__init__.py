@@ -59,15 +59,13 @@ def _add_replay(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose a run and print it: 0, or the code of its worst finding; 2 where there is no answer."""
-    from ampmon_server.cli.doctor.answers import Diagnosed, Simulated, read
-    from ampmon_server.cli.doctor.asking import Unanswered
-    from ampmon_server.cli.doctor.choosing import choose
-    from ampmon_server.cli.doctor.place import answering
+    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.asking.answers import Diagnosed, Simulated, read
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
 
     try:
-        with waiting("asking"), answering(arguments) as server:
+        with waiting("asking"), answering(*_whom(arguments)) as server:
             asked = choose(server, arguments.run)
             body = server.get(f"/runs/{asked.run_id}/diagnosis")
             diagnosed = read(body, Diagnosed)
@@ -85,6 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
         if setting is not None:
             show(paper, simulated, asked=bool(setting))
     return exit_code(diagnosed.severity, arguments.fail_on)
+
+
+def _whom(arguments: argparse.Namespace) -> tuple[str | None, Path | None, Path | None]:
+    return arguments.url, arguments.data_dir, arguments.token_file
 
 
 def _setting(arguments: argparse.Namespace) -> dict[str, str] | None:

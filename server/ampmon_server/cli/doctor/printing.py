@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.cli.doctor.answers import Diagnosed, Run
+from ampmon_server.asking.answers import Diagnosed, Run
 from ampmon_server.words import plural, steps
 
 

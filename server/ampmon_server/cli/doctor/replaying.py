@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from ampmon_server.cli.doctor.answers import Setting, Simulated, Simulation, Skips
+from ampmon_server.asking.answers import Setting, Simulated, Simulation, Skips
 from ampmon_server.cli.doctor.printing import Paper, plain
 from ampmon_server.words import count, percent, power_of_two, steps
 

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator
 from uuid import UUID
 
-from ampmon_server.cli.doctor.answers import Page, Run, read
-from ampmon_server.cli.doctor.asking import Asking, Refused, Unanswered
+from ampmon_server.asking.answers import Page, Run, read
+from ampmon_server.asking.client import Asking, Refused, Unanswered
 
 
 LATEST = "latest"

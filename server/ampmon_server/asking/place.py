@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ampmon.config import DEFAULT_URL, RunOptions, resolve
 from ampmon.errors import ConfigurationError
-from ampmon_server.cli.doctor.asking import Asking, Refused, Unanswered
+from ampmon_server.asking.client import Asking, Refused, Unanswered
 from ampmon_server.settings import Settings
 
 
 @contextmanager
-def answering(arguments: argparse.Namespace) -> Iterator[Asking]:
-    """Whoever can be asked. Raises Unanswered."""
+def answering(
+    url: str | None = None, data_dir: Path | None = None, token_file: Path | None = None
+) -> Iterator[Asking]:
+    """Whoever can be asked: the server at ``url``, else for the data directory. Raises Unanswered."""
     try:
-        options = resolve(url=arguments.url, dir=arguments.data_dir)
+        options = resolve(url=url, dir=data_dir)
     except ConfigurationError as error:
         raise Unanswered(str(error)) from None
-    settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
-    if arguments.url or options.url != DEFAULT_URL:
+    settings = Settings(data_directory=options.dir, token_file=token_file)
+    if url or options.url != DEFAULT_URL:
         with Asking(options.url, _token(settings, options)) as server:
             yield server
-    elif (url := _running(settings, options)) is not None:
-        with Asking(url, _token(settings, options)) as server:
+    elif (own := _running(settings, options)) is not None:
+        with Asking(own, _token(settings, options)) as server:
             yield server
     else:
-        from ampmon_server.cli.doctor.alone import alone
+        from ampmon_server.asking.alone import alone
 
         with alone(settings) as server:
             yield server

@@ -17,9 +17,9 @@ from ampmon.errors import AmpmonError
 from ampmon.sender.sync import Sync, spools_at
 from ampmon.spool import Destination, spools
 from ampmon.transport import HttpTransport
+from ampmon_server.asking.client import Asking, Unanswered
 from ampmon_server.auth import KeyProblem
-from ampmon_server.cli.doctor.asking import Asking, Unanswered
-from ampmon_server.cli.process import Process
+from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import Unusable
@@ -93,7 +93,7 @@ def _take_in(waiting: list[Path], url: str, token: str) -> str:
 
     The spools stay for whoever is to send them: a record that comes twice is stored once.
     """
-    with tempfile.TemporaryDirectory(prefix="ampmon-doctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
         for path in waiting:
             try:
                 shutil.copytree(path, Path(folder) / "spool" / path.name)

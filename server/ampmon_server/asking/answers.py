@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.cli.doctor.asking import Unanswered
+from ampmon_server.asking.client import Unanswered
 
 
 Answer = TypeVar("Answer")

@@ -1,0 +1,93 @@
+"""``ampmon report``: a run as one file that opens without a server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from ampmon_server.asking import Asking
+
+
+CANNOT = 2
+"""No file was written; one line says why. It is argparse's own code too."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default="latest",
+        metavar="RUN",
+        help="its id or the beginning of it, or its name (the newest run)",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where to (the run's name, here)"
+    )
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--url", help="the server to ask (the one that runs on the data directory)")
+    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+    parser.add_argument(
+        "--token-file", type=Path, help="file with a token that several servers share"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file and print where it is: 0; 2 where none was written."""
+    from ampmon_server.asking import Unanswered, answering, choose
+
+    try:
+        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
+            chosen = choose(server, arguments.run)
+            file = arguments.output or Path(f"{_name(chosen.name)}.html")
+            _refuse(file, arguments.force)
+            text = _made(server, chosen.run_id)
+        _write(file, text)
+    except (Unanswered, OSError) as why:
+        print(f"ampmon report: {why}", file=sys.stderr)
+        return CANNOT
+    print(f"{file}: {chosen.name}, {file.stat().st_size / 1e6:.1f} MB, most of it Plotly's script")
+    return 0
+
+
+def _made(server: Asking, run_id: str) -> str:
+    from importlib.metadata import version
+
+    from ampmon_server.cli.progress import progress
+    from ampmon_server.report import CHARTS, page, tell
+
+    with progress() as bar:
+        task = bar.add_task("report", total=len(CHARTS) + 2)
+
+        def each(what: str) -> None:
+            bar.update(task, advance=1, description=what)
+
+        return page(tell(server, run_id, each), version("ampmon"))
+
+
+def _refuse(file: Path, force: bool) -> None:
+    if file.exists() and not force:
+        raise FileExistsError(
+            f"{file} is there already: name another with -o, or write over it with --force"
+        )
+
+
+def _write(file: Path, text: str) -> None:
+    """All of it or nothing."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, "utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _name(run: str) -> str:
+    """A run's name as a file's."""
+    return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"

@@ -1,0 +1,95 @@
+"""The report's file: everything it needs is in it, and it loads nothing."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import datetime, timezone
+from typing import Any
+
+from ampmon_server import assets
+from ampmon_server.report.sections import sections
+from ampmon_server.report.told import Told
+
+
+STYLES = ("base", "controls", "status", "findings", "tables", "run", "whatif", "report")
+SCRIPTS = ("roles", "report")
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
+"""Nothing is loaded from anywhere."""
+
+_SHELL = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<link rel="icon" href="data:,">
+<style>
+{style}
+</style>
+</head>
+<body>
+<main class="report run">
+{body}
+<footer>Made by ampmon {version}, {when}. This file loads nothing from anywhere.</footer>
+</main>
+<script type="application/json" id="roles">{roles}</script>
+<script type="application/json" id="figures">{figures}</script>
+<script>{plotly}</script>
+<script type="module">
+{script}
+</script>
+</body>
+</html>
+"""
+
+
+def page(told: Told, version: str, now: datetime | None = None) -> str:
+    """The whole file. What users named is only ever text in it."""
+    roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))
+    drawn = {name: figure for name, figure in told.figures.items() if figure["data"]}
+    when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
+    return _SHELL.format(
+        title=html.escape(f"{told.run['name']} · ampmon"),
+        policy=html.escape(POLICY),
+        style=_style(roles),
+        body=sections(told),
+        version=html.escape(version),
+        when=when,
+        roles=_in_script(roles),
+        figures=_in_script(drawn),
+        plotly=assets.plotly_script().read_text("utf-8").replace("</script", "<\\/script"),
+        script=_script(),
+    )
+
+
+def _style(roles: dict[str, dict[str, Any]]) -> str:
+    """The page's own styles, and the colours of both themes."""
+    files = [(assets.web_directory() / "css" / f"{name}.css").read_text("utf-8") for name in STYLES]
+    light, dark = (_properties(roles[theme]) for theme in ("light", "dark"))
+    night = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    return "\n".join([*files, f":root {{ {light} }}", night])
+
+
+def _properties(roles: dict[str, Any]) -> str:
+    return " ".join(
+        f"--{name}: {colour};" for name, colour in roles.items() if isinstance(colour, str)
+    )
+
+
+def _script() -> str:
+    """The page's modules as one: each is after those that it imports."""
+    files = [(assets.web_directory() / "js" / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
+    return re.sub(r"^import .*\n|^export ", "", "\n".join(files), flags=re.MULTILINE)
+
+
+def _in_script(value: object) -> str:
+    """JSON that ends no script."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")

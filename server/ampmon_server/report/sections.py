@@ -1,0 +1,182 @@
+"""What a report says, as HTML: words of others are escaped, each where it is put in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from html import escape
+from typing import Any
+
+from ampmon_server.report.told import Told
+from ampmon_server.words import count, plural, power_of_two, steps, within
+
+
+SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
+NONE = "–"
+CULPRITS = 3
+"""Of a skip so many culprits are named."""
+
+
+def sections(told: Told) -> str:
+    """Everything between the head of the file and its scripts."""
+    parts = [
+        _head(told),
+        _findings(told.diagnosis),
+        _numbers(told.run),
+        *(_chart(name, figure) for name, figure in told.figures.items()),
+        _skips(told),
+        _configuration(told.run),
+    ]
+    return "\n".join(parts)
+
+
+def _head(told: Told) -> str:
+    run, verdict = told.run, told.diagnosis["verdict"]
+    about = " · ".join(
+        [run["project"], run["owner"], run["status"], f"started {_when(run['started'])}"]
+    )
+    return (
+        f"<header><h1>{escape(run['name'])}</h1><p class='about'>{escape(about)}</p></header>"
+        f"<p class='state'>{_verdict(told.diagnosis['severity'])}<span>{escape(verdict)}</span></p>"
+        f"<p class='caption'>{escape(told.diagnosis['training']['sentence'])}</p>"
+        f"<p class='caption'>Run {escape(run['run_id'])}</p>"
+    )
+
+
+def _verdict(severity: str | None) -> str:
+    word = severity or "healthy"
+    return f"<span class='verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
+
+
+def _findings(diagnosis: dict[str, Any]) -> str:
+    return f"<section class='findings'>{''.join(map(_finding, diagnosis['findings']))}</section>"
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    first, last = finding["first_step"], finding["last_step"]
+    where = "" if first is None or last is None else f"<p class='caption'>{steps(first, last)}</p>"
+    fix = f"<pre><code>{escape(finding['fix'])}</code></pre>" if finding["fix"] else ""
+    return (
+        f"<div class='finding'><p class='finding-title'>{_verdict(finding['severity'])}"
+        f"<span>{escape(finding['title'])}</span></p>"
+        f"<p>{_coded(finding['explanation'])}</p>{where}{fix}</div>"
+    )
+
+
+def _coded(words: str) -> str:
+    """What stands in backticks as code."""
+    parts = map(escape, words.split("`"))
+    return "".join(
+        f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)
+    )
+
+
+def _numbers(run: dict[str, Any]) -> str:
+    share = run["skip_rate"]
+    scale = NONE if run["scale"] is None else power_of_two(run["scale"])
+    headroom = run["headroom_bits"]
+    rows = [
+        ("Scale at the end", scale, ""),
+        ("Skipped", f"{count(run['skipped'])} of {count(run['updates'])}", _share(share)),
+        (
+            "Subnormal",
+            _share(run["subnormal_fraction"], run["subnormal_fraction_error"]),
+            "of gradient values",
+        ),
+        ("Zero", _share(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
+        ("Headroom", NONE if headroom is None else f"{headroom:.1f} bits", "at most"),
+        ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
+        ("Gradients sampled", plural(run["sampled_updates"], "update"), ""),
+        ("Monitor's cost", _share(run["overhead"]), "of training time"),
+        ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
+        ("Parameters", count(run["parameters"]), ""),
+    ]
+    told = (
+        f"<div><dt>{label}</dt><dd>{value}</dd><dd class='more'>{more}</dd></div>"
+        for label, value, more in rows
+    )
+    return f"<dl class='numbers'>{''.join(told)}</dl>"
+
+
+def _share(share: float | None, error: float | None = None) -> str:
+    return NONE if share is None else within(share, error)
+
+
+def _chart(name: str, figure: dict[str, Any]) -> str:
+    meta = figure["layout"]["meta"]
+    words = [f"<p class='caption'>{escape(meta['caption'])}</p>"] if meta.get("caption") else []
+    if meta.get("empty"):
+        words.append(f"<p class='empty'>{escape(meta['empty'])}</p>")
+    else:
+        height = int(figure["layout"]["height"])
+        label = escape(f"{meta['title']}. {meta.get('caption', '')}")
+        words.append(
+            f"<div class='plot' role='img' aria-label='{label}' style='height:{height}px'></div>"
+        )
+    if meta.get("sentence"):
+        words.append(f"<p class='sentence'>{escape(meta['sentence'])}</p>")
+    if meta.get("code"):
+        words.append(f"<pre><code>{escape(meta['code'])}</code></pre>")
+    terms = "".join(
+        f"<dt>{escape(word)}</dt><dd>{escape(definition)}</dd>"
+        for word, definition in meta["definitions"].items()
+    )
+    words.append(f"<details><summary>What the words mean</summary><dl>{terms}</dl></details>")
+    title = f"<h2>{escape(meta['title'])}</h2>"
+    return f"<section class='panel' data-figure='{escape(name)}'>{title}{''.join(words)}</section>"
+
+
+def _skips(told: Told) -> str:
+    if not told.skips:
+        return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
+    rows = "".join(map(_skip, told.skips))
+    more = int(told.run["skipped"]) - len({each["step"] for each in told.skips})
+    left = (
+        f"<p class='caption'>{plural(more, 'earlier skipped update')} not listed.</p>"
+        if more > 0
+        else ""
+    )
+    heads = "".join(
+        f"<th scope='col'>{each}</th>"
+        for each in ("Step", "Time", "Optimizer", "Cause", "First to overflow", "Scale")
+    )
+    return (
+        "<section class='ledger'><h2>Skipped steps</h2>"
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{left}</section>"
+    )
+
+
+def _skip(skip: dict[str, Any]) -> str:
+    names = [each["parameter"] for each in skip["culprits"]]
+    rest = skip["culprit_parameters"] - len(names[:CULPRITS])
+    culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
+    culprits += f" and {count(rest)} more" if rest > 0 else ""
+    cells = (
+        ("Step", count(skip["step"])),
+        ("Time", _when(skip["time"])),
+        ("Optimizer", escape(skip["optimizer"])),
+        ("Cause", f"<span data-cause='{escape(skip['cause'])}'>{escape(skip['cause'])}</span>"),
+        ("First to overflow", culprits or NONE),
+        ("Scale", f"{_scale(skip['scale'])} → {_scale(skip['scale_after'])}"),
+    )
+    return f"<tr>{''.join(f'<td data-name={json.dumps(name)}>{cell}</td>' for name, cell in cells)}</tr>"
+
+
+def _scale(scale: float | None) -> str:
+    return NONE if scale is None else power_of_two(scale)
+
+
+def _configuration(run: dict[str, Any]) -> str:
+    identity = dict(run["identity"])
+    config = identity.pop("config", {})
+    parts: Iterable[tuple[str, object]] = (("Configuration", config), ("Who reported", identity))
+    return "".join(
+        f"<section class='ledger'><h2>{title}</h2><pre><code>"
+        f"{escape(json.dumps(what, indent=2, ensure_ascii=False))}</code></pre></section>"
+        for title, what in parts
+    )
+
+
+def _when(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

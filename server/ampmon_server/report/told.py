@@ -1,0 +1,68 @@
+"""What a report holds of a run, as a server tells it. Asks, and draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ampmon_server.asking import Asking, Refused
+from ampmon_server.figures import FIGURES
+
+
+SKIPS = 200
+"""So many of the newest rows of the ledger are in a report."""
+
+WIDTH = 1000
+"""For so many pixels charts are drawn."""
+
+CHARTS = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
+"""The charts of a whole run: the others are of one parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Answers of the server: ``figures`` by name, ``skips`` the newest of the ledger."""
+
+    run: dict[str, Any]
+    diagnosis: dict[str, Any]
+    figures: dict[str, dict[str, Any]]
+    skips: list[dict[str, Any]]
+
+
+def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: None) -> Told:
+    """Everything of a run; ``each`` is called before each of the things that take time. Blocks. Raises Unanswered."""
+    ask = _Run(server, f"/runs/{run_id}")
+    each("the run")
+    run = ask.get("")
+    each("findings")
+    diagnosis, skips = ask.get("/diagnosis"), ask.get("/skips", limit=str(SKIPS))["skips"]
+    figures = {}
+    for name in CHARTS:
+        each(f"chart {name}")
+        chosen = ask.recommended() if name == "simulated" else {}
+        figures[name] = ask.get(f"/figures/{name}", width=str(WIDTH), **chosen)
+    return Told(run, diagnosis, figures, skips)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run on a server."""
+
+    server: Asking
+    path: str
+
+    def get(self, what: str, **fields: str) -> dict[str, Any]:
+        answer: dict[str, Any] = msgspec.json.decode(self.server.get(f"{self.path}{what}", fields))
+        return answer
+
+    def recommended(self) -> dict[str, str]:
+        """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""
+        try:
+            setting = self.get("/simulate")["recommended"]["policy"]
+        except Refused:
+            return {}
+        setting["policy"] = setting.pop("name")
+        return {f"sim_{name}": str(value) for name, value in setting.items() if value is not None}

@@ -1,0 +1,163 @@
+"""`ampmon report`: a real training as one file, made by a process of its own, opened where there is no network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, Request
+
+import ampmon
+
+
+NAME = "run </script><b>&amp; 5"
+UPDATES = 60
+
+
+@dataclass
+class Done:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def report(directory: Path, *arguments: str | Path) -> Done:
+    """`ampmon report ARGUMENTS` in a process of its own, in ``directory``, on the data in it."""
+    command = [
+        sys.executable,
+        "-m",
+        "ampmon_server.cli",
+        "report",
+        "--data-dir",
+        directory / "data",
+    ]
+    done = subprocess.run(
+        [*command, *arguments],
+        cwd=directory,
+        env={**os.environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose data directory holds a training that overflowed, not sent to any server."""
+    directory = tmp_path_factory.mktemp("report")
+    ampmon.init(
+        "tests", NAME, {"lr": 0.05, "note": "<i>x</i>"}, dir=directory / "data", mode="offline"
+    )
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = ampmon.GradScaler(
+        "cpu", init_scale=2.0**22, growth_interval=10, model=model, monitor=ampmon.Config(every=2)
+    )
+    for _ in range(UPDATES):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = torch.nn.functional.cross_entropy(
+                model(torch.randn(8, 16)), torch.randint(0, 4, (8,))
+            )
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        ampmon.log({"loss": loss})
+    assert scaler.monitor is not None
+    assert scaler.monitor.skips
+    ampmon.finish()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def written(trained: Path) -> Path:
+    """Its report."""
+    done = report(trained, "-o", "run.html")
+    assert (done.code, done.err.count("\n")) == (0, 1), done.err
+    assert done.out.startswith(f"run.html: {NAME}, ")
+    return trained / "run.html"
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """What a page asked for."""
+    return []
+
+
+@pytest.fixture
+def opened(written: Path, browser: Browser, asked: list[str]) -> Iterator[Page]:
+    """The file, opened without a network."""
+    context = browser.new_context(offline=True, color_scheme="dark")
+    page = context.new_page()
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    page.on("request", note)
+    page.on("console", lambda said: asked.append(said.text))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    page.goto(written.as_uri())
+    yield page
+    context.close()
+
+
+def _until(page: Page, condition: str) -> None:
+    """Wait for what JavaScript says; Playwright's own wait needs what the file's policy forbids."""
+    end = time.monotonic() + 20
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(50)
+
+
+def _texts(page: Page, selector: str) -> list[str]:
+    return [text.replace("\u202f", " ") for text in page.locator(selector).all_inner_texts()]
+
+
+def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[str]) -> None:
+    """Every chart that has data is drawn in the reader's theme; the file asks for nothing and complains of nothing."""
+    _until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
+    names = opened.locator("[data-figure]").evaluate_all(
+        "all => all.map(one => one.dataset.figure)"
+    )
+    assert {"scale", "skips", "underflow", "exponents", "whatif", "simulated"} <= set(names)
+    line = "document.querySelector('[data-figure=scale] .plot').layout.font.color"
+    dark = opened.evaluate(line)
+    opened.emulate_media(color_scheme="light")
+    _until(opened, f"{line} !== '{dark}'")
+    assert len(asked) == 1, asked
+
+
+def test_a_report_says_what_the_page_says(opened: Page, trained: Path) -> None:
+    """Verdict, findings with their fix, numbers, skips and configuration are in it, and names are only text."""
+    assert _texts(opened, "h1") == [NAME]
+    assert opened.locator("h1 b, pre i").count() == 0
+    assert opened.locator(".finding").count() > 0
+    assert any("GradScaler(" in text for text in _texts(opened, ".finding pre"))
+    assert f"of {UPDATES}" in _texts(opened, ".numbers")[0]
+    rows = opened.locator("tbody tr").count()
+    assert rows == int(_texts(opened, ".numbers dd")[2].split()[0])
+    assert '"note": "<i>x</i>"' in _texts(opened, ".ledger pre")[0]
+
+
+def test_a_file_that_is_there_is_kept(written: Path) -> None:
+    """Without --force nothing is written over a file; an unknown run and an empty directory say what is near."""
+    before = written.read_bytes()
+    done = report(written.parent, "-o", written.name)
+    assert done.code == 2
+    assert "run.html is there already" in done.err
+    assert written.read_bytes() == before
+    unknown = report(written.parent, "nonesuch", "-o", "other.html")
+    assert (unknown.code, "there is no run 'nonesuch'" in unknown.err) == (2, True)
+    assert not (written.parent / "other.html").exists()

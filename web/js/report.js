@@ -1,0 +1,34 @@
+// Draws the figures of a report, which holds all of this as one file and loads nothing: in the reader's theme, and light on paper.
+
+import { resolve } from "./roles.js";
+
+/** @import { Figure, Roles } from "../types/page.js" */
+
+const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
+const figures = /** @type {Record<string, Figure>} */ (held("figures"));
+
+/** @param {string} id of the element that holds it as JSON */
+function held(id) {
+  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
+}
+
+/** @param {Roles} roles */
+function draw(roles) {
+  for (const [name, figure] of Object.entries(figures)) {
+    const place = document.querySelector(`[data-figure="${name}"] .plot`);
+    const { data, layout } = resolve(figure, roles);
+    if (place instanceof HTMLElement) void window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+  }
+}
+
+function drawAsSeen() {
+  draw(dark.matches ? themes.dark : themes.light);
+}
+
+dark.addEventListener("change", drawAsSeen);
+window.addEventListener("beforeprint", () => draw(themes.light));
+window.addEventListener("afterprint", drawAsSeen);
+drawAsSeen();
