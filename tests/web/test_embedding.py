@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Frame
 
+from ampmon_server import notebook
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
@@ -92,7 +95,7 @@ def test_another_site_shows_a_live_run_in_a_frame(
     new_reader: Callable[[Server], Reader],
     hub: Callable[[str], str],
 ) -> None:
-    """Its origin named, another site's page frames a run, which comes in by a code, without a cookie, and is live."""
+    """Its origin named, a notebook of another site shows a run in a cell: without a cookie, by its code, and live."""
     hub_url = hub("about:blank").rstrip("/")
     server = new_server(options=["--frame-ancestors", hub_url])
     run = PostedRun(server)
@@ -100,8 +103,12 @@ def test_another_site_shows_a_live_run_in_a_frame(
     reader = new_reader(server)
     reader.forgive(f"asked for {hub_url}/")
     reader.page.context.clear_cookies()
-    code = server.login_link().partition("code=")[2]
-    reader.page.goto(hub(f"{server.url}/#{run.path}?x=time&code={code}"))
+    cell = notebook.page(
+        str(run.run_id), url=server.url, token_file=server.token_file
+    )._repr_html_()
+    found = re.search('src="([^"]+)"', cell)
+    assert found is not None
+    reader.page.goto(hub(f"{html.unescape(found[1])}&x=time"))
     frame = reader.page.frames[1]
     reader.wait("the chart", lambda: skipped(frame) == "0 of 5")
     assert frame.evaluate("location.hash") == f"#{run.path}?x=time"

@@ -49,9 +49,16 @@ class Asking:
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
         """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
+        return self._ask("GET", path, fields)
+
+    def post(self, path: str) -> bytes:
+        """What the server makes at a path under /api/v1. Blocks; raises Unanswered."""
+        return self._ask("POST", path)
+
+    def _ask(self, method: str, path: str, fields: dict[str, str] | None = None) -> bytes:
         try:
             answer = self._http.request(
-                "GET",
+                method,
                 f"{self.url}/api/v1{path}",
                 fields=fields,
                 headers=self._headers,
@@ -66,7 +73,7 @@ class Asking:
             raise Refused(
                 401, f"{self.url} does not accept this token: name its --data-dir or --token-file"
             )
-        if answer.status != 200:
+        if answer.status not in {200, 201}:
             raise Refused(answer.status, _detail(answer))
         return answer.data
 

@@ -1,0 +1,170 @@
+"""A run's charts as Plotly figures in a notebook, and its page in a cell: of a server, or of a data directory.
+
+The charts are those of the page, drawn by the same code, in the colours of one theme. Whoever answers is found as
+`ampmon doctor` finds it: the server at ``url``, else the one that runs on the data directory, else its database.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import textwrap
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import plotly.graph_objects as go
+
+from ampmon_server import assets
+from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
+from ampmon_server.figures import FIGURES, resolve
+from ampmon_server.figures.layout import escaped
+
+
+Theme: TypeAlias = Literal["light", "dark"]
+
+LINE = 120
+"""Characters of a caption's line above a chart."""
+
+LINE_PIXELS = 16
+
+OF_A_RUN = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
+"""Charts that need no parameter to be chosen."""
+
+
+def figure(
+    run: str = LATEST,
+    name: str = "scale",
+    *,
+    theme: Theme = "light",
+    url: str | None = None,
+    data_dir: Path | str | None = None,
+    token_file: Path | str | None = None,
+    **asked: object,
+) -> go.Figure:
+    """The chart ``name`` of a run, which is named by its id, the beginning of one, or its name; else the newest.
+
+    ``asked`` is what the chart can be asked for, as ``GET /api/v1/runs/{run_id}/figures/{name}`` has it: ``start``,
+    ``stop``, ``x``, ``statistic`` and so on; ``logged`` is the name of a logged value. Where there is nothing to draw
+    the figure says why. Blocks until it is answered. Raises `ampmon_server.asking.Unanswered`, which says what to do.
+    """
+    with _answering(url, data_dir, token_file) as server:
+        return _drawn(server, choose(server, run).run_id, name, theme, asked)
+
+
+def figures(
+    run: str = LATEST,
+    *,
+    theme: Theme = "light",
+    url: str | None = None,
+    data_dir: Path | str | None = None,
+    token_file: Path | str | None = None,
+    **asked: object,
+) -> dict[str, go.Figure]:
+    """Every chart of a run by its name, as `figure` gives one. Blocks; raises `ampmon_server.asking.Unanswered`."""
+    with _answering(url, data_dir, token_file) as server:
+        run_id = choose(server, run).run_id
+        return {name: _drawn(server, run_id, name, theme, asked) for name in OF_A_RUN}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a notebook shows as the page of a run: each time it is shown it comes in with a code of its own."""
+
+    address: str
+    height: int
+    code: Callable[[], str]
+
+    def _repr_html_(self) -> str:
+        query = "&" if "?" in self.address else "?"
+        source = html.escape(f"{self.address}{query}code={self.code()}")
+        return (
+            f'<iframe src="{source}" width="100%" height="{self.height}" style="border:0" '
+            'allow="clipboard-write" referrerpolicy="no-referrer" title="ampmon"></iframe>'
+        )
+
+
+def page(
+    run: str | None = None,
+    *,
+    url: str | None = None,
+    browser_url: str | None = None,
+    height: int = 800,
+    data_dir: Path | str | None = None,
+    token_file: Path | str | None = None,
+) -> Page:
+    """The live page of a run in a cell, or of all runs where none is named. A server must run, and go on running.
+
+    ``url`` is where this process reaches it, ``browser_url`` where the browser does, if that is elsewhere: behind a
+    proxy, or in Colab. The server has to allow the notebook's origin by ``--frame-ancestors``. ``height`` in pixels.
+    Blocks until it is answered. Raises `ampmon_server.asking.Unanswered`.
+    """
+    ask = partial(_answering, url, data_dir, token_file)
+    with ask() as server:
+        if server.page is None:
+            raise Unanswered("no server runs that could show its page: start `ampmon serve`")
+        shown = (browser_url or server.page).rstrip("/")
+        path = "#/" if run is None else f"#/runs/{choose(server, run).run_id}"
+    return Page(f"{shown}/{path}", height, partial(_code, ask))
+
+
+def _answering(
+    url: str | None, data_dir: Path | str | None, token_file: Path | str | None
+) -> AbstractContextManager[Asking]:
+    directory, token = (None if path is None else Path(path) for path in (data_dir, token_file))
+    return answering(url, directory, token)
+
+
+def _code(ask: Callable[[], AbstractContextManager[Asking]]) -> str:
+    """A code that lets one browser in, once."""
+    with ask() as server:
+        link: str = msgspec.json.decode(server.post("/login-links"))["url"]
+    return parse_qs(urlsplit(link).query)["code"][0]
+
+
+def _drawn(
+    server: Asking, run_id: str, name: str, theme: Theme, asked: dict[str, object]
+) -> go.Figure:
+    fields = {key: str(value) for key, value in asked.items() if value is not None}
+    if "logged" in fields:
+        fields["name"] = fields.pop("logged")
+    told = msgspec.json.decode(server.get(f"/runs/{run_id}/figures/{name}", fields))
+    roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))[theme]
+    return _titled(resolve(told, roles), roles)
+
+
+def _titled(told: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
+    """With the words that the page has around a chart above it, and the theme's background."""
+    meta, layout = told["layout"]["meta"], told["layout"]
+    words = textwrap.wrap(meta.get("caption", ""), LINE)
+    title = "<br>".join([f"<b>{escaped(meta['title'])}</b>", *map(escaped, words)])
+    above = (2 + len(words)) * LINE_PIXELS
+    margin = layout.get("margin", {"l": 24, "r": 24, "t": 0, "b": 24})
+    drawn = go.Figure(told)
+    drawn.update_layout(
+        template="none",
+        paper_bgcolor=roles["background"],
+        plot_bgcolor=roles["background"],
+        height=layout.get("height", 120) + above,
+        margin={**margin, "t": margin["t"] + above},
+        title={
+            "text": title,
+            "font": {"size": 13, "color": roles["ink"]},
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "top",
+            "yref": "container",
+            "pad": {"l": 8, "t": 8},
+        },
+    )
+    if "empty" in meta:
+        why = "<br>".join(map(escaped, textwrap.wrap(meta["empty"], LINE)))
+        drawn.add_annotation(text=why, showarrow=False, font={"color": roles["muted"]})
+        drawn.update_xaxes(visible=False).update_yaxes(visible=False)
+    return drawn

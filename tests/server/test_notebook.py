@@ -1,0 +1,92 @@
+"""Charts and the page in a notebook: of a server that runs, and of a directory where none does."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ampmon_server import notebook
+from ampmon_server.asking import Unanswered
+from ampmon_server.figures import resolve
+from posted import PostedRun
+from serving import Server
+
+
+ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def posted(server: Server) -> PostedRun:
+    """A run of forty updates, every fourth of them skipped."""
+    run = PostedRun(server, name="a <b>run</b>")
+    for _ in range(10):
+        run.updates(3)
+        run.updates(skipped=True)
+    return run
+
+
+def test_a_figure_is_the_pages(posted: PostedRun) -> None:
+    """The traces are those of the page, byte for byte, in a theme's colours, with the page's words above them."""
+    directory = posted.server.directory
+    told = posted.server.get(f"{posted.path}/figures/scale?start=8&width=600")
+    figure = notebook.figure(
+        posted.run_id.hex[:8], data_dir=directory, start=8, width=600, theme="dark"
+    )
+    drawn = json.loads(figure.to_json())
+    assert drawn["data"] == json.loads(json.dumps(resolve(told["data"], ROLES["dark"])))
+    assert drawn["layout"]["xaxis"]["range"] == told["layout"]["xaxis"]["range"]
+    assert drawn["layout"]["paper_bgcolor"] == ROLES["dark"]["background"]
+    assert drawn["layout"]["title"]["text"].startswith("<b>Loss scale</b><br>")
+
+
+def test_all_figures_of_a_directory_without_a_server(
+    posted: PostedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no server runs the database is asked; what has nothing to draw says why, and a wrong name what there is."""
+    directory = posted.server.directory
+    monkeypatch.delenv("AMPMON_URL")
+    posted.server.stop()
+    figures = notebook.figures("a <b>run</b>", data_dir=directory)
+    assert set(figures) == set(notebook.OF_A_RUN)
+    assert figures["whatif"].data
+    (why,) = figures["activations"].layout.annotations
+    assert "Activations are not measured" in why.text
+    with pytest.raises(Unanswered, match="There is no figure 'scales'; there are scale"):
+        notebook.figure(name="scales", data_dir=directory)
+    with pytest.raises(Unanswered, match="start `ampmon serve`"):
+        notebook.page(data_dir=directory)
+
+
+def test_the_page_in_a_cell_comes_in_by_a_code_of_its_own(posted: PostedRun) -> None:
+    """Each time it is shown the frame has another code, good once, at the address that the browser knows."""
+    server = posted.server
+    page = notebook.page(
+        "a <b>run</b>", data_dir=server.directory, browser_url="https://hub.example/x/", height=500
+    )
+    first, second = (_source(page._repr_html_()) for _ in range(2))
+    address, _, code = first.partition("?code=")
+    assert address == f"https://hub.example/x/#{posted.path}"
+    assert second.startswith(address)
+    assert first != second
+    for expected in (200, 401):
+        answer = server.request(
+            "POST",
+            "/login",
+            body=json.dumps({"key": code, "memory": True}).encode(),
+            headers={"Content-Type": "application/json", "Origin": server.url},
+        )
+        assert answer.status == expected, answer.data
+    assert _source(notebook.page(data_dir=server.directory)._repr_html_()).startswith(
+        f"{server.url}/#/?code="
+    )
+
+
+def _source(frame: str) -> str:
+    """The address that a frame is given."""
+    found = re.fullmatch(r'<iframe src="([^"]*)" width="100%" .*</iframe>', frame)
+    assert found is not None
+    return html.unescape(found[1])
