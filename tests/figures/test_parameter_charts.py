@@ -115,5 +115,18 @@ def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [15.5, -14.5, -24.5]
     assert figure["layout"]["meta"]["caption"].replace("\u202f", " ") == (
         "Step 7, scale 1 024 = 2^10: of a sample of 20 of its 400 elements 45 % zero, 5 % below grid, 10 % subnormal, "
-        "35 % normal, 5 % inf or NaN. The largest is 4e+04: at most 0.7 bits of headroom."
+        "35 % normal, 5 % overflow in fp16. The largest is 4e+04: at most 0.7 bits of headroom."
     )
+
+
+def test_another_format_has_limits_of_its_own() -> None:
+    """What fp16 holds as normal overflows E4M3, or is subnormal in it."""
+    of = _of(1, sample=made.sample({-9: 1, -6: 2, 9: 3}))
+    source = made.source(made.updates([1.0]))
+    shown = Source(source.updates, source.gradients, parameters=of)
+    figure = histogram(shown, View(format="e4m3"))
+    (bars,) = figure["data"]
+    assert bars["marker"]["color"] == ["role:subnormal", "role:normal", "role:skip"]
+    assert bars["text"][2].endswith("<br>overflow in E4M3")
+    assert [line["x0"] for line in figure["layout"]["shapes"]] == [8.5, -6.5, -9.5]
+    assert figure["layout"]["meta"]["choices"][0]["chosen"] == "e4m3"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import made_series as made
 from ampmon_server.names import block_of, module_of, sought
 
 
@@ -34,6 +35,7 @@ def test_a_search_is_part_of_a_name_or_a_pattern_of_all_of_it(
     assert sought(NAMES, search) == found
 
 
+@made.SOME
 @given(st.lists(st.text(max_size=20), max_size=5), st.text("ab[]!-", max_size=10))
 def test_a_search_without_wildcards_finds_what_holds_it(names: list[str], search: str) -> None:
     """As Python's own search for the text does, case aside."""

@@ -32,6 +32,7 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     reader.wait("headroom", lambda: reader.plot("parameters", unit).strip() == "bits")
 
     caption = "[data-figure=scalars] .caption"
+    reader.figure("scalars").scroll_into_view_if_needed()
     reader.wait("four names", lambda: reader.text(caption).startswith("loss: 1 value"))
     choose(reader, "scalars", NAMES[-1])
     reader.wait("the name", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 1 value"))

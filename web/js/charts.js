@@ -23,7 +23,7 @@ const CHARTS = [
   ["skips", []],
   ["underflow", []],
   ["exponents", ["format"]],
-  ["parameters", ["statistic"]],
+  ["parameters", ["statistic", "group", "search"]],
   ["whatif", ["format", "parameter", "whatif_scale"]],
   ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
   ["scalars", ["name", "y"]],
@@ -78,13 +78,23 @@ export class Charts {
     const panel = new Panel(name, choices, {
       onZoom: (range) => this.#zoom(range),
       onReset: () => this.#look(null),
-      onClick: (point) => this.listener.onClick(name, point),
+      onClick: (point) => this.#click(panel, point),
       onChoice: (choice, value) => this.#choose(choice, value),
       onWanted: () => this.listener.onWanted(),
       onSave: (kind) => void this.#save(panel, kind),
     });
     this.#panels.push(panel);
     return panel;
+  }
+
+  /**
+   * @param {Panel} panel
+   * @param {Point} point
+   */
+  #click(panel, point) {
+    const view = panel.opens(point, this.view);
+    if (view) this.listener.onView(view);
+    else this.listener.onClick(panel.name, point);
   }
 
   /**

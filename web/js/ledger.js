@@ -1,36 +1,52 @@
 // The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
 
 import { get } from "./api.js";
+import { keyOf, ranksWords, together } from "./agreed.js";
 import { dotted, h, say } from "./dom.js";
 import { count, plural, power, revived } from "./format.js";
+import { about, isAbout } from "./range.js";
 import { Table } from "./table.js";
 
+/** @import { SharedSkip } from "./agreed.js" */
 /** @import { Column } from "./table.js" */
-/** @import { Culprit, HappenedEvent, Skip } from "../types/page.js" */
+/** @import { Culprit, HappenedEvent, Skip, View } from "../types/page.js" */
 
 const PAGE = 50;
 const SHOWN = 10;
 const NAMED = 4;
 
-/** @type {Column<Skip>[]} */
-const SKIP_COLUMNS = [
-  { name: "Step", number: true, cell: (skip) => count(skip.step) },
-  { name: "Optimizer", cell: (skip) => skip.optimizer + (skip.rank ? `, rank ${count(skip.rank)}` : "") },
-  { name: "Cause", cell: (skip) => causeOf(skip) },
-  { name: "First to overflow", cell: (skip) => culpritsOf(skip) },
-  { name: "Scale", tight: true, cell: (skip) => movedScale(skip) },
-];
+/**
+ * What the page of a run has to do with its ledgers: what its charts show, and how they are shown something else.
+ * @typedef {{view: () => View, onView: (view: View) => void, ranks: () => number}} Page
+ */
+
+/** @param {Page} page @returns {Column<SharedSkip>[]} */
+function skipColumns({ view, onView, ranks }) {
+  const open = (/** @type {string} */ parameter) => onView({ ...view(), parameter });
+  return [
+    { name: "Step", number: true, opens: true, cell: (skip) => count(skip.step) },
+    { name: "Optimizer", cell: (skip) => [skip.optimizer, ranksWords(skip.ranks, ranks())].filter(Boolean).join(", ") },
+    { name: "Cause", cell: (skip) => causeOf(skip) },
+    { name: "First to overflow", cell: (skip) => culpritsOf(skip, open) },
+    { name: "Scale", tight: true, cell: (skip) => movedScale(skip) },
+  ];
+}
+
+const ORDERS = {
+  learned: "in backward's own order, as learned",
+  assumed: "in the parameters' reverse order, assumed: backward's own is not known",
+};
 
 /** @type {Column<HappenedEvent>[]} */
 const EVENT_COLUMNS = [
   { name: "Time", tight: true, cell: (event) => clock(event.time) },
   { name: "Event", cell: (event) => event.kind.replaceAll("_", " ") },
-  { name: "Before step", number: true, cell: (event) => (event.step === null ? "" : count(event.step)) },
+  { name: "Before step", number: true, opens: true, cell: (event) => (event.step === null ? "" : count(event.step)) },
   { name: "Rank", number: true, cell: (event) => count(event.rank) },
   { name: "Details", cell: (event) => details(event.detail) },
 ];
 
-/** A table that grows by pages, and says why it is empty. @template Row */
+/** A table that grows by pages, whose rows move the charts there, and which says why it is empty. @template {{step: number | null}} Row */
 class Ledger {
   #words = h("p", { class: "empty" }, "Loading…");
   #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older");
@@ -43,14 +59,17 @@ class Ledger {
   #newest;
 
   /**
-   * @param {{title: string, name: string, run: string, none: string, columns: Column<Row>[], key: (row: Row) => string}} options
+   * @param {{title: string, name: string, run: string, none: string, columns: Column<any>[], key: (row: Row) => string,
+   *   page: Page, shown?: (rows: Row[]) => Row[], shownKey?: (row: any) => string}} options `shown` is what rows are shown as
    */
-  constructor({ title, name, run, none, columns, key }) {
+  constructor({ title, name, run, none, columns, key, page, shown = (rows) => rows, shownKey = key }) {
     this.path = `/runs/${encodeURIComponent(run)}/${name}?limit=${PAGE}`;
     this.name = name;
     this.none = none;
     this.key = key;
-    this.table = new Table(title, columns, key);
+    this.page = page;
+    this.shown = shown;
+    this.table = new Table(title, columns, shownKey, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     this.element = h("section", { class: "ledger", "data-ledger": name }, h("h2", {}, title), this.#words, this.table.element, this.#more);
     this.table.element.hidden = true;
   }
@@ -87,8 +106,15 @@ class Ledger {
     return { rows: page[this.name] ?? [], next: page.next };
   }
 
+  /** Marks the rows that the charts are about. */
+  point() {
+    const view = this.page.view();
+    this.table.point(({ step }) => step !== null && isAbout(view, step));
+  }
+
   #show() {
-    this.table.update(this.#rows.slice(0, this.#limit));
+    this.table.update(this.shown(this.#rows.slice(0, this.#limit)));
+    this.point();
     this.table.element.hidden = this.#rows.length === 0;
     this.#words.hidden = this.#rows.length > 0;
     this.#more.hidden = this.#next === null && this.#rows.length <= this.#limit;
@@ -96,20 +122,29 @@ class Ledger {
   }
 }
 
-/** @param {string} run */
-export function skipLedger(run) {
+/**
+ * @param {string} run
+ * @param {Page} page
+ */
+export function skipLedger(run, page) {
   return new Ledger({
     title: "Skipped steps",
     name: "skips",
     run,
     none: "No optimizer step has been skipped: no gradient has overflowed.",
-    columns: SKIP_COLUMNS,
+    columns: skipColumns(page),
     key: (/** @type {Skip} */ skip) => [skip.step, skip.stream, skip.attempt, skip.optimizer].join(" "),
+    page,
+    shown: together,
+    shownKey: keyOf,
   });
 }
 
-/** @param {string} run */
-export function eventLedger(run) {
+/**
+ * @param {string} run
+ * @param {Page} page
+ */
+export function eventLedger(run, page) {
   return new Ledger({
     title: "Events",
     name: "events",
@@ -117,6 +152,7 @@ export function eventLedger(run) {
     none: "No event yet. Starts, ends and changes by hand are listed here.",
     columns: EVENT_COLUMNS,
     key: (/** @type {HappenedEvent} */ event) => [event.stream, event.attempt, event.seq].join(" "),
+    page,
   });
 }
 
@@ -134,19 +170,21 @@ function causeOf({ cause, origin, origin_module }) {
   return h("span", { "data-origin": origin }, found, ` in ${origin}`, ...at);
 }
 
-/** @param {Skip} skip */
-function culpritsOf(skip) {
+/**
+ * @param {Skip} skip
+ * @param {(parameter: string) => void} open
+ */
+function culpritsOf(skip, open) {
   const total = Math.max(skip.culprit_parameters, skip.culprits.length);
   if (total === 0) return "not known";
   const list = h("ol", { class: "culprits" });
   for (const culprit of skip.culprits.slice(0, NAMED)) {
-    list.append(h("li", {}, dotted(culprit.parameter), ` ${amounts(culprit)}`));
+    const name = h("button", { type: "button", class: "opens", title: "Look at this parameter", onclick: () => open(culprit.parameter) }, dotted(culprit.parameter));
+    list.append(h("li", {}, name, ` ${amounts(culprit)}`));
   }
   const rest = total - Math.min(NAMED, skip.culprits.length);
   if (rest > 0) list.append(h("li", { class: "rest" }, `and ${plural(rest, "more parameter")}`));
-  if (skip.culprit_order === "assumed" && total > 1) {
-    list.append(h("li", { class: "rest" }, "in the parameters' reverse order: backward's own is not known"));
-  }
+  if (total > 1) list.append(h("li", { class: "rest" }, ORDERS[skip.culprit_order]));
   return list;
 }
 

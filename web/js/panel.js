@@ -4,13 +4,15 @@ import { get } from "./api.js";
 import { h, keyed, mark, say, term } from "./dom.js";
 import { menu } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
+import { opened } from "./opened.js";
 import * as plot from "./plot.js";
 import { resolve } from "./roles.js";
 import { csvOf, framed } from "./saving.js";
+import { offerSearch, searchField } from "./search.js";
 import * as theme from "./theme.js";
 
 /** @import { Refused } from "./api.js" */
-/** @import { Choice, Figure, Meta, Point } from "../types/page.js" */
+/** @import { Choice, Figure, Meta, Point, View } from "../types/page.js" */
 /** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
 
@@ -162,6 +164,15 @@ export class Panel {
     if (!this.#plot.hidden && this.range) await plot.show(this.#plot, range);
   }
 
+  /**
+   * What a click on a point of it opens, as a view; null where nothing.
+   * @param {Point} point
+   * @param {View} view
+   */
+  opens(point, view) {
+    return opened(this.#figure, point, view);
+  }
+
   /** What is drawn, a point a row; "" where nothing is. */
   csv() {
     return this.#figure ? csvOf(this.#figure) : "";
@@ -207,9 +218,15 @@ export class Panel {
     if (choices === undefined) return;
     keyed(this.#choices, choices, {
       key: ({ name }) => name,
-      make: ({ name }) => h("select", { name, onchange: (event) => this.#choose(event) }),
-      update: (select, choice) => offer(/** @type {HTMLSelectElement} */ (select), choice),
+      make: (choice) => this.#field(choice),
+      update: (field, choice) => (field instanceof HTMLInputElement ? offerSearch(field, choice.chosen) : offer(/** @type {HTMLSelectElement} */ (field), choice)),
     });
+  }
+
+  /** @param {Choice} choice one without options is written */
+  #field({ name, label, options }) {
+    if (options.length === 0) return searchField(name, label, (search) => this.listener.onChoice(name, search));
+    return h("select", { name, onchange: (event) => this.#choose(event) });
   }
 
   /** @param {Event} event */

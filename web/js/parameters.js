@@ -1,118 +1,162 @@
-// The table of parameters at the newest sampled update: the worst first.
+// The table of parameters at the newest sampled update, a page at a time: searched and sorted by the server.
 
 import { get } from "./api.js";
 import { dotted, h, say } from "./dom.js";
 import { bits, count, measure, percent, plural, revived, within } from "./format.js";
+import { offerSearch, searchField } from "./search.js";
 import { Table } from "./table.js";
+import { STATISTICS } from "./words.js";
 
-/** @import { Column } from "./table.js" */
-/** @import { ParameterRow } from "../types/page.js" */
+/** @import { Column, Order } from "./table.js" */
+/** @import { ParameterRow, Sampled, View } from "../types/page.js" */
 
-const SHOWN = 20;
+const PAGE = 20;
+const LIMIT_MAX = 1000;
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
-  { name: "Parameter", cell: (row) => dotted(row.name) },
-  { name: "Shape", tight: true, cell: (row) => (row.shape.length ? row.shape.join(" × ") : "scalar") },
-  { name: "Subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error) },
-  { name: "Zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error) },
-  { name: "inf, NaN", number: true, cell: (row) => (row.inf + row.nan ? `${count(row.inf)}, ${count(row.nan)}` : "0") },
-  { name: "Headroom", number: true, cell: (row) => headroomWords(row) },
-  { name: "Norm, unscaled", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)) },
-  { name: "On fp16's grid", number: true, cell: (row) => gridWords(row) },
+  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), definition: STATISTICS.parameter },
+  { name: "Shape", tight: true, cell: (row) => shapeWords(row) },
+  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), definition: STATISTICS.subnormal },
+  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), definition: STATISTICS.zero },
+  { name: "inf, NaN", sort: "lost", number: true, cell: (row) => lostWords(row), definition: STATISTICS.lost },
+  { name: "Headroom", sort: "headroom", number: true, cell: (row) => headroomWords(row), definition: STATISTICS.headroom },
+  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), definition: STATISTICS.norm },
+  { name: "On fp16's grid", sort: "on_grid", number: true, cell: (row) => gridWords(row), definition: STATISTICS.on_grid },
 ];
 
 export class Parameters {
-  #table = new Table("Parameters at the newest sampled update", COLUMNS, (row) => row.name);
+  #table = new Table("Parameters at the newest sampled update", COLUMNS, (row) => row.name, {
+    onSort: (order) => this.#sort(order),
+    onRow: (row) => this.onView({ ...this.#view(), parameter: row.name }),
+  });
   #caption = h("p", { class: "caption" });
   #words = h("p", { class: "empty" }, "Loading…");
-  #all = h("button", { type: "button", hidden: true, onclick: () => this.#showAll() });
-  /** @type {ParameterRow[]} */
-  #rows = [];
-  #limit = SHOWN;
+  #more = h("button", { type: "button", hidden: true, onclick: () => this.#showMore() });
+  #search = searchField("search", "Find parameters: part of a name, or * and ?", (search) => this.#find(search));
+  /** @type {Order} */
+  #order = { sort: "worst", backwards: false };
+  #limit = PAGE;
+  #sampled = false;
 
-  /** @param {string} run */
-  constructor(run) {
+  /**
+   * @param {string} run
+   * @param {() => View} view what the charts show
+   * @param {(view: View) => void} onView
+   */
+  constructor(run, view, onView) {
     this.run = run;
+    this.#view = view;
+    this.onView = onView;
     this.element = h(
       "section",
       { class: "ledger", "data-ledger": "parameters" },
-      h("h2", {}, "Parameters"),
+      h("header", {}, h("h2", {}, "Parameters"), this.#search),
       this.#caption,
       this.#words,
       this.#table.element,
-      this.#all,
+      this.#more,
     );
     this.#table.element.hidden = true;
   }
 
+  /** @type {() => View} */
+  #view;
+
   /**
    * Fetches the newest sample of a scaler, if one was taken. Rejects where the server does not answer.
-   * @param {string | null} stream
    * @param {boolean} sampled
    */
-  async refresh(stream, sampled) {
-    if (!sampled) return this.#show();
-    const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
-    const answer = await get(`/runs/${encodeURIComponent(this.run)}/parameters${query}`);
-    const { step, parameters } = /** @type {{step: number, parameters: ParameterRow[]}} */ (answer);
-    this.#rows = [...parameters].sort(worstFirst);
-    say(this.#caption, captionOf(step, parameters));
-    this.#show();
+  async refresh(sampled) {
+    this.#sampled = sampled;
+    const { stream, choices } = this.#view();
+    offerSearch(this.#search, choices["search"] ?? "");
+    if (!sampled) return this.#show(null);
+    const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.#limit) });
+    if (this.#order.backwards) query.set("backwards", "true");
+    if (stream !== null) query.set("stream", stream);
+    if (choices["search"]) query.set("search", choices["search"]);
+    this.#show(/** @type {Sampled} */ (await get(`/runs/${encodeURIComponent(this.run)}/parameters?${query}`)));
   }
 
-  #showAll() {
-    this.#limit = Infinity;
-    this.#show();
+  /** Marks the parameter that is looked at. */
+  point() {
+    const { parameter } = this.#view();
+    this.#table.point((row) => row.name === parameter);
   }
 
-  #show() {
-    this.#table.update(this.#rows.slice(0, this.#limit));
-    this.#table.element.hidden = this.#rows.length === 0;
-    this.#words.hidden = this.#rows.length > 0;
-    say(this.#words, "No gradient sampled yet, so there is nothing to say of single parameters.");
-    this.#all.hidden = this.#rows.length <= this.#limit;
-    say(this.#all, `Show all ${count(this.#rows.length)}`);
+  /** @param {Sampled | null} sampled */
+  #show(sampled) {
+    const rows = sampled?.parameters ?? [];
+    this.#table.update(rows);
+    this.#table.sorted(this.#order);
+    this.#table.element.hidden = rows.length === 0;
+    this.#words.hidden = rows.length > 0;
+    say(this.#words, sampled ? "No parameter is called like that. Search for part of a name." : "No gradient sampled yet, so there is nothing to say of single parameters.");
+    say(this.#caption, sampled ? captionOf(sampled, this.#order) : "");
+    const left = (sampled?.found ?? 0) - rows.length;
+    this.#more.hidden = left <= 0 || rows.length >= LIMIT_MAX;
+    say(this.#more, `Show ${count(Math.min(left, 4 * PAGE))} more of ${count(sampled?.found ?? 0)}`);
+    this.point();
+  }
+
+  /** @param {string} search */
+  #find(search) {
+    const view = this.#view();
+    const { search: _, ...others } = view.choices;
+    this.#limit = PAGE;
+    this.onView({ ...view, choices: search ? { ...others, search } : others });
+  }
+
+  /** @param {Order} order */
+  #sort(order) {
+    this.#order = order;
+    void this.#again();
+  }
+
+  #showMore() {
+    this.#limit = Math.min(this.#limit + 4 * PAGE, LIMIT_MAX);
+    void this.#again();
+  }
+
+  /** What the server refuses or does not answer now comes with the next news. */
+  async #again() {
+    await this.refresh(this.#sampled).catch(() => {});
   }
 }
 
 /**
- * @param {number} step
- * @param {ParameterRow[]} rows
+ * @param {Sampled} sampled
+ * @param {Order} order
  */
-function captionOf(step, rows) {
-  const made = rows.filter((row) => row.on_grid && !isLost(row)).length;
-  const known = rows.filter((row) => !isLost(row)).length;
-  const rest = known > made ? " The others' gradients were made in fp32; they are listed last." : "";
-  const lost = rows.length - known ? ` Of ${plural(rows.length - known, "parameter")} every element is inf or NaN.` : "";
-  const sampled = rows.some((row) => row.sampled) ? " A sample of each large one: ± is the standard error." : "";
-  return `At step ${count(step)}: ${count(made)} of ${plural(rows.length, "parameter")} on fp16's grid, the most subnormal first.${rest}${lost}${sampled}`;
+function captionOf({ step, total, found, on_grid, overflowed, sampled }, { sort }) {
+  const rest = total - overflowed > on_grid ? ` The others' gradients were made in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
+  const lost = overflowed ? ` Of ${plural(overflowed, "parameter")} every element is inf or NaN.` : "";
+  const part = sampled ? " A sample of each large one: ± is the standard error." : "";
+  const those = found < total ? ` ${count(found)} found.` : "";
+  const first = sort === "worst" ? ", the most subnormal first" : "";
+  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} on fp16's grid${first}.${rest}${lost}${part}${those}`;
 }
 
 /** @param {ParameterRow} row */
-function headroomWords(row) {
+export function shapeWords({ shape }) {
+  return shape.length ? shape.join(" × ") : "scalar";
+}
+
+/** @param {ParameterRow} row */
+export function lostWords({ inf, nan }) {
+  return inf + nan ? `${count(inf)}, ${count(nan)}` : "0";
+}
+
+/** @param {ParameterRow} row */
+export function headroomWords(row) {
   const room = bits(revived(row.headroom_bits, row.headroom_bits_kind));
   return row.sampled ? `at most ${room}` : room;
 }
 
-/**
- * Whether nothing is known of its grid: NaN is on none, inf on all.
- * @param {ParameterRow} row
- */
-function isLost(row) {
-  return row.looked > 0 && row.inf + row.nan === row.looked;
-}
-
 /** @param {ParameterRow} row */
-function gridWords(row) {
-  if (isLost(row)) return "–";
+export function gridWords(row) {
+  // Nothing is known of the grid of what is all NaN or inf: NaN is on none, inf on all.
+  if (row.looked > 0 && row.inf + row.nan === row.looked) return "–";
   return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
-}
-
-/**
- * @param {ParameterRow} a
- * @param {ParameterRow} b
- */
-function worstFirst(a, b) {
-  return Number(b.on_grid) - Number(a.on_grid) || (b.subnormal_fraction ?? 0) - (a.subnormal_fraction ?? 0);
 }

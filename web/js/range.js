@@ -49,6 +49,28 @@ export function around(middle, length) {
   return { start, stop: start + length };
 }
 
+/** Steps shown about one that is gone to. */
+const ABOUT = 50;
+
+/**
+ * A view about a step of the run.
+ * @param {View} view
+ * @param {number} step
+ * @returns {View}
+ */
+export function about(view, step) {
+  return { ...view, x: "step", follow: null, ...around(step, ABOUT) };
+}
+
+/**
+ * Whether a view shows a step alone, or it and few others.
+ * @param {View} view
+ * @param {number} step
+ */
+export function isAbout({ x, start, stop }, step) {
+  return x === "step" && start !== null && stop !== null && start <= step && step < stop && stop - start <= 2 * ABOUT;
+}
+
 /**
  * @param {number} start
  * @param {number} stop

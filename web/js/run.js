@@ -4,9 +4,9 @@ import { Refused, get } from "./api.js";
 import { badge, setBadge } from "./badge.js";
 import { Charts } from "./charts.js";
 import { h, say } from "./dom.js";
+import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
-import { moment } from "./format.js";
-import { eventLedger, skipLedger } from "./ledger.js";
+import { clock, eventLedger, skipLedger } from "./ledger.js";
 import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
@@ -25,20 +25,16 @@ const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
 export class Run {
-  #name = h("h1", { dir: "auto" }, "…");
+  #name = h("h1", {}, "…");
   #badge = badge();
-  #project = h("bdi");
-  #owner = h("bdi");
-  #when = h("span");
-  #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
+  #about = h("p", { class: "about" });
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
-  #description = h("p", { class: "description", dir: "auto", hidden: true });
+  #description = h("p", { class: "description", hidden: true });
   #notices = new Notices();
   #numbers = new Numbers();
   /** @type {Detail | null} */
   #run = null;
   #skipped = -1;
-  #sampled = -1;
   #ownSteps = false;
   #judged = "";
 
@@ -53,10 +49,11 @@ export class Run {
     this.onView = onView;
     this.onTrouble = onTrouble;
     this.onGone = onGone;
-    this.skips = skipLedger(id);
-    this.events = eventLedger(id);
+    const page = { view: () => this.charts.view, onView, ranks: () => this.#run?.ranks ?? 1 };
+    this.skips = skipLedger(id, page);
+    this.events = eventLedger(id, page);
     this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
-    this.parameters = new Parameters(id);
+    this.parameters = new Parameters(id, page.view, onView);
     this.nearest = new Skips(id);
     this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
@@ -68,8 +65,9 @@ export class Run {
       onWanted: () => this.#wanted(),
       onTrouble,
     });
+    this.drawer = new Drawer(this.charts, onView);
     /** What stands below a chart, by the chart's name; `charts.panel` makes charts for it. @type {Record<string, Part>} */
-    this.parts = { whatif: new WhatIf(this.charts, onView), simulated: new Simulate(id, this.charts, onView) };
+    this.parts = { parameters: this.drawer, whatif: new WhatIf(this.charts, onView), simulated: new Simulate(id, this.charts, onView) };
     for (const [name, part] of Object.entries(this.parts)) this.charts.below(name, part.element);
     this.element = h(
       "article",
@@ -112,11 +110,9 @@ export class Run {
     if (!run) return;
     say(this.#name, run.name);
     setBadge(this.#badge, run.status);
-    say(this.#project, run.project);
-    say(this.#owner, run.owner);
-    say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
+    say(this.#about, `${run.project} · ${run.owner} · started ${clock(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
-    this.#notices.update(run, this.findings.tellsGaps);
+    this.#notices.update(run);
     this.#numbers.update(run);
     this.#offerStreams(run);
     this.charts.know(run);
@@ -150,8 +146,9 @@ export class Run {
   look(address) {
     if (address.page !== "run" || address.run !== this.id) return false;
     const { view } = address;
-    if (view.stream !== this.charts.view.stream) this.#sampled = -1;
     this.charts.look(view);
+    this.drawer.look(view);
+    for (const table of [this.skips, this.events, this.parameters]) table.point();
     this.readTables();
     return true;
   }
@@ -189,8 +186,7 @@ export class Run {
     try {
       await this.events.refresh();
       const sampled = this.#run?.sampled_updates ?? 0;
-      if (sampled !== this.#sampled) await this.parameters.refresh(this.charts.view.stream, sampled > 0);
-      this.#sampled = sampled;
+      await this.parameters.refresh(sampled > 0);
       if (!this.#ownSteps) await this.#findOwnSteps();
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
@@ -209,9 +205,7 @@ export class Run {
 
   async #diagnosis() {
     try {
-      const going = this.#run?.status === "running" || this.#run?.status === "silent";
-      await this.findings.refresh(going, this.#run?.updates ?? 0);
-      this.tick();
+      await this.findings.refresh(this.#run?.status === "running" || this.#run?.status === "silent");
     } catch (error) {
       this.#judged = "";
       if (!(error instanceof Refused)) this.onTrouble();

@@ -16,22 +16,6 @@ export const DEFINITIONS = {
   ranks: "Processes that trained together, and how often they were started.",
 };
 
-/** Where the page on what is measured has more about each. @type {Record<keyof typeof DEFINITIONS, string>} */
-export const SECTIONS = {
-  scale: "at-every-update",
-  updates: "at-every-update",
-  skipped: "at-every-update",
-  subnormal: "the-classes",
-  zero: "the-classes",
-  headroom: "derived",
-  records: "about-ampmon-itself",
-  sampled: "when-sampled",
-  overhead: "about-ampmon-itself",
-  parameters: "on-the-grid-or-not",
-  newest: "at-every-update",
-  ranks: "about-ampmon-itself",
-};
-
 export const STATUS = /** @type {const} */ ({
   running: ["●", "Updates arrive."],
   finished: ["✓", "The training process ended and said so."],
@@ -48,3 +32,15 @@ export const SEVERITY = {
 };
 
 export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
+
+/** What is told of a parameter at a sampled update. */
+export const STATISTICS = {
+  parameter: "By its name in the model. Sorted by it, parameters stand in the model's order.",
+  subnormal: "Share of its scaled gradient's elements from 2^-24 to 2^-14: fp16 holds them with fewer bits the smaller they are.",
+  zero: "Share of its elements that are exactly zero: flushed by fp16, or zero all along.",
+  lost: "How many of its elements overflowed to inf, and how many are NaN.",
+  headroom: "Bits between its largest scaled element and 65 504, fp16's largest number.",
+  norm: "The 2-norm of its unscaled gradient: it does not move with the loss scale.",
+  on_grid: "Whether 99 % of its elements or more are exactly fp16 numbers. If not, fp32 made them, and small ones say nothing about fp16.",
+  culprit: "How many optimizer steps were skipped with this parameter among those named as culprits.",
+};

@@ -179,6 +179,7 @@ export interface HappenedEvent {
 export interface ParameterRow {
   name: string;
   shape: number[];
+  dtype: string;
   numel: number;
   looked: number;
   sampled: boolean;
@@ -202,13 +203,25 @@ export interface ParameterRow {
   norm_kind: Kind;
 }
 
+/** A page of the parameters of one sampled update; numbers of all of them, and of those that a search found. */
+export interface Sampled {
+  step: number;
+  total: number;
+  found: number;
+  on_grid: number;
+  overflowed: number;
+  sampled: boolean;
+  parameters: ParameterRow[];
+}
+
 /** A name that was logged, on one stream. */
 export interface LoggedName {
   name: string;
   user_steps: number;
 }
 
-/** What a chart leaves to the reader: a parameter of its address, and the values that it can have, each in words. */
+/** What a chart leaves to the reader: a parameter of its address, and the values that it can have, each in words.
+ *  Where there are no options, any text. */
 export interface Choice {
   name: string;
   label: string;
@@ -222,6 +235,8 @@ export interface Meta {
   empty?: string;
   definitions?: Record<string, string>;
   choices?: Choice[];
+  /** What a click on each row chooses, from top to bottom: the name of the choice and its value. */
+  opens?: [string, string][];
   /** A choice between whole numbers. */
   slider?: { name: string; low: number; high: number; value: number };
   /** What the chart comes to, and what to write for it. */

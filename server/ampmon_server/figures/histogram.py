@@ -1,4 +1,4 @@
-"""One parameter at one sample: how many of its elements have which magnitude, and what fp16 makes of them."""
+"""One parameter at one sample: how many of its elements have which magnitude, and what a format holds of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ampmon.formats import FP16
+from ampmon.formats import FP16, FloatFormat
 from ampmon.histogram import BINS, EXPONENT_MIN, headroom_bits
 from ampmon_server.figures.layout import (
     Figure,
@@ -23,15 +23,8 @@ from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES
 from ampmon_server.series import Floats, ParameterSample
+from ampmon_server.whatif import FORMATS
 from ampmon_server.words import count, percent, plural, power_of_two
-
-
-LIMITS = (
-    (FP16.exponent_max + 0.5, "overflow"),
-    (FP16.exponent_min_normal - 0.5, "subnormal"),
-    (FP16.exponent_min_subnormal - 0.5, "below grid"),
-)
-"""A bar is centred on its exponent, so a limit is half a bar beside the first that is within it."""
 
 
 META = {
@@ -39,9 +32,9 @@ META = {
     "definitions": {
         "magnitude": "A bar at 2^k counts elements of the scaled gradient from 2^k up to 2^(k+1). Doubling the scale "
         "moves all of them one bar to the right.",
-        "overflow": "Above 65 504 fp16 has only infinity, and the update is skipped.",
-        "subnormal": "Below 2^-14 fp16 holds a number with fewer bits the smaller it is.",
-        "below grid": "Below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
+        "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
+        "subnormal": "Below it, 2^-14 in fp16, a format holds a number with fewer bits the smaller it is.",
+        "below grid": "Below a format's smallest number, 2^-24 in fp16: half of it and less becomes zero.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
     },
 }
@@ -51,8 +44,11 @@ WORDS = {
     "below_grid": "below grid",
     "subnormal": "subnormal",
     "normal": "normal",
-    "not_finite": "inf or NaN",
+    "not_finite": "overflow",
 }
+_APART = {"exactly zero": "zero", "inf or NaN": "inf"}
+"""Bars of no magnitude, and what stands below them."""
+
 ROLES = {fate.field: fate.role for fate in FATES}
 
 
@@ -75,28 +71,48 @@ def histogram(source: Source, view: View) -> Figure:
     if sample is None:
         before = f"No gradient of a parameter named {of.chosen!r} was sampled."
         return empty(META, nothing_here(view, "sampled gradient", before))
-    bars = _bars(sample)
+    into = FORMATS[view.format]
+    bars = _bars(sample, into)
     if not bars:
         return empty(META, f"At step {count(sample.step)} no element of it was looked at.")
     low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
     high = max(bars[-1].at, FP16.exponent_max) + 1.0
+    limits = [(at, words) for at, words in _limits(into) if low < at < high]
     decades = float(np.log10(max(bar.elements for bar in bars)))
     return figure(
-        [_trace(bars, int(sample.statistics.looked[0]))],
+        [_trace(bars, int(sample.statistics.looked[0]), into)],
         cut(source, view),
         view,
         height=272,
         top=24,
-        meta={**META, "caption": _caption(sample)},
+        meta={**META, "caption": _caption(sample, bars, into), "choices": [_choice(view)]},
         bargap=0.15,
         xaxis=_x_axis(low, high, bars),
         yaxis=_y_axis(decades),
-        shapes=[_limit(at) for at, _ in LIMITS],
-        annotations=[_name(at, words) for at, words in LIMITS],
+        shapes=[_limit(at) for at, _ in limits],
+        annotations=[_name(at, words) for at, words in limits],
     )
 
 
-def _bars(sample: ParameterSample) -> list[_Bar]:
+def _limits(into: FloatFormat) -> list[tuple[float, str]]:
+    """Where what a format holds ends. A bar is centred on its exponent: a limit is half a bar beside it."""
+    return [
+        (into.exponent_max + 0.5, "overflow"),
+        (into.exponent_min_normal - 0.5, "subnormal"),
+        (into.exponent_min_subnormal - 0.5, "below grid"),
+    ]
+
+
+def _choice(view: View) -> dict[str, Any]:
+    return {
+        "name": "format",
+        "label": "The number format whose limits are drawn",
+        "chosen": view.format,
+        "options": [[name, f"limits of {of.name}"] for name, of in FORMATS.items()],
+    }
+
+
+def _bars(sample: ParameterSample, into: FloatFormat) -> list[_Bar]:
     """The bars that are not empty, from left to right."""
     one = sample.statistics
     exponents = np.flatnonzero(one.histogram[0]) + EXPONENT_MIN
@@ -104,7 +120,7 @@ def _bars(sample: ParameterSample) -> list[_Bar]:
         _Bar(
             exponent,
             int(one.histogram[0][exponent - EXPONENT_MIN]),
-            _fate(exponent),
+            _fate(exponent, into),
             _words(exponent),
         )
         for exponent in exponents.tolist()
@@ -118,10 +134,12 @@ def _bars(sample: ParameterSample) -> list[_Bar]:
     return bars
 
 
-def _fate(exponent: int) -> str:
-    if exponent < FP16.exponent_min_subnormal:
+def _fate(exponent: int, into: FloatFormat) -> str:
+    if exponent > into.exponent_max:
+        return "not_finite"
+    if exponent < into.exponent_min_subnormal:
         return "below_grid"
-    return "subnormal" if exponent < FP16.exponent_min_normal else "normal"
+    return "subnormal" if exponent < into.exponent_min_normal else "normal"
 
 
 def _words(exponent: int) -> str:
@@ -132,7 +150,7 @@ def _words(exponent: int) -> str:
     return f"2^{exponent} up to 2^{exponent + 1}"
 
 
-def _trace(bars: list[_Bar], looked: int) -> Trace:
+def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
     return {
         "type": "bar",
         "x": typed(np.array([bar.at for bar in bars])),
@@ -140,7 +158,7 @@ def _trace(bars: list[_Bar], looked: int) -> Trace:
         "marker": {"color": [f"role:{ROLES[bar.fate]}" for bar in bars], "line": {"width": 0}},
         "text": [
             f"{bar.words}: {plural(bar.elements, 'element')}, {percent(bar.elements / looked)}"
-            f"{'' if bar.fate in ('zero', 'not_finite') else f'<br>{WORDS[bar.fate]} in fp16'}"
+            f"{f'<br>{WORDS[bar.fate]} in {into.name}' if bar.words.startswith(('2', 'b')) else ''}"
             for bar in bars
         ],
         "textposition": "none",
@@ -151,13 +169,13 @@ def _trace(bars: list[_Bar], looked: int) -> Trace:
 def _x_axis(low: float, high: float, bars: list[_Bar]) -> dict[str, Any]:
     """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
     ticks = powers_of_two(low + 1, high - 1)
-    apart = {bar.fate: bar.at for bar in bars if bar.fate in ("zero", "not_finite")}
+    apart = {_APART[bar.words]: bar.at for bar in bars if bar.words in _APART}
     kept = [
         (at, words)
         for at, words in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
         if all(abs(at - other) >= 2 for other in apart.values())
     ]
-    kept += [(at, "zero" if fate == "zero" else "inf") for fate, at in apart.items()]
+    kept += [(at, words) for words, at in apart.items()]
     return {
         "range": [low, high],
         "title": {"text": "magnitude of an element, scaled", "standoff": 4},
@@ -212,19 +230,21 @@ def _name(at: float, words: str) -> dict[str, Any]:
     }
 
 
-def _caption(sample: ParameterSample) -> str:
-    one = sample.statistics
-    looked, classes = int(one.looked[0]), one.classes()
-    held = {field: int(getattr(classes, field)[0]) for field in WORDS}
-    said = [f"{percent(held[field] / looked)} {WORDS[field]}" for field in WORDS if held[field]]
+def _caption(sample: ParameterSample, bars: list[_Bar], into: FloatFormat) -> str:
+    looked = int(sample.statistics.looked[0])
+    held = {fate: sum(bar.elements for bar in bars if bar.fate == fate) for fate in WORDS}
+    said = [
+        f"{percent(held[fate] / looked)} {words}" for fate, words in WORDS.items() if held[fate]
+    ]
     whole = looked >= sample.elements
     of = count(looked) if whole else f"a sample of {count(looked)} of its {count(sample.elements)}"
     where = f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}"
-    return f"{where}: of {of} elements {', '.join(said)}.{_room(one.amax, whole=whole)}"
+    room = _room(sample.statistics.amax, into, whole=whole)
+    return f"{where}: of {of} elements {', '.join(said)} in {into.name}.{room}"
 
 
-def _room(amax: Floats, *, whole: bool) -> str:
+def _room(amax: Floats, into: FloatFormat, *, whole: bool) -> str:
     if not np.isfinite(amax[0]) or amax[0] == 0:
         return ""
-    bits = f"{float(headroom_bits(amax)[0]):.1f} bits of headroom"
+    bits = f"{float(headroom_bits(amax, into)[0]):.1f} bits of headroom"
     return f" The largest is {float(amax[0]):.3g}: {'' if whole else 'at most '}{bits}."

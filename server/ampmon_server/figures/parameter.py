@@ -88,7 +88,7 @@ def parameter(source: Source, view: View) -> Figure:
         top=24,
         meta={**META, "caption": _caption(of, columns)},
         xaxis={**x_axis(window, view), "anchor": "y3"},
-        yaxis=y_axis(domain=PANELS["y"], rangemode="tozero", tickformat=".3~%", nticks=4),
+        yaxis=y_axis(domain=PANELS["y"], tickformat=".3~%", nticks=4, range=_share_range(columns)),
         yaxis2=y_axis(
             domain=PANELS["y2"],
             showgrid=False,
@@ -145,6 +145,11 @@ def _shares(columns: _Columns) -> list[Trace]:
         said = [f"{percent(each)} {words}" for each in share.tolist()]
         traces.append(columns.trace(share, said, name=words, line=_line(role), yaxis="y"))
     return traces
+
+
+def _share_range(columns: _Columns) -> list[float]:
+    most = max(float((columns.of(field) / columns.of("looked")).max()) for field, *_ in SHARES)
+    return [-0.02 * max(most, 0.01), 1.08 * max(most, 0.01)]
 
 
 def _magnitude(columns: _Columns) -> Trace:
@@ -210,7 +215,7 @@ def _norms(decades: Floats) -> dict[str, Any]:
 
 def _titles(view: View) -> list[dict[str, Any]]:
     """What each panel shows, above it; of the shares in the colours of their lines."""
-    gap = 170 if not view.narrow else 150
+    gap = 176
     told = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
     told += [("y2", "largest magnitude, scaled", "accent", 0), ("y3", "norm, unscaled", "ink", 0)]
     return [

@@ -130,8 +130,6 @@ def parameters(source: Source, view: View) -> Figure:
             type="category",
             autorange="reversed",
             showgrid=False,
-            categoryorder="array",
-            categoryarray=labels,
             **_ticks(rows.names, labels, height),
         ),
         shapes=_borders(rows.names, height),
@@ -249,7 +247,7 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
     first = [row for row in _blocks(names) if row]
     if not first or height / len(first) < LABEL_PIXELS or len(names) < 2 * len(first):
         return []
-    return [level(row - 0.5, "background", width=1) for row in first]
+    return [level(row - 0.5, "background", opacity=0.6) for row in first]
 
 
 def _short(name: str) -> str:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
-from ampmon_server.routes.queries import Cursor, Limit, Number, ScalarName, StreamNumber
-from ampmon_server.store import BadQuery
+from ampmon_server.routes.queries import (
+    Cursor,
+    Limit,
+    Number,
+    ParameterName,
+    ScalarName,
+    StreamNumber,
+)
+from ampmon_server.store import BadQuery, ParameterPage, ParameterSort
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}")
@@ -57,9 +64,12 @@ def list_skips(
     stream: Number = None,
     limit: Limit = 100,
     cursor: Cursor = None,
+    parameter: ParameterName = None,
 ) -> Response:
-    """The skip ledger, newest first: a row per optimizer."""
-    page = service.store.skips(run_id, stream=stream, limit=limit, cursor=cursor)
+    """The skip ledger, newest first: a row per optimizer. Of a ``parameter``, those that it is a culprit of."""
+    page = service.store.skips(
+        run_id, stream=stream, limit=limit, cursor=cursor, parameter=parameter
+    )
     return tagged_json({"skips": page.rows, "next": page.next}, request)
 
 
@@ -93,17 +103,33 @@ def list_events(
     return tagged_json({"events": page.rows, "next": page.next}, request)
 
 
+def _parameter_page(
+    search: Annotated[str, Query(max_length=256)] = "",
+    name: ParameterName = None,
+    sort: ParameterSort = "model",
+    backwards: bool = False,
+    first: Annotated[int, Query(ge=0, le=COUNT_MAX)] = 0,
+    limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
+) -> ParameterPage:
+    return ParameterPage(search, name, sort, backwards, first, limit)
+
+
 @router.get("/parameters")
 def list_parameters(
     run_id: UUID,
     request: Request,
     service: ServiceDependency,
+    page: Annotated[ParameterPage, Depends(_parameter_page)],
     stream: StreamNumber = None,
     step: Number = None,
 ) -> Response:
-    """A row per parameter at the sampled update at or before ``step``."""
+    """A row per parameter at the sampled update at or before ``step``: all, or those of a page.
+
+    A page has those that ``search`` finds, or the one that is called ``name``, sorted by ``sort``, the worst first or
+    ``backwards``, ``limit`` of them from ``first`` on.
+    """
     sampled = service.store.parameters(
-        run_id, stream=stream, step=COUNT_MAX if step is None else step
+        run_id, stream=stream, step=COUNT_MAX if step is None else step, page=page
     )
     return tagged_json(sampled, request)
 

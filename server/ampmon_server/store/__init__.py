@@ -14,6 +14,8 @@ from ampmon_server.store.errors import (
     StoreError,
     Unusable,
 )
+from ampmon_server.store.gathered import Page as ParameterPage
+from ampmon_server.store.gathered import Sort as ParameterSort
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import Receipt
 from ampmon_server.store.judgements import Judgement
@@ -46,7 +48,9 @@ __all__ = [
     "Listed",
     "NotFound",
     "Paged",
+    "ParameterPage",
     "ParameterSeries",
+    "ParameterSort",
     "Pruning",
     "Receipt",
     "Series",

@@ -12,6 +12,7 @@ import numpy as np
 from ampmon import estimates, histogram, wire
 from ampmon.histogram import ON_GRID_SHARE, SMALL_CLASSES, Floats, Ints, Statistics
 from ampmon_server.series import ParameterSample
+from ampmon_server.store.gathered import ALL, Gathered, Page
 from ampmon_server.store.numbers import KINDS, split
 from ampmon_server.store.samples import Shard
 from ampmon_server.store.totals import elements_of
@@ -61,50 +62,64 @@ class ParameterRow:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The sampled update that was asked for, and the ranks whose shards are in it."""
+    """The sampled update that was asked for, and the ranks whose shards are in it.
+
+    ``parameters`` are those of the page that was asked for. Of all of them there are ``total``, of which a search
+    ``found`` some; ``on_grid`` are on fp16's grid, of ``overflowed`` every element is inf or NaN, and ``sampled`` says
+    whether of any only a sample was looked at.
+    """
 
     step: int
     time: int
     ranks: list[int]
+    total: int
+    found: int
+    on_grid: int
+    overflowed: int
+    sampled: bool
     parameters: list[ParameterRow]
 
 
-def rows_of(shards: Sequence[Shard]) -> Sampled:
-    """The parameters of all shards in the order of the first that has them."""
-    gathered: dict[str, list[_Part]] = {}
-    for shard in shards:
-        statistics = shard.sample.statistics
-        for row, index in enumerate(statistics.parameters.tolist()):
-            parameter = shard.parameters[index]
-            one = statistics.select(np.array([row]))
-            elements = elements_of(one.looked, np.array([parameter.numel]), shard.looked_at)
-            gathered.setdefault(parameter.name, []).append(_Part(parameter, one, int(elements[0])))
+def rows_of(shards: Sequence[Shard], page: Page = ALL) -> Sampled:
+    """A page of the parameters of all shards."""
+    every = Gathered.of(shards)
+    found = every.sought(page)
     first = shards[0].sample
     return Sampled(
         first.step,
         first.time,
         [shard.rank for shard in shards],
-        [_row(parts, first.scale) for parts in gathered.values()],
+        len(every),
+        len(found),
+        int((every.on_grid & ~every.overflowed).sum()),
+        int(every.overflowed.sum()),
+        bool((every.looked < every.elements).any()),
+        [_row(_parts(shards, every, place), first.scale) for place in page.cut(found)],
     )
+
+
+def _parts(shards: Sequence[Shard], every: Gathered, place: int) -> list[_Part]:
+    """The shards of a parameter."""
+    parts = []
+    for shard, rows in zip(shards, every.rows, strict=True):
+        if (row := rows.get(place)) is not None:
+            parameter = shard.parameters[int(shard.sample.statistics.parameters[row])]
+            one = shard.sample.statistics.select(np.array([row]))
+            elements = elements_of(one.looked, np.array([parameter.numel]), shard.looked_at)
+            parts.append(_Part(parameter, one, int(elements[0])))
+    return parts
 
 
 def sample_of(shards: Sequence[Shard], name: str) -> ParameterSample | None:
     """One parameter of a sampled update, its shards added up; None where it is in none of them."""
-    found = [
-        (shard, row, parameter)
-        for shard in shards
-        for row, index in enumerate(shard.sample.statistics.parameters.tolist())
-        if (parameter := shard.parameters[index]).name == name
-    ]
-    if not found:
+    every = Gathered.of(shards)
+    if name not in every.names:
         return None
-    parts = [shard.sample.statistics.select(np.array([row])) for shard, row, _ in found]
-    elements = [
-        int(elements_of(part.looked, np.array([parameter.numel]), shard.looked_at)[0])
-        for part, (shard, _, parameter) in zip(parts, found, strict=True)
-    ]
-    first = found[0][0].sample
-    return ParameterSample(first.step, first.time, first.scale, sum(elements), _added(parts))
+    parts = _parts(shards, every, every.names.index(name))
+    elements = sum(part.elements for part in parts)
+    first = shards[0].sample
+    together = _added([part.statistics for part in parts])
+    return ParameterSample(first.step, first.time, first.scale, elements, together)
 
 
 class _Part(NamedTuple):

@@ -19,6 +19,7 @@ from ampmon_server.store import (
     scalers,
 )
 from ampmon_server.store.errors import NotFound
+from ampmon_server.store.gathered import ALL, Page
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.parameter_rollups import ParameterSeries
 
@@ -51,13 +52,18 @@ class SampledReads:
             )
 
     def parameters(
-        self, run_id: UUID, *, stream: int | None = None, step: int = INTEGER_MAX
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        step: int = INTEGER_MAX,
+        page: Page = ALL,
     ) -> parameters.Sampled:
-        """The parameters of the newest sample at or before ``step``. Raises NotFound."""
+        """The parameters of the newest sample at or before ``step``, those of a page. Raises NotFound."""
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             shards = samples.read_newest(connection, scaler, step)
-        return parameters.rows_of(shards)
+        return parameters.rows_of(shards, page)
 
     def parameter_sample(
         self,

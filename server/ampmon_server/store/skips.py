@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, Select, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, false, or_, select, tuple_
 
 from ampmon import wire
 from ampmon_server.case import Culprit, Skip
@@ -32,10 +32,21 @@ _KEY = (skips.c.step, skips.c.stream, skips.c.attempt, skips.c.optimizer)
 
 
 def read(
-    connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
+    connection: Connection,
+    run_id: UUID,
+    *,
+    stream: int | None,
+    limit: int,
+    cursor: str | None,
+    parameter: str | None = None,
 ) -> Paged[Skip]:
-    """Skips that no later attempt has done over, newest first. Raises BadQuery for a foreign cursor."""
+    """Skips that no later attempt has done over, newest first. Raises BadQuery for a foreign cursor.
+
+    With a ``parameter``, those that name it among their culprits.
+    """
     statement = _of(run_id)
+    if parameter is not None:
+        statement = statement.where(_blames(connection, run_id, parameter))
     if stream is not None:
         statement = statement.where(skips.c.stream == stream)
     rows, following = paging.newest(connection, statement, _KEY, limit=limit, cursor=cursor)
@@ -66,6 +77,23 @@ def newest(
     statement = _of(run_id).where(skips.c.stream.in_(streams_of))
     rows, _ = paging.newest(connection, statement, _KEY, limit=limit, cursor=None)
     return _skips(connection, run_id, rows, culprits)
+
+
+def _blames(connection: Connection, run_id: UUID, parameter: str) -> ColumnElement[bool]:
+    """That a skip names a parameter, which has a place of its own in each header."""
+    table = headers.c
+    told = connection.execute(
+        select(table.stream, table.attempt, table.parameters).where(table.run_id == run_id.bytes)
+    )
+    at: dict[int, list[tuple[int, int]]] = {}
+    for stream, attempt, parameters in told:
+        for index, each in enumerate(unpack_parameters(parameters)):
+            if each.name == parameter:
+                at.setdefault(index, []).append((stream, attempt))
+    of = tuple_(skips.c.stream, skips.c.attempt)
+    # Each culprit is [index, inf, NaN]: what follows its bracket is an index.
+    named = [of.in_(where) & skips.c.culprits.contains(f"[{index},") for index, where in at.items()]
+    return or_(false(), *named)
 
 
 def _of(run_id: UUID) -> Select[Any]:

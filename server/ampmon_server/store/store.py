@@ -304,11 +304,19 @@ class Store(SampledReads):
         stream: int | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        parameter: str | None = None,
     ) -> Paged[Skip]:
-        """Skips, newest first. Raises NotFound, BadQuery."""
+        """Skips, newest first; with a ``parameter`` those it is a culprit of. Raises NotFound, BadQuery."""
         with engine.reading(self._engine) as connection:
             scalers.find(connection, run_id, stream)
-            return skips.read(connection, run_id, stream=stream, limit=limit, cursor=cursor)
+            return skips.read(
+                connection,
+                run_id,
+                stream=stream,
+                limit=limit,
+                cursor=cursor,
+                parameter=parameter,
+            )
 
     def nearest_skip(
         self, run_id: UUID, step: int | None, *, after: bool, stream: int | None = None

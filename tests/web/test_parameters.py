@@ -1,0 +1,82 @@
+"""From a picture of all parameters to one of them, and from the ledger to the steps it tells of, in a real browser."""
+
+from __future__ import annotations
+
+from posted import PostedRun
+from web.reader import Reader
+
+
+DRAWER = ".drawer"
+
+
+def _run(reader: Reader) -> PostedRun:
+    run = PostedRun(reader.server, "to be looked at closely")
+    run.updates(200)
+    run.updates(skipped=True)
+    run.updates(30)
+    return run
+
+
+def _click_row(reader: Reader, row: int) -> None:
+    """Click into the middle of a row of the heatmap."""
+    plot = reader.figure("parameters").locator(".nsewdrag").first
+    box = plot.bounding_box()
+    assert box is not None
+    plot.click(position={"x": box["width"] / 2, "y": box["height"] * (row + 0.5) / 3})
+
+
+def test_a_click_on_a_row_opens_its_parameter(reader: Reader) -> None:
+    """Its numbers, history and histogram stand below, the address has it, and Escape closes it again."""
+    run = _run(reader)
+    reader.show(run)
+    reader.figure("parameters").scroll_into_view_if_needed()
+    reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y"))
+    _click_row(reader, 2)
+    reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
+    assert "parameter=head.weight" in reader.ask("location.hash")
+    reader.wait("its history", lambda: reader.points("parameter") == 200 + 31)
+    reader.figure("histogram").scroll_into_view_if_needed()
+    reader.wait("its histogram", lambda: reader.points("histogram") > 10)
+    words = reader.wait("its skips", lambda: reader.text(f"{DRAWER} .blamed"))
+    assert words == "Culprit of 1 skip, the newest at step 200"
+    assert "Shape\n100 × 100, 10 000 elements" in reader.text(f"{DRAWER} .facts")
+    assert reader.range("parameter") == reader.range()  # in line with the others
+
+    reader.page.get_by_role("button", name="200", exact=True).first.focus()
+    reader.page.keyboard.press("Escape")
+    reader.wait("the page without it", lambda: "parameter" not in reader.ask("location.hash"))
+    assert not reader.page.locator(DRAWER).is_visible()
+
+
+def test_a_search_is_one_for_the_heatmap_and_the_table(reader: Reader) -> None:
+    """What is written in either field is in the address, and both show what was found."""
+    reader.show(_run(reader))
+    heatmap = reader.figure("parameters")
+    heatmap.scroll_into_view_if_needed()
+    reader.wait("the heatmap", lambda: reader.plot("parameters", "plot.data[0].y.length") == 3)
+    heatmap.locator("input").fill("mlp")
+    name = "blocks.0.mlp.weight"
+    reader.wait("the row", lambda: reader.plot("parameters", "plot.data[0].y") == [name])
+    rows = "[data-ledger=parameters] tbody td:first-child"
+    reader.wait("the table", lambda: reader.texts(rows) == [name])
+    assert "search=mlp" in reader.ask("location.hash")
+    table = reader.page.locator("[data-ledger=parameters]")
+    assert table.locator("input").input_value() == "mlp"
+    table.locator("input").fill("")
+    reader.wait("all rows", lambda: len(reader.texts(rows)) == 3)
+    table.get_by_role("button", name="Parameter", exact=True).click()
+    reader.wait("the model's order", lambda: reader.texts(rows)[-1] == "head.weight")
+    table.get_by_role("button", name="head.weight").click()
+    reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
+
+
+def test_a_row_of_the_ledger_moves_the_charts_there(reader: Reader) -> None:
+    """By a click anywhere on it, which marks it; a culprit's name opens the parameter instead."""
+    reader.show(_run(reader))
+    row = reader.page.locator("[data-ledger=skips] tbody tr")
+    row.locator("[data-name=Cause]").click()
+    reader.wait("the skip", lambda: "start=175&stop=225" in reader.ask("location.hash"))
+    reader.wait("its mark", lambda: row.get_attribute("aria-current") == "true")
+    row.get_by_role("button", name="head.weight").press("Enter")
+    reader.wait("the culprit", lambda: "parameter=head.weight" in reader.ask("location.hash"))
+    assert "start=175&stop=225" in reader.ask("location.hash")

@@ -1,0 +1,21 @@
+// What a click on a row of a chart opens: a parameter, or the search for those of a module. Pure.
+
+/** @import { Figure, Point, View } from "../types/page.js" */
+
+/**
+ * The view that a click asks for, or null where it asks for nothing.
+ * @param {Figure | null} figure
+ * @param {Point} point
+ * @param {View} view
+ * @returns {View | null}
+ */
+export function opened(figure, { y }, view) {
+  const opens = figure?.layout.meta.opens;
+  if (!figure || !opens) return null;
+  const rows = /** @type {{y?: unknown}} */ (figure.data[0]).y;
+  // A row is known by its name, or where it has none by how far down it is.
+  const [name, value] = opens[typeof y === "number" ? Math.round(-y) : Array.isArray(rows) ? rows.indexOf(y) : -1] ?? [];
+  if (name === undefined || value === undefined) return null;
+  if (name === "parameter") return { ...view, parameter: value };
+  return { ...view, choices: { ...view.choices, [name]: value } };
+}
