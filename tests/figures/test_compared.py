@@ -76,7 +76,10 @@ def test_time_is_counted_from_each_runs_start() -> None:
     assert one == other
     assert (one[0], one[-1]) == (0, 3000)  # ms
     axis = figure["layout"]["xaxis"]
-    assert (axis["type"], axis["ticktext"]) == ("linear", ["0", "1\u202fs", "2\u202fs", "3\u202fs"])
+    assert (axis["type"], axis["ticktext"]) == (
+        "linear",
+        ["0", "500\u202fms", "1\u202fs", "1.5\u202fs", "2\u202fs", "2.5\u202fs", "3\u202fs"],
+    )
 
 
 def test_shares_of_the_gradient_lie_in_two_panels() -> None:

@@ -41,7 +41,7 @@ def names(reader: Reader) -> list[str]:
 
 
 def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None:
-    """Of two thousand rows few are on the page, wherever one scrolls; the table says which of how many they are."""
+    """Of two thousand rows few are on the page, which says which of how many they are; a new run moves none."""
     reader = own_reader
     run = PostedRun(reader.server, "the newest")
     run.updates(40)
@@ -58,6 +58,11 @@ def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None
     place = table.locator("tr", has_text="copy 1010").get_attribute("aria-rowindex")
     assert place == str(1010 + 2)
     assert {box["height"] for box in boxes(reader)} == {40}
+    here = table.locator("tr", has_text="copy 1010")
+    before = here.bounding_box()
+    PostedRun(reader.server, "newer").updates(1)
+    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 2))
+    assert here.bounding_box() == before
 
     table.get_by_role("button", name="Updates").click()
     reader.wait("the order", lambda: names(reader)[:2] == ["copy 1999", "copy 1998"])

@@ -17,7 +17,7 @@ import { paced } from "./pace.js";
 
 const MOST = 8;
 const CHARTS_MS = 200;
-const FACTS_MS = 1000;
+const FACTS_MS = 5000;
 /** @type {[string, string[]][]} */
 const CHARTS = [["scale", []], ["skips", []], ["fate", []]];
 /** As figures/compared.py has them, for lines of 32 pixels. */
@@ -84,7 +84,8 @@ export class Compare {
 
   /** @param {Command} command */
   act(command) {
-    return this.charts.act(command);
+    // Runs end where each ends: there is no newest stretch of them all to follow.
+    return command !== "follow" && command !== "pause" && this.charts.act(command);
   }
 
   recolour() {

@@ -75,8 +75,11 @@ export class List {
     this.#asked = asked;
     const [first] = /** @type {Answer[]} */ (answers);
     if (!first) return;
+    const [place] = this.#table.shown;
+    const seen = place > 0 ? this.#at(place)?.run_id : undefined;
     this.#total = first.total;
     pages.forEach((page, index) => this.#pages.set(page, /** @type {Answer} */ (answers[index]).runs));
+    if (seen !== undefined) this.#hold(seen, place);
     this.#notices.show(first.refused.map((why) => `A training process reports here and is refused: ${why} Its records wait there.`));
     this.#describe();
     this.tick();
@@ -92,7 +95,7 @@ export class List {
     const seen = new Set();
     const rows = [];
     for (let place = first; place < after; place += 1) {
-      const run = this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+      const run = this.#at(place);
       // Of pages of different times two may have the same run.
       const drawn = run && !seen.has(run.run_id) ? run : null;
       seen.add(run?.run_id);
@@ -118,11 +121,33 @@ export class List {
     for (const each of [this.#table, this.#filters, this.#scales]) each.close();
   }
 
+  /** @param {number} place */
+  #at(place) {
+    return this.#pages.get(Math.floor(place / PAGE))?.[place % PAGE];
+  }
+
+  /**
+   * Keeps the rows on the screen where they are, as new runs come above them.
+   * @param {string} run a run
+   * @param {number} before where it was
+   */
+  #hold(run, before) {
+    const { sort = "started", order = "" } = this.#filters.given;
+    if (sort !== "started" || order === "ascending") return;
+    for (const [page, runs] of this.#pages) {
+      const now = runs.findIndex((each) => each.run_id === run);
+      if (now < 0 || page * PAGE + now === before) continue;
+      this.tick();
+      window.scrollBy({ top: (page * PAGE + now - before) * this.#table.rowHeight, behavior: "instant" });
+      return;
+    }
+  }
+
   #describe() {
     const bare = !this.#filters.narrow && this.#filters.given["archived"] !== "true";
     this.#empty.hidden = this.#total > 0 || !bare;
     this.#nothing.hidden = this.#total > 0 || bare;
-    say(this.#none, this.#filters.narrow ? "No run is like that." : "No run is archived.");
+    say(this.#none, this.#filters.narrow ? "No run matches." : "No run is archived.");
     this.#filters.element.hidden = this.#total === 0 && bare;
     this.#filters.count(this.#total);
   }

@@ -56,11 +56,14 @@ ROW = 32
 """Pixels that each run has in the rug of skips."""
 
 _SECOND = 1_000_000
-_STRIDES = tuple(
-    each * _SECOND
-    for each in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600)
-) + tuple(days * 86400 * _SECOND for days in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000))
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200)
+_STRIDES = (
+    *(each * 1000 for each in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+    *(each * _SECOND for each in _SECONDS),
+    *(each * 86400 * _SECOND for each in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
+)
+"""Between ticks of time, in us."""
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"))
 
 
 @dataclass(frozen=True, slots=True)
