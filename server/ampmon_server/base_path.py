@@ -18,13 +18,10 @@ class BasePath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if not self._base_path or not path.startswith(self._base_path):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http" and path == self._base_path:
+        if self._base_path and path.startswith(f"{self._base_path}/"):
+            scope = {**scope, "path": path[len(self._base_path) :]}
+        elif self._base_path and path == self._base_path and scope["type"] == "http":
             # The page's own addresses are relative to it, as to a directory.
-            await RedirectResponse(f"{self._base_path}/", 308)(scope, receive, send)
-        elif path[len(self._base_path)] == "/":
-            inner = {**scope, "path": path[len(self._base_path) :]}
-            await self._app(inner, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            await RedirectResponse(f"{path}/", 308)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

@@ -346,6 +346,7 @@ def test_no_other_site_signs_in(
         b'{"key": "a", "more": 1}',
         b"\xff",
         b"[" * 4000,
+        rb'{"key": "\ud800"}',
         b" " * 5000,
     ],
 )

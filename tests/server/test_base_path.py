@@ -56,7 +56,7 @@ def test_paths_and_origins_are_checked() -> None:
         "http://localhost:8888",
         "https://*.example:*",
     )
-    for path in ("//", "/a//b", "/../x", "/a b", "/a;b", "http://x"):
+    for path in ("/a//b", "/../x", "/a b", "/a;b", "http://x"):
         with pytest.raises(BadAddress, match="/user/me/ampmon"):
             base_path(path)
     for origin in ("*", "hub.example", "https://", "https://a;b", "https://a b", "https://a/x"):

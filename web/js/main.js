@@ -124,7 +124,7 @@ function showConnection(now) {
 function connectionWords({ state, since, why }) {
   if (state === "starting") return "";
   if (state === "live") return "Live";
-  if (state === "signed out") return "Not signed in";
+  if (state === "signed out") return "Signed out";
   if (state === "refused") return `The server refused: ${why}`;
   const seconds = (Date.now() - since) / 1000;
   return `Lost the server ${seconds < 2 ? "just now" : ago(seconds)}; retrying`;

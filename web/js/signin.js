@@ -7,7 +7,7 @@ export class SignIn {
   #field = h("input", { id: "signin-key", type: "text", required: true, autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
   #why = h("p", { class: "trouble", role: "alert" });
   #button = h("button", { type: "submit", class: "primary" }, "Sign in");
-  #again = h("button", { type: "button", hidden: true, onclick: () => this.#show() }, "Sign in");
+  #again = h("button", { type: "button", class: "again", hidden: true, onclick: () => this.#show() }, "Sign in");
   #box = this.#build();
   #left = false;
 
