@@ -74,4 +74,17 @@ def test_of_many_names_the_reader_chooses() -> None:
     assert meta["choices"][0]["chosen"] == "lr"
     assert [value for value, _ in meta["choices"][0]["options"]] == ["", *names]
     assert meta["caption"].endswith("4 names not drawn.")
-    assert "choices" not in scalars(replace(of, logged=names[:4]), View())["layout"]["meta"]
+    (axes,) = scalars(replace(of, logged=names[:4]), View())["layout"]["meta"]["choices"]
+    assert axes["name"] == "y"
+
+
+def test_on_a_log_axis_what_is_not_above_zero_is_said() -> None:
+    """The axis spans the decades of what it can show, and the caption says that there is more."""
+    figure = scalars(source({"loss": np.array([100.0, 1.0, 0.0])}), View(y="log"))
+    axis = figure["layout"]["yaxis"]
+    assert axis["type"] == "log"
+    assert np.allclose(axis["range"], [-0.16, 2.16])
+    assert "What is not above 0 is not on its log axis." in figure["layout"]["meta"]["caption"]
+    assert figure["layout"]["meta"]["choices"][0]["chosen"] == "log"
+    below = scalars(source({"loss": np.array([-1.0, -2.0])}), View(y="log"))
+    assert "type" not in below["layout"]["yaxis"]

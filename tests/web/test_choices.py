@@ -13,8 +13,8 @@ NAMES = ("loss", "lr", "accuracy", "norm", "<b>&amp;")
 OWN = "[data-x=user]"
 
 
-def choose(reader: Reader, figure: str, value: str) -> None:
-    reader.figure(figure).locator("select").select_option(value)
+def choose(reader: Reader, figure: str, name: str, value: str) -> None:
+    reader.figure(figure).locator(f"select[name={name}]").select_option(value)
 
 
 def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
@@ -28,19 +28,19 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     reader.figure("parameters").scroll_into_view_if_needed()
     unit = "plot.layout.coloraxis.colorbar.title.text"
     reader.wait("the heatmap", lambda: reader.plot("parameters", unit))
-    choose(reader, "parameters", "headroom")
+    choose(reader, "parameters", "statistic", "headroom")
     reader.wait("headroom", lambda: reader.plot("parameters", unit).strip() == "bits")
 
     caption = "[data-figure=scalars] .caption"
     reader.figure("scalars").scroll_into_view_if_needed()
     reader.wait("four names", lambda: reader.text(caption).startswith("loss: 1 value"))
-    choose(reader, "scalars", NAMES[-1])
+    choose(reader, "scalars", "name", NAMES[-1])
     reader.wait("the name", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 1 value"))
     more = trainer.updates(5)
     told = msgspec.structs.replace(trainer.scalars(values), user_step=700)
     post(server, trainer, *more, told)
     reader.wait("the next value", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 2 values"))
-    choose(reader, "scalars", "")
+    choose(reader, "scalars", "name", "")
     reader.wait("all names", lambda: reader.text(caption).startswith("loss: 2 values"))
 
     reader.wait("the button", lambda: reader.text(OWN) == "your step")

@@ -27,6 +27,8 @@ const CHARTS = [
   ["whatif", ["format", "parameter", "whatif_scale"]],
   ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
   ["scalars", ["name", "y"]],
+  ["norm", []],
+  ["timing", []],
   ["activations", []],
 ];
 

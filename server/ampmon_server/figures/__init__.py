@@ -11,6 +11,7 @@ from ampmon_server.figures.activations import activations
 from ampmon_server.figures.exponents import exponents
 from ampmon_server.figures.histogram import histogram
 from ampmon_server.figures.layout import Figure
+from ampmon_server.figures.norm import norm
 from ampmon_server.figures.parameter import parameter
 from ampmon_server.figures.parameters import STATISTICS, parameters
 from ampmon_server.figures.roles import resolve
@@ -26,6 +27,7 @@ from ampmon_server.figures.source import (
     View,
     cut,
 )
+from ampmon_server.figures.timing import timing
 from ampmon_server.figures.underflow import underflow
 from ampmon_server.figures.whatif import whatif
 
@@ -40,6 +42,8 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "parameter": parameter,
     "histogram": histogram,
     "scalars": scalars,
+    "norm": norm,
+    "timing": timing,
     "whatif": whatif,
     "simulated": simulated,
 }

@@ -6,7 +6,7 @@ Colours are the names of roles, "role:ink": web/roles.json has them for each the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -251,3 +251,41 @@ def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
         stride = 2 * stride if stride != 4 else 8
     ticks = np.arange(first + (-first) % stride, last + 1, stride)
     return {"tickvals": ticks.tolist(), "ticktext": [f"2<sup>{k}</sup>" for k in ticks]}
+
+
+def log_ticks(
+    low: float, high: float, say: Callable[[float], str], at_most: int = 5
+) -> dict[str, Any]:
+    """Ticks of a log axis from 10^low to 10^high: 1, 2 and 5 of each decade, or fewer where those are too many."""
+    found: list[float] = []
+    for digits, stride in (
+        ((1, 2, 5), 1),
+        ((1, 3), 1),
+        ((1,), 1),
+        ((1,), 2),
+        ((1,), 5),
+        ((1,), 50),
+    ):
+        decades = range(math.floor(low / stride) * stride, math.ceil(high) + 1, stride)
+        every = (
+            digit * 10.0**decade for decade in decades for digit in digits if -300 < decade < 300
+        )
+        found = [each for each in every if low <= math.log10(each) <= high]
+        if len(found) <= at_most:
+            break
+    return {"tickvals": found, "ticktext": [say(each) for each in found]}
+
+
+def panel_label(name: str, top: float) -> dict[str, Any]:
+    """The name of a panel, which is Plotly's HTML, at its upper left corner; ``top`` is a share of the height."""
+    return {
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": top,
+        "xanchor": "left",
+        "yanchor": "top",
+        "text": f"<b>{name}</b>",
+        "showarrow": False,
+        "font": {"size": 11, "color": "role:muted"},
+    }

@@ -20,6 +20,7 @@ from ampmon_server.figures.layout import (
     escaped,
     figure,
     nothing_here,
+    panel_label,
     plot_x,
     shortened,
     y_axis,
@@ -72,14 +73,21 @@ def scalars(source: Source, view: View) -> Figure:
     for place, (name, cells) in enumerate(drawn.items()):
         columns = _columns(cells, window)
         traces += _panel(name, columns, place, window, view)
-        axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(columns, place, len(drawn))
+        axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(
+            columns, place, len(drawn), view
+        )
     made = figure(
         traces,
         window,
         view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
-        meta={**META, "caption": _caption(drawn, source.logged), **_choices(source)},
-        annotations=[_label(name, place, len(drawn), view) for place, name in enumerate(drawn)],
+        meta={**META, "caption": _caption(drawn, source.logged, view), **_choices(source, view)},
+        annotations=[
+            panel_label(
+                escaped(shortened(name, view.width // LETTER_PIXELS)), 1 - place / len(drawn)
+            )
+            for place, name in enumerate(drawn)
+        ],
         **axes,
     )
     made["layout"]["xaxis"]["anchor"] = "y" if len(drawn) == 1 else f"y{len(drawn)}"
@@ -172,32 +180,22 @@ def _points(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
     return x[kept], step[kept], value[kept]
 
 
-def _axis(cells: Cells, place: int, panels: int) -> dict[str, Any]:
+def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
     height = 1 / panels
     top = 1 - place * height
     gap = _GAP * height
     axis = y_axis(domain=[max(top - height + gap, 0.0), top - gap], nticks=4, anchor="x")
-    low, high = cells["value_min"], cells["value_max"]
-    if np.isfinite(high).any():
-        least, most = float(np.nanmin(low)), float(np.nanmax(high))
+    held = np.concatenate([cells[name] for name in _POINTS])
+    held = held[np.isfinite(held)]
+    if view.y == "log" and (held > 0).any():
+        axis["type"] = "log"
+        held = np.log10(held[held > 0])
+    if len(held):
+        least, most = float(held.min()), float(held.max())
         pad = (most - least) * 0.08 or abs(most) * 0.08 or 1.0
         if math.isfinite(least - pad) and math.isfinite(most + pad):
             axis["range"] = [least - pad, most + pad]
     return axis
-
-
-def _label(name: str, place: int, panels: int, view: View) -> dict[str, Any]:
-    return {
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0,
-        "y": 1 - place / panels,
-        "xanchor": "left",
-        "yanchor": "top",
-        "text": f"<b>{escaped(shortened(name, view.width // LETTER_PIXELS))}</b>",
-        "showarrow": False,
-        "font": {"size": 11, "color": "role:muted"},
-    }
 
 
 def _lost(cell: Cells) -> str:
@@ -205,25 +203,24 @@ def _lost(cell: Cells) -> str:
     return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
 
 
-def _choices(source: Source) -> dict[str, Any]:
-    """The names to choose from, where there are more than are drawn at once."""
+def _choices(source: Source, view: View) -> dict[str, Any]:
+    """What the axes are, and the names to choose from, where there are more than are drawn at once."""
+    axes = [["linear", "linear axes"], ["log", "log axes"]]
+    how = {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
     if len(source.logged) <= PANELS_MAX:
-        return {}
+        return {"choices": [how]}
     chosen = next(iter(source.scalars)) if len(source.scalars) == 1 else ""
     first = ["", f"{PANELS_MAX} of {count(len(source.logged))} names"]
-    return {
-        "choices": [
-            {
-                "name": "name",
-                "label": "Which of the logged values is drawn",
-                "chosen": chosen,
-                "options": [first, *([name, name] for name in source.logged)],
-            }
-        ]
+    which = {
+        "name": "name",
+        "label": "Which of the logged values is drawn",
+        "chosen": chosen,
+        "options": [first, *([name, name] for name in source.logged)],
     }
+    return {"choices": [which, how]}
 
 
-def _caption(drawn: Mapping[str, Cells], logged: Sequence[str]) -> str:
+def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:
     """What each panel shows, in a sentence a name."""
     said = []
     for name, cells in drawn.items():
@@ -239,6 +236,8 @@ def _caption(drawn: Mapping[str, Cells], logged: Sequence[str]) -> str:
         low, high, average = cell["value_min"][0], cell["value_max"][0], mean(cell)[0]
         odd = f"; {_lost(cell[0])}" if lost else ""
         said.append(f"{name}: {values}, {low:.4g} to {high:.4g}, on average {average:.4g}{odd}.")
+        if view.y == "log" and low <= 0:
+            said.append("What is not above 0 is not on its log axis.")
     left = len(logged) - len(drawn)
     if left > 0:
         said.append(f"{plural(left, 'name')} not drawn.")

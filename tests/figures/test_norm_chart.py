@@ -1,0 +1,52 @@
+"""The chart of the gradient's norm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import made_series as made
+from ampmon_server.cells.gradients import LAYOUT
+from ampmon_server.cells.merging import starts_of
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.norm import norm
+
+
+def _source(squares: list[float], scales: list[float]) -> Source:
+    n = len(squares)
+    on_grid = made.totals(made.histograms([{0: 9}] * n), [0] * n)
+    on_grid = replace(on_grid, sum_squares=np.array(squares))
+    return made.source(made.updates(scales), made.gradients(list(range(n)), on_grid, scales=scales))
+
+
+def test_the_norm_is_that_of_the_unscaled_gradient() -> None:
+    """It is the root of the sum of squares over the scale: the same before and after the scale doubles."""
+    figure = norm(_source([16.0, 64.0, 100.0], [1.0, 2.0, 2.0]), View())
+    (line,) = made.traces(figure, name="gradient norm")
+    assert made.read(line["y"]).tolist() == [4, 4, 5, 5]
+    assert line["text"][:3] == ["step 0: 4", "step 1: 4", "step 2: 5"]
+    assert figure["layout"]["meta"]["caption"] == "5 at the newest; 4 to 5 in 3 samples."
+
+
+def test_a_sample_that_overflowed_has_a_cross_and_no_norm() -> None:
+    """What is not finite leaves a break in the line, a cross above, and a count in the caption."""
+    figure = norm(_source([16.0, np.inf, np.nan, 4.0], [1.0] * 4), View())
+    (line,), (marks,) = (made.traces(figure, name=each) for each in ("gradient norm", "not finite"))
+    assert np.isnan(made.read(line["y"])).tolist() == [False, True, True, False, False]
+    assert made.read(marks["x"]).tolist() == [1, 2]
+    assert marks["text"] == [f"step {step}: 1 of 1 sample not finite" for step in (1, 2)]
+    assert "2 of them not finite" in figure["layout"]["meta"]["caption"]
+
+
+def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> None:
+    """Of a cell of samples at 1 and at 4, of which only the mean square is known, the norm is told within both."""
+    source = _source([16.0, 16.0 * 16], [1.0, 4.0])
+    merged = LAYOUT.merge(source.gradients, starts_of(np.zeros(2, np.int64)))
+    figure = norm(replace(source, gradients=merged), View())
+    (line,) = made.traces(figure, name="gradient norm")
+    root = np.sqrt((16 + 256) / 2)
+    assert np.allclose(made.read(line["y"]), root / 2)
+    assert (
+        line["text"][0] == f"steps 0 – 1: {root / 2:.4g}<br>between {root / 4:.4g} and {root:.4g}"
+    )

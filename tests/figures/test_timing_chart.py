@@ -1,0 +1,51 @@
+"""The chart of what updates take."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import made_series as made
+from ampmon_server.cells.updates import of_rows
+from ampmon_server.figures import Source, View
+from ampmon_server.figures.timing import timing
+
+
+def _source(seconds: list[float], memory: list[int]) -> Source:
+    """Updates that took so long; less than 0 is not known."""
+    rows = np.zeros(len(seconds), made.ROWS)
+    rows["step"] = np.arange(len(seconds))
+    rows["time"] = made.START + 100_000 * rows["step"]
+    rows["duration_ns"] = np.rint(np.array(seconds) * 1e9)
+    rows["memory_peak"] = memory
+    ones = np.ones(len(seconds))
+    return made.source(of_rows(rows, ones, ones))
+
+
+def test_a_column_has_its_mean_and_its_longest() -> None:
+    """Where updates share a column the line is their mean, and the band reaches to the longest of them."""
+    figure = timing(_source([0.1, 0.3] * 200, [-1] * 400), View(width=200))
+    (line,) = made.traces(figure, name="time per update")
+    (band,) = made.traces(figure, name="to the longest")
+    assert np.allclose(made.read(line["y"]), 0.2)
+    assert np.allclose(np.unique(made.read(band["y"])), [0.2, 0.3])
+    assert line["text"][0] == "steps 0 – 1: 200\u202fms<br>the longest 300\u202fms"
+    assert figure["layout"]["meta"]["caption"] == (
+        "200\u202fms an update on average, 300\u202fms at the longest. "
+        "No peak of memory is known: only CUDA devices tell it."
+    )
+
+
+def test_memory_is_drawn_where_the_device_tells_it() -> None:
+    """The peaks that were sampled stand on an axis of their own, from zero; the first update has no time."""
+    figure = timing(_source([-1, 0.5, 0.5], [-1, 2 * 10**9, -1]), View())
+    (memory,) = made.traces(figure, name="peak memory")
+    assert (made.read(memory["x"]).tolist(), made.read(memory["y"]).tolist()) == ([1], [2e9])
+    assert figure["layout"]["yaxis2"]["range"][0] == 0
+    (line,) = made.traces(figure, name="time per update")
+    assert made.read(line["x"]).tolist() == [1, 2]
+    assert "At most 2\u202fGB of device memory." in figure["layout"]["meta"]["caption"]
+
+
+def test_an_update_without_a_time_is_no_zero() -> None:
+    """The first update of a process has none: a run of that alone says so."""
+    assert "No time is known yet" in timing(_source([-1], [-1]), View())["layout"]["meta"]["empty"]
