@@ -31,6 +31,7 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     choose(reader, "parameters", "statistic", "headroom")
     reader.wait("headroom", lambda: reader.plot("parameters", unit).strip() == "bits")
 
+    reader.figure("scalars").scroll_into_view_if_needed()
     caption = "[data-figure=scalars] .caption"
     reader.figure("scalars").scroll_into_view_if_needed()
     reader.wait("four names", lambda: reader.text(caption).startswith("loss: 1 value"))
