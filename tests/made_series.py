@@ -29,6 +29,7 @@ from ampmon_server.series import (
     GradientSeries,
     ModuleSample,
     ParameterSample,
+    RankRows,
     Resume,
     Totals,
 )
@@ -229,6 +230,7 @@ def source(
         scalars={"loss": logged(rows["first"], rows["time_first"], 1.0 / (1.0 + rows["first"]))},
         parameters=_two_parameters(at) if at is not None else None,
         replayed=replayed(rows["first"]),
+        ranks=_two_ranks(rows),
     )
 
 
@@ -328,8 +330,19 @@ def sources(draw: st.DrawFn) -> Source:
         parameters=draw(st.none() | _any_parameters(step[picked], time[picked])),
         resumes=_any_resumes(draw, series),
         flushed=flushed_in(grads),
+        ranks=_two_ranks(series),
         newest=draw(st.booleans()),
         replayed=replayed(step),
+    )
+
+
+def _two_ranks(cells: Cells) -> tuple[RankRows, ...]:
+    """Two ranks at some steps, of which the second lacks some and has another scale at others."""
+    rows = cells[:: max(len(cells) // 30, 1)].copy()
+    other = rows[::2].copy()
+    other["scale_first"][::3] *= 2
+    return tuple(
+        RankRows(rank, len(part), rows["first"], part) for rank, part in ((0, rows), (3, other))
     )
 
 

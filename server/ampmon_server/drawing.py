@@ -44,6 +44,7 @@ class Asked:
     ``logged`` is which of the logged values is drawn, None the first few; ``statistic`` what is drawn of a parameter.
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
     ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
+    ``rank`` is the one that is looked at alone.
     ``replay`` is a policy and its setting, as `ampmon_server.alternatives.tried` takes it.
     """
 
@@ -56,6 +57,7 @@ class Asked:
     search: str = ""
     level: Level | None = None
     replay: Mapping[str, float | str | None] = field(default_factory=dict)
+    rank: int | None = None
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
@@ -83,6 +85,7 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
         **_ends(view),
         by=view.x,
         columns=view.columns,
+        rank=asked.rank,
     )
     return Source(
         series.updates,
@@ -94,9 +97,15 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
     )
 
 
+def _ranks(store: Store, run_id: UUID, asked: Asked) -> Source:
+    view = asked.view
+    found = store.ranks(run_id, stream=asked.stream, **_ends(view), by=view.x, columns=view.columns)
+    return replace(_series(store, run_id, replace(asked, rank=None)), ranks=found)
+
+
 def _fate(store: Store, run_id: UUID, asked: Asked) -> Source:
     source = _series(store, run_id, asked)
-    if asked.view.stop is not None:
+    if asked.view.stop is not None or asked.rank is not None:
         return source
     samples = store.gradient_samples(run_id, stream=asked.stream)
     return replace(source, flushed=flushed_in(samples), newest=True)
@@ -208,6 +217,7 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
 
 _READERS: Mapping[str, Callable[[Store, UUID, Asked], Source]] = {
     "underflow": _fate,
+    "ranks": _ranks,
     "parameters": _parameters,
     "parameter": _parameter,
     "histogram": _histogram,

@@ -93,6 +93,19 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class RankRows:
+    """A rank's rows at some of the ``steps`` [p] at which all ranks are compared, as cells of one in order of step.
+
+    ``updates`` is how many it has in all.
+    """
+
+    rank: int
+    updates: int
+    steps: Ints
+    rows: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over parameters at each of m sampled updates: ``histogram`` is [m, 64], ``variance`` [m, 3], the rest [m].
 

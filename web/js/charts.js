@@ -19,16 +19,17 @@ import { Toolbar } from "./toolbar.js";
 
 /** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
 const CHARTS = [
-  ["scale", []],
-  ["skips", []],
-  ["underflow", []],
-  ["exponents", ["format"]],
+  ["scale", ["rank"]],
+  ["ranks", []],
+  ["skips", ["rank"]],
+  ["underflow", ["rank"]],
+  ["exponents", ["format", "rank"]],
   ["parameters", ["statistic", "group", "search"]],
   ["whatif", ["format", "parameter", "whatif_scale"]],
   ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
   ["scalars", ["name", "y"]],
-  ["norm", []],
-  ["timing", []],
+  ["norm", ["rank"]],
+  ["timing", ["rank"]],
   ["activations", []],
 ];
 
@@ -156,6 +157,8 @@ export class Charts {
   know(run) {
     this.#name = run.name;
     this.#end = endOf(run);
+    const ranks = this.named("ranks");
+    if (ranks) ranks.element.hidden = run.ranks < 2;
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
   }

@@ -12,6 +12,7 @@ import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
+import { Ranks } from "./ranks.js";
 import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { WhatIf } from "./whatif.js";
@@ -28,6 +29,7 @@ export class Run {
   #name = h("h1", {}, "…");
   #badge = badge();
   #about = h("p", { class: "about" });
+  #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
   #description = h("p", { class: "description", hidden: true });
   #notices = new Notices();
@@ -72,7 +74,7 @@ export class Run {
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#streams),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#streams, this.#ranks.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
@@ -115,6 +117,7 @@ export class Run {
     this.#notices.update(run);
     this.#numbers.update(run);
     this.#offerStreams(run);
+    this.#ranks.update(run, this.charts.view);
     this.charts.know(run);
   }
 

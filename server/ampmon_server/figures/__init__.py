@@ -14,6 +14,7 @@ from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.norm import norm
 from ampmon_server.figures.parameter import parameter
 from ampmon_server.figures.parameters import STATISTICS, parameters
+from ampmon_server.figures.ranks import ranks
 from ampmon_server.figures.roles import resolve
 from ampmon_server.figures.scalars import PANELS_MAX, scalars
 from ampmon_server.figures.scale import scale
@@ -44,6 +45,7 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "scalars": scalars,
     "norm": norm,
     "timing": timing,
+    "ranks": ranks,
     "whatif": whatif,
     "simulated": simulated,
 }

@@ -18,6 +18,7 @@ from ampmon_server.series import (
     Ints,
     ModuleSample,
     ParameterSample,
+    RankRows,
     Resume,
     UserSteps,
 )
@@ -140,6 +141,8 @@ class Source:
     flushed: Flushed | None = None
     """What fp16 flushed at the newest scale, where ``newest``: only its chart is told, and only of the newest."""
     newest: bool = False
+    ranks: Sequence[RankRows] = ()
+    """What each rank has at the same steps; only their chart is given it."""
     resumes: Sequence[Resume] = ()
     """Starts of processes that went on with the run, in view or not."""
     scales: ScaleSource | None = None

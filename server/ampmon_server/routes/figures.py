@@ -58,8 +58,9 @@ def _asked(
     stream: StreamNumber = None,
     logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
+    rank: Number = None,
 ) -> Asked:
-    return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay)
+    return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
 
 
 def _of_parameters(
@@ -85,6 +86,6 @@ def show_figure(
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
     drawn of each parameter that ``search`` finds, ``group`` what a row is; ``parameter`` the one that is looked at
     closely. ``format`` is a number format, ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis
-    of logged values; what begins with ``sim_`` is a policy and its setting.
+    of logged values; what begins with ``sim_`` is a policy and its setting; ``rank`` is one looked at alone.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

@@ -17,7 +17,7 @@ from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import empty
 from ampmon_server.policy import History
-from ampmon_server.series import GradientSeries, Resume, UserSteps
+from ampmon_server.series import GradientSeries, RankRows, Resume, UserSteps
 from ampmon_server.settings import Settings
 from ampmon_server.store import (
     axes,
@@ -36,6 +36,7 @@ from ampmon_server.store import (
     logins,
     opening,
     prune,
+    ranks,
     resumes,
     rollups,
     runs,
@@ -250,10 +251,12 @@ class Store(SampledReads):
         stop: int = INTEGER_MAX + 1,
         by: Literal["step", "time", "user"] = "step",
         columns: int = 1000,
+        rank: int | None = None,
     ) -> Series:
         """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
 
-        x is the step, the time, or the user's own step; nothing where there is none of those. Raises NotFound.
+        x is the step, the time, or the user's own step; nothing where there is none of those. Of one ``rank`` alone
+        they are its newest 32768, one by one. Raises NotFound.
         """
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
@@ -261,14 +264,36 @@ class Store(SampledReads):
             if found is None:
                 return Series(empty(), gradients.empty(), scaler.disabled)
             stretch, user = found
+            if rank is None:
+                updates = rollups.window(connection, scaler, stretch, columns)
+                sampled = gradient_rollups.window(connection, scaler, stretch, columns // 4)
+            else:
+                one = ranks.alone(scaler, rank)
+                updates, sampled = ranks.window(connection, scaler, one, stretch)
             return Series(
-                rollups.window(connection, scaler, stretch, columns),
-                gradient_rollups.window(connection, scaler, stretch, columns // 4),
+                updates,
+                sampled,
                 scaler.disabled,
                 user,
                 scaler.rows_from,
                 resumes.read(connection, scaler),
             )
+
+    def ranks(
+        self,
+        run_id: UUID,
+        *,
+        stream: int | None = None,
+        start: int = 0,
+        stop: int = INTEGER_MAX + 1,
+        by: Literal["step", "time", "user"] = "step",
+        columns: int = 1000,
+    ) -> tuple[RankRows, ...]:
+        """What each rank has at the same steps with ``start`` <= x < ``stop``. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            scaler = scalers.find(connection, run_id, stream)
+            found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
+            return () if found is None else ranks.beside(connection, scaler, found[0], columns)
 
     def scalar_names(self, run_id: UUID, *, stream: int | None = None) -> list[logged.Name]:
         """The names that were logged, each with its newest value. Raises NotFound."""

@@ -96,6 +96,18 @@ def _of_source(
     return fetch(connection, statement if limit is None else statement.limit(limit), wanted)
 
 
+def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Sequence[int]) -> Cells:
+    """What one of a scaler's streams has of a few ``steps``, as cells of one."""
+    table = updates.c
+    at = (table.run_id == scaler.run_id, table.stream == source.number, table.step.in_(steps))
+    statement = select(*_COLUMNS).where(*at).order_by(table.step)
+    if source.overlaid:
+        alone = not_superseded(table.run_id, table.stream, table.step, table.attempt)
+        statement = statement.where(alone)
+    rows = fetch(connection, statement)
+    return cells_of(np.fromiter(rows, ROWS, len(rows)))
+
+
 @lru_cache(maxsize=8)
 def _reading(columns: tuple[ColumnElement[Any], ...], overlaid: bool) -> Select[Any]:
     """The rows of a stream in order of step."""

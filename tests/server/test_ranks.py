@@ -1,0 +1,99 @@
+"""Ranks side by side, as they reported to a store, and one of them alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+import made_series as made
+from ampmon_server.drawing import Asked, draw
+from ampmon_server.figures import View
+from ampmon_server.figures.ranks import ranks
+from ampmon_server.store import NotFound, Store
+from batches import Trainer
+
+
+def _run(store: Store, *ranks: list[dict]) -> Trainer:  # type: ignore[type-arg]
+    """A run whose ranks made these updates; an empty one got lost on its way."""
+    run_id, trainers = uuid4(), []
+    for rank, updates in enumerate(ranks):
+        trainer = Trainer(run_id=run_id, rank=rank, world_size=len(ranks))
+        made_ = [(trainer.update(**each), each) for each in updates]
+        store.ingest(trainer.batch([record for record, each in made_ if each != {"cost": 0.0}]))
+        trainers.append(trainer)
+    return trainers[0]
+
+
+LOST = {"cost": 0.0}
+STEADY: dict[str, float] = {}
+SKIP = {"skipped": True}
+HIGH = {"scale": 2048.0}
+
+
+def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
+    """Every update of every rank is compared, and the caption says that they agree; a skip of both is none."""
+    run = _run(store, [STEADY, SKIP, STEADY], [STEADY, SKIP, STEADY])
+    figure = draw(store, run.run_id, "ranks", Asked())
+    (skips,) = made.traces(figure, name="skip")
+    assert (made.read(skips["x"]).tolist(), made.read(skips["y"]).tolist()) == ([1, 1], [0, -1])
+    assert made.traces(figure, name="disagreement") == []
+    assert figure["layout"]["meta"]["caption"] == (
+        "2 ranks, compared at 3 of 3 updates. They agree on the scale and on every skip."
+    )
+    assert figure["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1"]
+
+
+def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
+    """A rank that skips alone, and one whose scale is another, have a mark that says which and beside whom."""
+    run = _run(store, [STEADY] * 4, [STEADY] * 4, [STEADY, SKIP, STEADY, HIGH])
+    figure = draw(store, run.run_id, "ranks", Asked())
+    (marks,) = made.traces(figure, name="disagreement")
+    assert (made.read(marks["x"]).tolist(), made.read(marks["y"]).tolist()) == ([1, 3], [-2, -2])
+    assert marks["text"] == [
+        "step 1: rank 2 skipped, rank 0 did not",
+        "step 3: rank 2 at 2\u202f048 = 2^11, rank 0 at 1\u202f024 = 2^10",
+    ]
+    caption = figure["layout"]["meta"]["caption"]
+    assert "They disagree at 2 of them, first at step 1." in caption
+
+
+def test_where_a_rank_has_no_record_its_strip_is_broken(store: Store) -> None:
+    """Steps that only other ranks have leave a hole in the strip, and are counted."""
+    run = _run(store, [STEADY] * 5, [STEADY, STEADY, LOST, LOST, STEADY])
+    figure = draw(store, run.run_id, "ranks", Asked())
+    (strips,) = made.traces(figure, name="has a record")
+    x, y = made.read(strips["x"]), made.read(strips["y"])
+    assert x[y == -1].tolist() == [0, 1, 4, 4]
+    assert x[y == 0].tolist() == [0, 4]
+    assert "Rank 1 has no record of 2 of them." in figure["layout"]["meta"]["caption"]
+
+
+def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: Store) -> None:
+    """A lone disagreement among more updates than there are columns is found, for it is a skip."""
+    n = 700
+    odd = [SKIP if step == 333 else STEADY for step in range(n)]
+    run = _run(store, [STEADY] * n, odd)
+    figure = draw(store, run.run_id, "ranks", Asked(View(width=100)))
+    (marks,) = made.traces(figure, name="disagreement")
+    assert made.read(marks["x"]).tolist() == [333]
+    assert "zoom in for more" in figure["layout"]["meta"]["caption"]
+
+
+def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
+    """The charts of a rank are of its rows alone; one that is not there is not found."""
+    run = _run(store, [STEADY] * 3, [STEADY, SKIP, STEADY])
+    captions = [
+        draw(store, run.run_id, "skips", Asked(rank=rank))["layout"]["meta"]["caption"]
+        for rank in (None, 0, 1)
+    ]
+    assert [caption.split(" ")[0] for caption in captions] == ["1", "No", "1"]
+    with pytest.raises(NotFound, match="no rank 7"):
+        draw(store, run.run_id, "scale", Asked(rank=7))
+
+
+def test_a_run_of_one_rank_says_so() -> None:
+    """There is nothing to compare."""
+    meta = ranks(replace(made.source(made.updates([1.0])), ranks=()), View())["layout"]["meta"]
+    assert meta["empty"] == "All of this run is of one rank."
