@@ -273,6 +273,8 @@ def log_ticks(
         found = [each for each in every if low <= math.log10(each) <= high]
         if len(found) <= at_most:
             break
+    if len(found) < 2:  # less than a decade, without two of them in it
+        found = [10.0 ** (low + share * (high - low)) for share in (0.15, 0.5, 0.85)]
     return {"tickvals": found, "ticktext": [say(each) for each in found]}
 
 

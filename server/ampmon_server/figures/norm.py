@@ -179,7 +179,7 @@ def _axis(norms: Norms) -> dict[str, Any]:
     low, high = math.log10(drawn.min()), math.log10(drawn.max())
     pad = max(0.08 * (high - low), 0.15)
     low, high = low - pad, high + pad
-    return {**axis, "range": [low, high], **log_ticks(low, high, "{:g}".format)}
+    return {**axis, "range": [low, high], **log_ticks(low, high, "{:.3g}".format)}
 
 
 def _caption(norms: Norms) -> str:
