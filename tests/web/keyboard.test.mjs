@@ -1,9 +1,10 @@
 // What each key asks for, and which are none of the page's business.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { KEYS, commandOf } from "../../web/js/keyboard.js";
+import { KEYS, commandOf, keycap } from "../../web/js/keyboard.js";
 
 const pressed = (key, more = {}) => ({
   key, code: "", ctrlKey: false, metaKey: false, altKey: false, isComposing: false, defaultPrevented: false, ...more,
@@ -33,4 +34,12 @@ test("what is typed into a field is typed into it; arrows move what is scrolled 
 test("a keyboard of another script has the same keys", () => {
   assert.equal(commandOf(pressed("а", { code: "KeyF" }), nowhere), "follow");
   assert.equal(commandOf(pressed("а", { code: "KeyQ" }), nowhere), null);
+});
+
+test("the reference names each key with what it does", () => {
+  const reference = readFileSync(new URL("../../docs/reference.md", import.meta.url), "utf8");
+  for (const { keys, words } of KEYS) {
+    const row = reference.split("\n").find((line) => line.endsWith(`| ${words} |`)) ?? "";
+    assert.ok(row.includes(`\`${keycap(keys[0]).replace("−", "-")}\``), words);
+  }
 });

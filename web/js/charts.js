@@ -2,6 +2,7 @@
 
 import { figureQuery } from "./address.js";
 import { Refused } from "./api.js";
+import * as crosshair from "./crosshair.js";
 import { h } from "./dom.js";
 import { copy, download, downloadText } from "./handing.js";
 import { asked, endOf, pauseWords } from "./follow.js";
@@ -43,6 +44,8 @@ export class Charts {
   #own = false;
   #generation = 0;
   #live = false;
+  /** Whether there is one run whose newest updates can be followed. */
+  #follows;
   #name = "";
   /** @type {End | null} */
   #end = null;
@@ -65,7 +68,9 @@ export class Charts {
     this.at = at;
     this.view = view;
     this.listener = listener;
+    this.#follows = charts === CHARTS;
     this.element = h("div", { class: "charts" }, this.#toolbar.element, ...charts.map(([name, choices]) => this.panel(name, choices).element));
+    crosshair.install(this.element);
     this.element.addEventListener("pointerdown", this.#hold);
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
@@ -171,9 +176,10 @@ export class Charts {
     const move = MOVES[command];
     if (move) this.#move(...move);
     else if (command === "whole") this.#look(null);
+    else if (command === "link") void copy(location.href, "a link to this view");
+    else if (!this.#follows) return false;
     else if (command === "follow") this.#follow(this.view.follow === null ? this.#toolbar.newest : null);
     else if (command === "pause") this.#hush();
-    else if (command === "link") void copy(location.href, "a link to this view");
     else return false;
     return true;
   }
@@ -195,7 +201,7 @@ export class Charts {
    * @param {() => boolean} wanted
    */
   async #refresh(panel, wanted) {
-    const view = asked(this.view, this.#end, this.#pause);
+    const view = this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
@@ -286,7 +292,7 @@ export class Charts {
 
   #describe() {
     const paused = this.#pause && pauseWords(this.#pause, this.#end, Date.now());
-    this.#toolbar.update(this.view, { own: this.#own, live: this.#live, paused });
+    this.#toolbar.update(this.view, { own: this.#own, live: this.#live, follows: this.#follows, paused });
   }
 
   // A chart that were redrawn under a drag would lose it.

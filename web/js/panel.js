@@ -138,6 +138,7 @@ export class Panel {
       this.fail(error instanceof Error ? error.message : String(error));
       return;
     }
+    this.element.classList.toggle("linked", this.range !== null);
     if (!this.#listening) plot.listen(this.#plot, this.listener);
     this.#listening = true;
   }

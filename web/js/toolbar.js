@@ -35,6 +35,7 @@ export class Toolbar {
   #follow;
   #newest;
   #pause;
+  #newer;
   #where = h("p", { class: "where" });
 
   /** @param {{onCommand: (command: Command) => void, onAxis: (x: View["x"]) => void, onFollow: (newest: number) => void}} listener */
@@ -48,6 +49,7 @@ export class Toolbar {
     this.#newest = h("select", { "aria-label": "How many of the newest updates to follow", onchange: () => onFollow(this.newest) });
     this.#newest.append(...FOLLOWED.map((newest) => h("option", { value: newest }, count(newest))));
     this.#pause = button("Pause", "Hold the charts still (p)", () => onCommand("pause"));
+    this.#newer = h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause);
     this.element = h(
       "div",
       { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" },
@@ -56,7 +58,7 @@ export class Toolbar {
         { class: "controls" },
         h("div", { class: "choice", role: "group", "aria-label": "Horizontal axis" }, ...this.#axes),
         h("div", { class: "choice", role: "group", "aria-label": "Zoom" }, ...moves, this.#whole),
-        h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause),
+        this.#newer,
       ),
       this.#where,
     );
@@ -69,10 +71,10 @@ export class Toolbar {
 
   /**
    * @param {View} view
-   * @param {{own: boolean, live: boolean, paused: string | null}} run whether it has steps of the user's own and goes on, and
+   * @param {{own: boolean, live: boolean, follows: boolean, paused: string | null}} run whether it has steps of the user's own, goes on and can be followed, and
    *   since when its charts hold still, in words
    */
-  update(view, { own, live, paused }) {
+  update(view, { own, live, follows, paused }) {
     for (const axis of this.#axes) {
       mark(axis, "aria-pressed", String(axis.dataset.x === view.x));
       axis.hidden = axis.dataset.x === "user" && view.x !== "user" && !own;
@@ -81,6 +83,7 @@ export class Toolbar {
     mark(this.#follow, "aria-pressed", String(view.follow !== null));
     if (view.follow !== null) this.#choose(String(view.follow));
     mark(this.#pause, "aria-pressed", String(paused !== null));
+    this.#newer.hidden = !follows;
     this.#pause.hidden = !live && paused === null;
     say(this.#pause, paused === null ? "Pause" : "Resume");
     mark(this.element, "data-paused", paused === null ? null : "");

@@ -1,0 +1,126 @@
+"""The habits that readers have: keys, following and pausing, saving and copying, and what they never want to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Route
+
+from posted import PostedRun
+from web.reader import Reader
+
+
+def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
+    """Keys zoom, go from skip to skip and back to the whole run; the sheet of them takes them all while it is open."""
+    run = PostedRun(reader.server)
+    run.updates(60)
+    run.updates(skipped=True)
+    run.updates(59)
+    reader.show(run)
+    keyboard = reader.page.keyboard
+    reader.page.focus("select")
+    keyboard.press("+")  # a key in a field is the field's
+    keyboard.press("Escape")
+    reader.page.locator("h1").click()
+    keyboard.press("j")
+    reader.wait("the skip", lambda: reader.text(".where") == "Showing steps 35 – 84")
+    keyboard.press("j")
+    reader.wait("word of the last", lambda: reader.text(".toast") == "No later skip")
+    keyboard.press("+")
+    reader.wait("the zoom", lambda: reader.text(".where") == "Showing steps 48 – 72")
+    keyboard.press("?")
+    assert reader.page.locator("dialog.sheet kbd").count() > 10
+    keyboard.press("0")
+    keyboard.press("Escape")
+    assert reader.text("dialog.sheet") == ""
+    assert reader.text(".where") == "Showing steps 48 – 72"
+    keyboard.press("0")
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
+
+
+def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
+    """Followed, the newest updates are shown as they come; paused, none move, may be zoomed, and then catch up."""
+    run = PostedRun(reader.server)
+    run.updates(150)
+    reader.show(run, "?follow=100")
+    reader.wait("the newest", lambda: reader.range() == [49.5, 149.5])
+    run.updates(20)
+    reader.wait("the news", lambda: reader.range() == [69.5, 169.5])
+    reader.page.keyboard.press("p")
+    run.updates(30)
+    reader.wait("word of them", lambda: "30 updates since" in reader.text(".where"))
+    assert reader.range() == [69.5, 169.5]
+    reader.page.keyboard.press("0")
+    reader.wait("the whole run until then", lambda: reader.range() == [-0.5, 169.5])
+    reader.page.keyboard.press("p")
+    reader.wait("the rest", lambda: reader.range() == [-0.5, 199.5])
+
+
+def test_news_touch_nothing_of_a_stretch_that_is_done(reader: Reader) -> None:
+    """While updates arrive, no element of a chart that shows an earlier stretch is added, removed or changed."""
+    run = PostedRun(reader.server)
+    run.updates(100)
+    reader.show(run, "?start=10&stop=60")
+    reader.wait("the stretch", lambda: reader.range("skips") == [9.5, 59.5])
+    reader.ask(
+        "window.touched = [], new MutationObserver(seen => touched.push(...seen.map(each => each.target.className)))"
+        ".observe(document.querySelector('[data-figure=scale]'), "
+        "{subtree: true, childList: true, attributes: true, characterData: true})"
+    )
+    for _ in range(3):
+        run.updates(20)
+        reader.page.wait_for_timeout(250)
+    reader.wait("the news", lambda: reader.text("[data-number=skipped] dd") == "0 of 160")
+    reader.page.wait_for_timeout(300)
+    assert reader.ask("touched") == []
+    reader.page.keyboard.press("0")
+    reader.wait("the whole run, which is counted", lambda: reader.ask("touched.length"))
+
+
+def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
+    """A figure that the server cannot draw says why where it would stand, the others stay, and a button brings it."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    broken = [True]
+
+    def fail(route: Route) -> None:
+        if broken[0]:
+            route.fulfill(status=500, json={"title": "No luck", "status": 500})
+        else:
+            route.continue_()
+
+    reader.forgive("status of 500")
+    reader.page.route("**/figures/skips?*", fail)
+    reader.show(run)
+    failed = reader.figure("skips")
+    reader.wait("why", lambda: "could not draw this: No luck" in failed.inner_text())
+    broken[0] = False
+    failed.get_by_role("button", name="Try again").click()
+    reader.wait("the chart", lambda: reader.plot("skips", "plot.data.length"))
+    assert "No luck" not in failed.inner_text()
+
+
+def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
+    """PNG, SVG and CSV are files named after run and chart, with words and data in them; a number keeps its digits."""
+    run = PostedRun(reader.server, "a <b>run</b>")
+    run.updates(20)
+    reader.show(run)
+    reader.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    saved = {}
+    for kind, words in {"png": "PNG", "svg": "SVG", "csv": "CSV"}.items():
+        reader.figure("scale").locator(".menu summary").click()
+        with reader.page.expect_download() as waiting:
+            reader.figure("scale").get_by_role("button", name=words).click()
+        saved[kind] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(saved[kind])
+    assert {path.name for path in saved.values()} == {
+        f"a-b-run-b-scale.{kind}" for kind in ("png", "svg", "csv")
+    }
+    assert saved["png"].read_bytes().startswith(b"\x89PNG")
+    assert "Loss scale" in saved["svg"].read_text("utf-8")
+    assert "loss scale,19,16,,65 536 = 2^16" in saved["csv"].read_text("utf-8").replace(
+        "\u202f", " "
+    )
+    reader.page.click("[data-number=scale] button")
+    reader.wait("word of it", lambda: reader.text(".toast") == "Copied 65536")
+    assert reader.ask("navigator.clipboard.readText()") == "65536"
