@@ -46,6 +46,23 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     reader.wait("the same scale in bf16", lambda: f"At {tried} in bf16" in reader.text(".sentence"))
 
 
+def test_one_parameter_is_left_again(reader: Reader) -> None:
+    """The chart says whose gradient it is; where it has nothing to move there is a way back to all parameters."""
+    run = PostedRun(reader.server)
+    run.updates(5)
+    reader.show(run, "?parameter=gone.weight")
+    words = "[data-figure=whatif] .empty"
+
+    def says_why() -> bool:
+        reader.figure("whatif").scroll_into_view_if_needed()
+        return "there is no 'gone.weight'" in reader.text(words)
+
+    reader.wait("why there is nothing", says_why)
+    reader.page.locator(PART).get_by_role("button", name="Show all parameters").click()
+    reader.wait("all", lambda: "all parameters" in reader.text("[data-figure=whatif] .caption"))
+    assert not reader.page.locator(PART).get_by_role("button", name="all parameters").is_visible()
+
+
 def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
     """A number that cannot be is said beside its field, and the chart stays; a good one is replayed and kept."""
     run = PostedRun(reader.server)

@@ -12,6 +12,7 @@ const TRIED_MS = 100;
 export class WhatIf {
   #range = h("input", { type: "range", step: 1, "aria-label": "Scale to try", oninput: () => this.#try(), onchange: () => this.#choose() });
   #power = h("output");
+  #slider = h("label", { class: "slider" }, this.#range, this.#power);
   #sentence = h("p", { class: "sentence", role: "status" });
   #code = new Code();
   #all = h("button", { type: "button", onclick: () => this.onView({ ...this.charts.view, parameter: null }) }, "Show all parameters");
@@ -28,7 +29,7 @@ export class WhatIf {
     this.element = h(
       "section",
       { class: "part whatif", "aria-label": "A scale to try", hidden: true },
-      h("label", { class: "slider" }, this.#range, this.#power),
+      this.#slider,
       this.#sentence,
       h("div", { class: "ways" }, this.#code.element, this.#all),
     );
@@ -47,15 +48,18 @@ export class WhatIf {
 
   /** @param {Meta} meta */
   #show({ slider, sentence, code }) {
-    this.element.hidden = !slider;
+    const one = this.charts.view.parameter !== null;
+    // Of one parameter there may be nothing to move; the way back to all of them stays.
+    this.element.hidden = !slider && !one;
+    this.#all.hidden = !one;
+    this.#slider.hidden = !slider;
+    say(this.#sentence, sentence ?? "");
+    this.#code.show(code ?? "");
     if (!slider) return;
     mark(this.#range, "min", String(slider.low));
     mark(this.#range, "max", String(slider.high));
     if (!this.#held) this.#range.value = String(slider.value);
     this.#say();
-    say(this.#sentence, sentence ?? "");
-    this.#code.show(code ?? "");
-    this.#all.hidden = this.charts.view.parameter === null;
   }
 
   /** While the slider moves the chart follows; the address has only where it stopped. */
