@@ -54,6 +54,18 @@ def _help(reader: Reader) -> None:
     expect(reader.page.locator("dialog[open]")).to_be_visible()
 
 
+def _compare(reader: Reader) -> None:
+    settle(reader)
+    expect(reader.page.locator(".facts").first).to_be_visible()
+
+
+def _deleting(reader: Reader) -> None:
+    _list(reader)
+    reader.page.locator("table.runs input").first.check()
+    reader.page.get_by_role("button", name="Delete…").click()
+    expect(reader.page.locator("dialog[open]")).to_be_visible()
+
+
 def _finding(reader: Reader) -> None:
     expect(reader.page.locator("h1")).to_be_visible()
 
@@ -70,6 +82,8 @@ def _stranger(reader: Reader) -> None:
 VIEWS = {
     "list": View("#/", _list),
     "nothing found": View("#/?project=nobody-has-this", _nothing_found),
+    "compare": View("#/compare?runs={0},{1}", _compare),
+    "asked to delete": View("#/", _deleting),
     "run": View("#/runs/{0}", settle),
     "parameter": View("#/runs/{0}?parameter=head.weight", settle),
     "help": View("#/runs/{0}", _help),
