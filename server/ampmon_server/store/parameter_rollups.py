@@ -23,7 +23,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
-from ampmon_server.store.samples import current, reaching
+from ampmon_server.store.samples import current, reading
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import Roster, Stream, unpack_parameters
 from ampmon_server.store.windows import Stretch
@@ -87,18 +87,9 @@ class Told:
 
     def rows(self, first: int, last: int) -> Cells:
         """The samples from step ``first`` to ``last`` as cells of one, none of them superseded."""
-        table = gradient_blocks.c
-        blocks = fetch(
-            self.connection,
-            select(table.data, table.attempt)
-            .where(
-                table.run_id == self.run_id,
-                table.stream == self.source.number,
-                table.first_step <= min(last, INTEGER_MAX),
-                reaching(gradient_blocks, self.run_id, self.source, first),
-            )
-            .order_by(table.first_step, table.attempt),
-        )
+        asked = {"of": self.run_id, "number": self.source.number, "first": first}
+        asked["stop"] = min(last, INTEGER_MAX) + 1
+        blocks = fetch(self.connection, reading(gradient_blocks, self.source.overlaid), asked)
         places = {attempt: self._places(attempt) for attempt in {row[1] for row in blocks}}
         parts = [
             self._cells(packing.stack_from_bytes(data), places[attempt]) for data, attempt in blocks

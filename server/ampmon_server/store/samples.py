@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Table, func, select
+from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
 
 from ampmon import wire
 from ampmon_server.series import GradientSeries, combine_shards, empty_gradients
@@ -57,18 +59,8 @@ def _samples(
     connection: Connection, run_id: bytes, source: Source, start: int, stop: int
 ) -> tuple[Samples, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """The rows of a stream in order of step, none of them superseded, and the attempt of each."""
-    table = gradient_totals.c
-    rows = fetch(
-        connection,
-        select(table.data, table.attempt)
-        .where(
-            table.run_id == run_id,
-            table.stream == source.number,
-            table.first_step < stop,
-            reaching(gradient_totals, run_id, source, start),
-        )
-        .order_by(table.first_step, table.attempt),
-    )
+    asked = {"of": run_id, "number": source.number, "first": start, "stop": stop}
+    rows = fetch(connection, reading(gradient_totals, source.overlaid), asked)
     blocks = [totals.samples_from_bytes([data]) for data, _ in rows] if source.overlaid else []
     if source.overlaid and blocks:
         samples = np.concatenate(blocks)
@@ -84,15 +76,28 @@ def _samples(
     return samples[within], attempts[within]
 
 
-def reaching(table: Table, run_id: bytes, source: Source, first: int) -> ColumnElement[bool]:
-    """That a block reaches step ``first``. Of a stream never resumed none before the first such is read."""
+@lru_cache
+def reading(table: Table, overlaid: bool) -> Select[Any]:
+    """The blocks of the stream ``number`` of the run ``of`` from step ``first`` to before ``stop``: four parameters.
+
+    Of a stream never resumed none before the first such is read. To make this takes longer than to ask it.
+    """
     of, earlier = table.c, table.alias().c
-    if source.overlaid:
-        return of.last_step >= first
-    begins = select(func.max(earlier.first_step)).where(
-        earlier.run_id == run_id, earlier.stream == source.number, earlier.first_step <= first
+    first = bindparam("first", type_=BigInteger)
+    statement = (
+        select(of.data, of.attempt)
+        .where(of.run_id == bindparam("of"), of.stream == bindparam("number"))
+        .where(of.first_step < bindparam("stop"), of.last_step >= first)
+        .order_by(of.first_step, of.attempt)
     )
-    return (of.first_step >= func.coalesce(begins.scalar_subquery(), 0)) & (of.last_step >= first)
+    if overlaid:
+        return statement
+    begins = select(func.max(earlier.first_step)).where(
+        earlier.run_id == bindparam("of"),
+        earlier.stream == bindparam("number"),
+        earlier.first_step <= first,
+    )
+    return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
 
 
 def current(
