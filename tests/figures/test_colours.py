@@ -16,6 +16,8 @@ SHARED = {
     "scale": ("scale", "growth", "backoff", "manual", "skip"),
     "underflow": ("normal", "subnormal", "below-grid", "zero", "skip"),
     "compared runs": tuple(f"run-{place}" for place in range(1, 9)),
+    "ranks": ("normal", "skip", "ink"),
+    "logged values and the norm": ("accent", "skip"),
     "table of skips": ("skip", "nan"),
 }
 DRAWN = sorted({role for roles in SHARED.values() for role in roles})

@@ -156,7 +156,7 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
             "type": "scatter",
             "name": "not finite",
             "mode": "markers",
-            "marker": {"symbol": "x", "size": 7, "color": "role:nan"},
+            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
             "x": plot_x(norms.x[lost], view),
             "y": [top or 1.0] * len(lost),
             "text": [

@@ -137,7 +137,7 @@ def _presence(strips: list[Strip], view: View) -> Trace:
         "type": "scatter",
         "name": "has a record",
         "mode": "lines+markers",
-        "line": {"color": "role:scale", "width": 3},
+        "line": {"color": "role:normal", "width": 3},
         "marker": {"size": 3},
         "opacity": 0.5,
         "x": plot_x(np.array(x), view),
@@ -160,7 +160,7 @@ def _skips(strips: list[Strip], view: View) -> Trace | None:
 def _disagreements(strips: list[Strip], view: View) -> Trace | None:
     found = [(strip, np.flatnonzero(strip.other_scale | strip.other_skip)) for strip in strips]
     words = [strip.say(place) for strip, places in found for place in places.tolist()]
-    mark = {"symbol": "diamond", "size": 9, "color": "role:nan"}
+    mark = {"symbol": "diamond", "size": 9, "color": "role:ink"}
     return _points("disagreement", found, words, mark, view)
 
 

@@ -154,7 +154,7 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
             "type": "scatter",
             "name": f"{escaped(name)}, not finite",
             "mode": "markers",
-            "marker": {"symbol": "x", "size": 7, "color": "role:nan"},
+            "marker": {"symbol": "x", "size": 7, "color": "role:skip"},
             "x": plot_x(window.x.of(lost["first"], lost["time_first"]), view),
             "y": [float(finite.max()) if len(finite) else 0.0] * len(lost),
             "text": [

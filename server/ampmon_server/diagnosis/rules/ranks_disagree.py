@@ -52,7 +52,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         first_step=first,
         last_step=last,
         evidence={"updates": times, "ranks": len(odd) + 1},
-        figure="scale",
+        figure="ranks",
         stop=True,
     )
 
