@@ -1,0 +1,46 @@
+"""Several ranks on the page, in a real browser: side by side, and one of them alone."""
+
+from __future__ import annotations
+
+from batches import Trainer
+from web.reader import Reader
+from web.test_activations import post
+
+
+SKIPS = "[data-figure=skips] .caption"
+RANK = "select[aria-label=Rank]"
+
+
+def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader) -> None:
+    """The strips name the update; a rank that is chosen is in the address, and the charts are of it alone."""
+    lead = Trainer(world_size=2)
+    other = Trainer(run_id=lead.run_id, rank=1, world_size=2)
+    post(reader.server, lead, *lead.updates(20, sampled=range(20)))
+    post(reader.server, other, *other.updates(20, skipped=[7]))
+    reader.open(f"#/runs/{lead.run_id}")
+    reader.wait("the chart of the scale", reader.points)
+    strips = reader.figure("ranks")
+    strips.scroll_into_view_if_needed()
+    said = "first at step 7"
+    reader.wait("the ranks", lambda: said in reader.text("[data-figure=ranks] .caption"))
+    reader.wait("all ranks' skips", lambda: reader.text(SKIPS).startswith("1 of 20"))
+    reader.page.locator(RANK).select_option("0")
+    reader.wait("those of rank 0", lambda: reader.text(SKIPS).startswith("No update skipped"))
+    assert "rank=0" in reader.page.url
+
+
+def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:
+    """Where there is nothing to compare, nothing of it is shown; another format's window is a choice away."""
+    trainer = Trainer()
+    post(reader.server, trainer, *trainer.updates(20, sampled=range(20)))
+    reader.open(f"#/runs/{trainer.run_id}")
+    reader.wait("the chart of the scale", reader.points)
+    assert not reader.figure("ranks").is_visible()
+    assert not reader.page.locator(RANK).is_visible()
+    window = reader.figure("exponents")
+    window.scroll_into_view_if_needed()
+    words = "[data-figure=exponents] .caption"
+    reader.wait("fp16's window", lambda: "fp16 holds magnitudes" in reader.text(words))
+    window.locator("select[name=format]").select_option("e4m3")
+    reader.wait("E4M3's window", lambda: "E4M3 holds magnitudes" in reader.text(words))
+    assert "format=e4m3" in reader.page.url
