@@ -120,3 +120,16 @@ def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     assert (
         whatif(source, View())["layout"]["meta"]["empty"] == "Nothing to shift: there is no 'tail'."
     )
+
+
+def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> None:
+    """Below the floor it is less than that; today's scale beyond the axis is not drawn, and said to be beyond."""
+    histogram = np.zeros(BINS)
+    histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
+    asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)
+    layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
+    assert "Today, at 2^-13: beyond the scales that are looked at." in layout["meta"]["sentence"]
+    assert not [each for each in layout["annotations"] if "today" in each["text"]]
+    asked = replace(asked, gradient=replace(asked.gradient, level=4), level=4)
+    layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
+    assert "less than 0.0001\u202f% subnormal" in layout["meta"]["sentence"]

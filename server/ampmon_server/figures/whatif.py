@@ -285,7 +285,7 @@ def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
 
 def _told(asked: ScaleSource, shares: Curve, level: int) -> str:
     if level not in LEVELS:
-        return "nothing that was looked at"
+        return "beyond the scales that are looked at"
     index = LEVELS.index(level)
     parts = []
     for loss in LOSSES:
@@ -305,6 +305,8 @@ def _room(bits: float) -> str:
 
 def _between(low: float, high: float) -> str:
     """A share between two, as one where they are the same in words."""
+    if 0 < high < 10**FLOOR:
+        return f"less than {percent(10**FLOOR)}"
     least, most = percent(low), percent(high)
     if least == most:
         return most
