@@ -22,7 +22,7 @@ import plotly.graph_objects as go
 
 from ampmon_server import assets
 from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
-from ampmon_server.figures import FIGURES, resolve
+from ampmon_server.figures import OF_A_RUN, resolve
 from ampmon_server.figures.layout import escaped
 
 
@@ -32,9 +32,6 @@ LINE = 120
 """Characters of a caption's line above a chart."""
 
 LINE_PIXELS = 16
-
-OF_A_RUN = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
-"""Charts that need no parameter to be chosen."""
 
 
 def figure(

@@ -11,7 +11,7 @@ import pytest
 
 from ampmon_server import notebook
 from ampmon_server.asking import Unanswered
-from ampmon_server.figures import resolve
+from ampmon_server.figures import OF_A_RUN, resolve
 from posted import PostedRun
 from serving import Server
 
@@ -51,7 +51,7 @@ def test_all_figures_of_a_directory_without_a_server(
     monkeypatch.delenv("AMPMON_URL")
     posted.server.stop()
     figures = notebook.figures("a <b>run</b>", data_dir=directory)
-    assert set(figures) == set(notebook.OF_A_RUN)
+    assert set(figures) == set(OF_A_RUN)
     assert figures["whatif"].data
     (why,) = figures["activations"].layout.annotations
     assert "Activations are not measured" in why.text

@@ -60,10 +60,11 @@ def _made(server: Asking, run_id: str) -> str:
     from importlib.metadata import version
 
     from ampmon_server.cli.progress import progress
-    from ampmon_server.report import CHARTS, page, tell
+    from ampmon_server.figures import OF_A_RUN
+    from ampmon_server.report import page, tell
 
     with progress() as bar:
-        task = bar.add_task("report", total=len(CHARTS) + 2)
+        task = bar.add_task("report", total=len(OF_A_RUN) + 2)
 
         def each(what: str) -> None:
             bar.update(task, advance=1, description=what)

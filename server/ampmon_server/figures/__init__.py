@@ -38,18 +38,21 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "skips": skips,
     "underflow": underflow,
     "exponents": exponents,
-    "activations": activations,
     "parameters": parameters,
     "parameter": parameter,
     "histogram": histogram,
+    "activations": activations,
+    "whatif": whatif,
+    "simulated": simulated,
     "scalars": scalars,
     "norm": norm,
     "timing": timing,
     "ranks": ranks,
-    "whatif": whatif,
-    "simulated": simulated,
 }
 """Every chart by the name it has in its address."""
+
+OF_A_RUN = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
+"""The charts that need no parameter to be chosen, from top to bottom."""
 
 APART = frozenset({"activations", "histogram", "whatif"})
 """Charts with an x axis of their own; all others are along the steps."""
@@ -57,6 +60,7 @@ APART = frozenset({"activations", "histogram", "whatif"})
 __all__ = [
     "APART",
     "FIGURES",
+    "OF_A_RUN",
     "PANELS_MAX",
     "STATISTICS",
     "Figure",

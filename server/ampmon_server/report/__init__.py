@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ampmon_server.report.page import page
-from ampmon_server.report.told import CHARTS, SKIPS, Told, tell
+from ampmon_server.report.told import SKIPS, Told, tell
 
 
-__all__ = ["CHARTS", "SKIPS", "Told", "page", "tell"]
+__all__ = ["SKIPS", "Told", "page", "tell"]

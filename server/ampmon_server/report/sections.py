@@ -77,7 +77,7 @@ def _numbers(run: dict[str, Any]) -> str:
     scale = NONE if run["scale"] is None else power_of_two(run["scale"])
     headroom = run["headroom_bits"]
     rows = [
-        ("Scale at the end", scale, ""),
+        ("Newest scale", scale, ""),
         ("Skipped", f"{count(run['skipped'])} of {count(run['updates'])}", _share(share)),
         (
             "Subnormal",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ampmon_server.asking import Asking, Refused
-from ampmon_server.figures import FIGURES
+from ampmon_server.figures import OF_A_RUN
 
 
 SKIPS = 200
@@ -17,9 +17,6 @@ SKIPS = 200
 
 WIDTH = 1000
 """For so many pixels charts are drawn."""
-
-CHARTS = tuple(name for name in FIGURES if name not in {"parameter", "histogram"})
-"""The charts of a whole run: the others are of one parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     each("findings")
     diagnosis, skips = ask.get("/diagnosis"), ask.get("/skips", limit=str(SKIPS))["skips"]
     figures = {}
-    for name in CHARTS:
+    for name in OF_A_RUN:
         each(f"chart {name}")
         chosen = ask.recommended() if name == "simulated" else {}
         figures[name] = ask.get(f"/figures/{name}", width=str(WIDTH), **chosen)
