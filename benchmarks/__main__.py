@@ -26,6 +26,8 @@ from benchmarks.delivery import backlog, host_time, latency, tail
 from benchmarks.delivery import effort as delivery_effort
 from benchmarks.diagnosis import arriving, asked
 from benchmarks.diagnosis import effort as diagnosis_effort
+from benchmarks.page import arrival, memory, opening
+from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
 from benchmarks.store import effort as store_effort
 from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
@@ -71,6 +73,9 @@ BENCHMARKS = {
     "delivery_tail": Benchmark("What a kill leaves, beside others", tail),
     "diagnosis_asked": Benchmark("The server's time for a diagnosis", asked),
     "diagnosis_arriving": Benchmark("Judging runs as their records arrive", arriving),
+    "page_arrival": Benchmark("From the update to pixels, beside others", arrival),
+    "page_opening": Benchmark("A run of ten million updates on the page", opening),
+    "page_memory": Benchmark("The page left open at a run that trains", memory),
 }
 GROUPS = {
     "alone": Group(
@@ -107,14 +112,21 @@ GROUPS = {
         "-diagnosis",
         ("diagnosis_asked", "diagnosis_arriving"),
     ),
+    "page": Group(
+        "What the page costs a reader, beside others",
+        "make bench-page",
+        "-page",
+        ("page_arrival", "page_opening", "page_memory"),
+    ),
 }
 EFFORTS = {
     "store": (store_effort.FULL, store_effort.QUICK),
     "delivery": (delivery_effort.FULL, delivery_effort.QUICK),
     "diagnosis": (diagnosis_effort.FULL, diagnosis_effort.QUICK),
+    "page": (page_effort.FULL, page_effort.QUICK),
 }
 """How much is done of the benchmarks whose names begin so: all, or a little."""
-BESIDE = ("peers", "store", "delivery")
+BESIDE = ("peers", "store", "delivery", "page")
 """So begin the names of those that measure other tools too."""
 
 
@@ -162,6 +174,9 @@ def _arguments() -> argparse.Namespace:
         metavar="N",
         help="updates of the runs whose figures are timed",
     )
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="how long the page is left open; default 30"
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - {*GROUPS, *BENCHMARKS}:
         parser.error(f"no benchmark is named {', '.join(sorted(unknown))}: there are {names}")
@@ -173,6 +188,8 @@ def main() -> None:
     efforts: dict[str, Any] = {word: each[arguments.quick] for word, each in EFFORTS.items()}
     if arguments.sizes:
         efforts["store"] = efforts["store"]._replace(sizes=tuple(arguments.sizes))
+    if arguments.minutes:
+        efforts["page"] = efforts["page"]._replace(minutes=arguments.minutes)
     for name, group in chosen(arguments.names).items():
         measured = run(group.names, group.command, efforts)
         text = as_markdown(group.title, BENCHMARKS, measured)

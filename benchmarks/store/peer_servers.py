@@ -23,11 +23,11 @@ _TRACKIO = "import sys, trackio; trackio.show(open_browser=False, block_thread=T
 
 
 @contextmanager
-def tensorboard(directory: Path) -> Iterator[str]:
-    """Address of `tensorboard --logdir`."""
+def tensorboard(directory: Path, *options: str) -> Iterator[str]:
+    """Address of `tensorboard --logdir`, with more of its options."""
     port = free_port()
     command = ["tensorboard.main", "--logdir", str(directory), "--port", str(port)]
-    with _running(["-m", *command], directory, port, "data/environment") as url:
+    with _running(["-m", *command, *options], directory, port, "data/environment") as url:
         yield url
 
 

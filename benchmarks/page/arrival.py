@@ -1,0 +1,225 @@
+"""From the return of `scaler.update()` to the frame that shows it, all on one machine, in a window that stays in front.
+
+A process trains a small network at a pace; sender, server and Chromium are processes of their own. The page is open at
+the run; after each drawing of the chart of the scale, the newest step on it is noted once the frame is painted. Updates
+of the first seconds, in which sender and page begin, are left out. Clocks are compared by the quickest of fifty
+questions, to a millisecond or so.
+
+The others log a value at the same pace, and are set as fast as they can be: TensorBoard's writer flushes and its server
+reloads each second, and its page asks each 30 seconds, the least it takes, so it is given six times as many updates,
+two of its periods; trackio's page asks each second by itself.
+For them a step counts as painted once the page has received it: what they draw after that is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from playwright.sync_api import Page
+
+from benchmarks import peers
+from benchmarks.delivery.training import training
+from benchmarks.page.browsing import clock, reading, until
+from benchmarks.page.effort import FULL, Effort
+from benchmarks.server import serving
+from benchmarks.store import peer_servers
+from benchmarks.store.timing import Client
+
+
+BAR_P95_MS = 300.0
+LAST_S = 90.0
+"""So long the page may take for the last step."""
+
+_PAINTED = """() => {
+  const plot = document.querySelector("[data-figure=scale] .plot.js-plotly-plot");
+  if (!plot) return false;
+  window.seen = [];
+  const note = (newest) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => window.seen.push([newest, performance.now()]);
+    port2.postMessage(0); // arrives once the frame is painted
+  };
+  plot.on("plotly_afterplot", () => {
+    const newest = Number(plot._fullData.find((each) => each.name === "loss scale").x.at(-1));
+    requestAnimationFrame(() => note(newest));
+  });
+  return true;
+}"""
+_RECEIVED = """
+window.seen = [];
+const note = (text) => {
+  const steps = [...text.matchAll(/"step": ?(\\d+)/g)].map((found) => Number(found[1]));
+  if (steps.length) window.seen.push([Math.max(...steps), performance.now()]);
+};
+const ask = window.fetch;
+window.fetch = async (...all) => {
+  const answer = await ask(...all);
+  void answer.clone().text().then(note, () => {});
+  return answer;
+};
+const send = XMLHttpRequest.prototype.send;
+XMLHttpRequest.prototype.send = function (...all) {
+  this.addEventListener("load", () => { if (/^(text)?$/.test(this.responseType)) note(this.responseText); });
+  return send.apply(this, all);
+};
+localStorage.setItem("_tb_global_settings", JSON.stringify({ autoReload: true, autoReloadPeriodInMs: 30000 }));
+"""
+
+Seen: TypeAlias = list[tuple[int, float]]
+"""The newest step on the page, and when it was seen, by `time.perf_counter` in ms."""
+
+
+class Told(NamedTuple):
+    """When each update had returned, in ns, and what the page showed."""
+
+    returned: list[int]
+    seen: Seen
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each tool. Takes some minutes; ``directory`` is filled."""
+    rows = []
+    with peers.quiet(directory):
+        for tool, (peer, ask) in TOOLS.items():
+            work = directory / tool
+            work.mkdir()
+            note = peers.missing(peer) if peer else None
+            told, note = (None, note) if note else _asked(ask, work, effort, peer)
+            rows.append(_row(tool, told, note, effort))
+    own = rows[0]["p50_ms"]
+    return [{**row, "p50_to_ampmon": _ratio(row["p50_ms"], own)} for row in rows]
+
+
+def _asked(
+    ask: Callable[[Path, Effort], Told], work: Path, effort: Effort, peer: str | None
+) -> tuple[Told | None, str | None]:
+    """What a tool showed, or of another why it is not measured."""
+    try:
+        return ask(work, effort), None
+    except Exception as error:
+        if peer is None:
+            raise
+        return None, f"not measured: {type(error).__name__}: {error}"
+
+
+def latencies(told: Told, warm_up: int) -> list[float]:
+    """Milliseconds from the return of each update after the warm-up until the page showed it or a later one."""
+    seen, found = iter(told.seen), []
+    newest, at = next(seen)
+    for step, returned in enumerate(told.returned):
+        while newest < step:
+            newest, at = next(seen)
+        if step >= warm_up:
+            found.append(at - returned / 1e6)
+    return found
+
+
+def _row(tool: str, told: Told | None, note: str | None, effort: Effort) -> dict[str, Any]:
+    row: dict[str, Any] = {"what": tool, "updates_per_s": effort.per_second}
+    row |= dict.fromkeys(
+        ("updates", "p50_ms", "p95_ms", "worst_ms", "bar_p95_ms", "holds", "each_ms")
+    )
+    if told is None:
+        return {**row, "note": note, "each_ms": []}
+    each = latencies(told, effort.warm_up)
+    p50, p95 = (float(cut) for cut in np.percentile(each, (50, 95)))
+    barred = tool == "ampmon"
+    return {
+        **row,
+        "updates": len(each),
+        "p50_ms": round(p50, 1),
+        "p95_ms": round(p95, 1),
+        "worst_ms": round(max(each), 1),
+        "bar_p95_ms": BAR_P95_MS if barred else None,
+        "holds": ("yes" if p95 <= BAR_P95_MS else "no") if barred else None,
+        "each_ms": [round(one, 1) for one in each],
+        "note": None,
+    }
+
+
+def _ratio(value: float | None, own: float | None) -> float | None:
+    return round(value / own, 1) if value and own else None
+
+
+def _ampmon(work: Path, effort: Effort) -> Told:
+    updates = effort.warm_up + effort.updates
+    with serving(work) as (url, token), reading(url, token) as page:
+        page.goto(url)
+        with training("model", updates, effort.per_second, monitored=(work, url)) as process:
+            client = Client(token)
+            runs = f"{url}/api/v1/runs"
+            (run,) = until(page, "the run", lambda: json.loads(client.get(runs))["runs"])
+            page.goto(f"{url}/#/runs/{run['run_id']}")
+            until(page, "the chart", lambda: page.evaluate(_PAINTED))
+            return _told(page, process, updates)
+
+
+def _told(page: Page, process: subprocess.Popen[str], updates: int) -> Told:
+    assert process.stdout is not None
+    returned = json.loads(process.stdout.readline())
+    until(page, "the last step", lambda: _newest(page) >= updates - 1, LAST_S)
+    there = clock(page)
+    return Told(returned, [(step, there(at)) for step, at in page.evaluate("seen")])
+
+
+def _newest(page: Page) -> int:
+    return int(page.evaluate("Math.max(-1, ...seen.map(([step]) => step))"))
+
+
+@contextmanager
+def _logging(tool: str, work: Path, effort: Effort) -> Iterator[subprocess.Popen[str]]:
+    """A process that waits for a line to begin; told to end on the way out."""
+    numbers = (effort.warm_up + effort.updates, effort.per_second)
+    command = [sys.executable, "-m", "benchmarks.page.logger", tool, str(work), *map(str, numbers)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{tool} did not begin")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _peer(
+    tool: str, serve: Callable[[Path], AbstractContextManager[str]], path: str, times: int = 1
+) -> Callable[[Path, Effort], Told]:
+    def ask(work: Path, usual: Effort) -> Told:
+        effort = usual._replace(updates=times * usual.updates)
+        with (
+            peers.quiet(work),
+            _logging(tool, work, effort) as process,
+            serve(work) as url,
+            reading(url) as page,
+        ):
+            page.add_init_script(_RECEIVED)
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            time.sleep(2)  # the page opens at a run that is there
+            page.goto(url + path)
+            return _told(page, process, effort.warm_up + effort.updates)
+
+    return ask
+
+
+def _reloading(directory: Path) -> AbstractContextManager[str]:
+    return peer_servers.tensorboard(directory, "--reload_interval", "1")
+
+
+TOOLS: dict[str, tuple[str | None, Callable[[Path, Effort], Told]]] = {
+    "ampmon": (None, _ampmon),
+    "TensorBoard": ("tensorboard", _peer("tensorboard", _reloading, "/#timeseries", 6)),
+    "trackio": ("trackio", _peer("trackio", peer_servers.trackio, "/?project=benchmark")),
+}

@@ -1,0 +1,58 @@
+"""A Chromium for a benchmark: fresh, with a cold cache, and let in at a server. Knows nothing of the page."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import urllib3
+from playwright.sync_api import Page, sync_playwright
+
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+WINDOW = (1440, 1000)
+ROUNDS = 50
+"""Questions for the clock: the quickest answer counts."""
+
+
+@contextmanager
+def reading(url: str, token: str | None = None, *, height: int = WINDOW[1]) -> Iterator[Page]:
+    """A window of a browser with nothing cached, let in at the server at ``url`` where that takes a token."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
+        page = browser.new_page(viewport={"width": WINDOW[0], "height": height})
+        if token:
+            headers = {"Authorization": f"Bearer {token}"}
+            made = urllib3.request("POST", f"{url}/api/v1/login-links", headers=headers)
+            page.context.request.get(made.json()["url"], max_redirects=0)
+        try:
+            yield page
+        finally:
+            browser.close()
+
+
+def clock(page: Page) -> Callable[[float], float]:
+    """Takes the page's `performance.now()` in ms; gives the moment by `time.perf_counter` in ms, to one or so."""
+    best, offset = float("inf"), 0.0
+    for _ in range(ROUNDS):
+        before = time.perf_counter()
+        theirs = page.evaluate("performance.now()")
+        after = time.perf_counter()
+        if after - before < best:
+            best, offset = after - before, 500 * (before + after) - theirs
+    return lambda at: at + offset
+
+
+def until(page: Page, what: str, holds: Callable[[], Any], within_s: float = 120.0) -> Any:
+    """What ``holds`` gives once it is true. Raises TimeoutError."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if value := holds():
+            return value
+        page.wait_for_timeout(50)
+    raise TimeoutError(f"waited in vain for {what}")

@@ -1,0 +1,156 @@
+"""Opening the page of a run of ten million updates, 148 parameters and a hundred thousand samples, and zooming in it.
+
+Chromium is new each time and has nothing cached. The window is tall enough for all charts, so all are asked for. Times
+of charts are until the frame that shows them, from the end of Plotly's own script, whose time from the start of the
+page stands beside them. The longest task of the main thread is of those that begin after it; bytes are as they were
+transferred, headers included, without it. Zooms are clicks, in a window of a thousand pixels: each is timed until the
+last chart in it is painted anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Page
+
+from ampmon_server.settings import Settings
+from benchmarks.page.browsing import reading, until
+from benchmarks.page.effort import FULL, Effort
+from benchmarks.paired import shown
+from benchmarks.server import serving
+from benchmarks.store.filling import fill
+from benchmarks.store.real import real
+from benchmarks.store.track import track
+
+
+TALL = 12_000
+QUIET_MS = 500
+"""Nothing drawn for so long: a zoom has come to rest."""
+BARS = {
+    "first_chart_ms": 1000.0,
+    "all_charts_ms": 2000.0,
+    "longest_task_ms": 200.0,
+    "transferred_kB": 500.0,
+    "zoom_p95_ms": 300.0,
+}
+ZOOMS = (
+    "Zoom in",
+    "Zoom in",
+    "Later",
+    "Zoom in",
+    "Earlier",
+    "Zoom out",
+    "Zoom in",
+    "Zoom in",
+    "Zoom out",
+)
+
+_WATCH = """
+window.watched = { plotly: null, drawn: {}, tasks: [], asked: 0, redrawn: 0 };
+new PerformanceObserver((list) => {
+  for (const task of list.getEntries()) watched.tasks.push([task.startTime, task.duration]);
+}).observe({ type: "longtask", buffered: true });
+document.addEventListener("load", (event) => {
+  if (/plotly/.test(event.target.src ?? "")) watched.plotly = performance.now();
+}, true);
+const afterPaint = (then) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = then;
+  port2.postMessage(0); // arrives once the frame is painted
+};
+const painted = () => requestAnimationFrame(() => afterPaint(() => { watched.redrawn = performance.now(); }));
+const look = () => {
+  for (const plot of document.querySelectorAll("main [data-figure] .plot:not([hidden]):has(.main-svg)")) {
+    const name = plot.closest("[data-figure]").dataset.figure;
+    if (name in watched.drawn) continue;
+    watched.drawn[name] = null;
+    afterPaint(() => { watched.drawn[name] = performance.now(); });
+    plot.on("plotly_afterplot", painted);
+  }
+  requestAnimationFrame(look);
+};
+requestAnimationFrame(look);
+document.addEventListener("click", () => { watched.asked = performance.now(); }, true);
+"""
+_WAITING = """[...document.querySelectorAll("main [data-figure]")].filter((panel) =>
+    panel.checkVisibility() && panel.getBoundingClientRect().top < innerHeight && !watched.drawn[panel.dataset.figure]
+    && !/^(?!Loading)./.test(panel.querySelector(".empty:not([hidden])")?.textContent ?? "")).length"""
+_BYTES = """[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .filter((each) => !/plotly/.test(each.name)).reduce((sum, each) => sum + each.transferSize, 0)"""
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each figure. Takes some minutes, most of them to fill ``directory``."""
+    settings = Settings(data_directory=directory / "sqlite")
+    (run,) = fill(settings, [(track(effort.size, seed=effort.size), real(effort.real_samples))])
+    with serving(settings.data_directory, "--no-judging") as (url, token):
+        address = f"{url}/#/runs/{run}"
+        opened = [_opened(url, token, address) for _ in shown(range(effort.rounds), "openings")]
+        zooms = _zoomed(url, token, address, effort.zooms)
+    figures = {name: [each[name] for each in opened] for name in opened[0]}
+    return [
+        *(_row(name, effort, median(values), values) for name, values in figures.items()),
+        _row("zoom_p50_ms", effort, float(np.percentile(zooms, 50)), zooms),
+        _row("zoom_p95_ms", effort, float(np.percentile(zooms, 95)), zooms),
+    ]
+
+
+def _row(name: str, effort: Effort, value: float, each: list[float]) -> dict[str, Any]:
+    bar = BARS.get(name)
+    return {
+        "updates": effort.size,
+        "what": name,
+        "value": round(value, 1),
+        "worst": round(max(each), 1),
+        "times": len(each),
+        "bar": bar,
+        "to_bar": round(value / bar, 2) if bar else None,
+        "holds": ("yes" if value <= bar else "no") if bar else None,
+        "each": [round(one, 1) for one in each],
+    }
+
+
+def _opened(url: str, token: str, address: str) -> dict[str, float]:
+    """What one opening with a cold cache took."""
+    with reading(url, token, height=TALL) as page:
+        page.add_init_script(_WATCH)
+        page.goto(address)
+        until(page, "all charts", lambda: _all_there(page))
+        page.wait_for_timeout(QUIET_MS)
+        watched = page.evaluate("watched")
+        drawn, plotly = sorted(watched["drawn"].values()), watched["plotly"]
+        tasks = [length for began, length in watched["tasks"] if began >= plotly - 1]
+        return {
+            "plotly_script_ms": plotly,
+            "first_chart_ms": drawn[0] - plotly,
+            "all_charts_ms": drawn[-1] - plotly,
+            "longest_task_ms": max(tasks, default=0.0),
+            "transferred_kB": page.evaluate(_BYTES) / 1000,
+            "charts": float(len(drawn)),
+        }
+
+
+def _all_there(page: Page) -> bool:
+    return page.evaluate("Object.keys(watched.drawn).length") and not page.evaluate(_WAITING)
+
+
+def _zoomed(url: str, token: str, address: str, zooms: int) -> list[float]:
+    """Milliseconds of each zoom, from the click to the last chart painted anew."""
+    took = []
+    with reading(url, token) as page:
+        page.add_init_script(_WATCH)
+        page.goto(address)
+        until(page, "the charts", lambda: _all_there(page))
+        page.wait_for_timeout(2 * QUIET_MS)
+        for number in shown(range(zooms), "zooms"):
+            name = ZOOMS[number % len(ZOOMS)]
+            page.locator(f".toolbar [aria-label^='{name}']").click()
+            until(page, "the redrawing", lambda: page.evaluate(_AT_REST), within_s=30)
+            took.append(page.evaluate("watched.redrawn - watched.asked"))
+    return took
+
+
+_AT_REST = f"watched.redrawn > watched.asked && performance.now() - watched.redrawn > {QUIET_MS}"
