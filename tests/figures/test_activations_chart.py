@@ -134,3 +134,10 @@ def test_what_fp16_could_not_hold_is_drawn() -> None:
     of = made.modules({"norm": {0: 9}, "head": {0: 9}}, forward={"norm": 65504 * 2.0**6, "head": 1})
     layout = activations(made.source(through=of), View())["layout"]
     assert layout["xaxis2"]["range"][0] <= -6
+
+
+def test_a_click_on_a_module_finds_its_parameters() -> None:
+    """Each row says what to search for: all that is in its module, and nothing of one that is called alike."""
+    sample = made.modules({"h.1": {0: 5}, "h.10": {0: 5}})
+    figure = activations(made.source(through=sample), View())
+    assert figure["layout"]["meta"]["opens"] == [("search", "h.1.*"), ("search", "h.10.*")]

@@ -51,6 +51,7 @@ META = {
         "The loss scale does not move it.",
         "headroom back": "log2(65504 / the largest magnitude of the gradient that came back). "
         "Each doubling of the loss scale takes one bit.",
+        "a click": "On a module finds its parameters, in the heatmap and in the table.",
         "order": "Modules stand in the order in which the forward pass left them; backward goes the other way.",
     },
 }
@@ -82,7 +83,12 @@ def activations(source: Source, view: View) -> Figure:
         view,
         height=top + _BOTTOM + _ROW_PIXELS * len(rows),
         margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
-        meta={**META, "caption": _caption(sample, rows)},
+        meta={
+            **META,
+            "caption": _caption(sample, rows),
+            # A click on a module finds its parameters.
+            "opens": [("search", f"{sample.names[row]}.*") for row in rows.tolist()],
+        },
         barmode="stack",
         bargap=0.35,
         showlegend=True,
