@@ -42,7 +42,6 @@ def test_a_click_on_a_row_opens_its_parameter(reader: Reader) -> None:
     assert "Shape\n100 × 100, 10 000 elements" in reader.text(f"{DRAWER} .facts")
     assert reader.range("parameter") == reader.range()  # in line with the others
 
-    reader.page.get_by_role("button", name="200", exact=True).first.focus()
     reader.page.keyboard.press("Escape")
     reader.wait("the page without it", lambda: "parameter" not in reader.ask("location.hash"))
     assert not reader.page.locator(DRAWER).is_visible()

@@ -82,8 +82,10 @@ export class Drawer {
     say(this.#module, module === null ? "" : `All of ${module}`);
     this.#numbers.replaceChildren();
     for (const words of [this.#words, this.#skips]) words.replaceChildren();
-    // Who comes by a link begins at the top; who clicked is to see what came of it.
-    if (!first) this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    // Who comes by a link begins at the top; who clicked is to see what came of it, and Escape takes it back.
+    if (first) return;
+    this.#name.focus({ preventScroll: true });
+    this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
   close() {
