@@ -83,12 +83,7 @@ def activations(source: Source, view: View) -> Figure:
         view,
         height=top + _BOTTOM + _ROW_PIXELS * len(rows),
         margin={"l": left, "r": 16, "t": top, "b": _BOTTOM, "autoexpand": False},
-        meta={
-            **META,
-            "caption": _caption(sample, rows),
-            # A click on a module finds its parameters.
-            "opens": [("search", f"{sample.names[row]}.*") for row in rows.tolist()],
-        },
+        meta={**META, "caption": _caption(sample, rows), "opens": _opens(sample, rows)},
         barmode="stack",
         bargap=0.35,
         showlegend=True,
@@ -112,6 +107,11 @@ def activations(source: Source, view: View) -> Figure:
             tickfont={"size": 11, "color": "role:ink"},
         ),
     )
+
+
+def _opens(sample: ModuleSample, rows: Ints) -> list[tuple[str, str]]:
+    """A click on a module finds its parameters."""
+    return [("search", f"{sample.names[row]}.*") for row in rows.tolist()]
 
 
 def _legend(view: View) -> dict[str, Any]:
