@@ -1,0 +1,135 @@
+"""The walk of docs/reading-the-page.md, step by step: what it says is there is there, in a real run of the same script."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from serving import Server
+from web.reader import Reader
+
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "examples" / "planted_overflow.py"
+WALK = ROOT / "docs" / "reading-the-page.md"
+
+
+@pytest.fixture(scope="module")
+def run_id(served: Server) -> Iterator[str]:
+    """The script's run, trained in a process of its own beside the server, and stored whole."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
+        "AMPMON_URL": served.url,
+        "AMPMON_DIR": str(served.directory),
+        "OMP_NUM_THREADS": "1",
+    }
+    subprocess.run(
+        [sys.executable, SCRIPT], env=environment, check=True, timeout=100, capture_output=True
+    )
+    runs = served.get("/runs")["runs"]
+    found = next(run for run in runs if run["name"] == "planted_overflow")
+    yield found["run_id"]
+
+
+@pytest.fixture
+def on_run(reader: Reader, run_id: str) -> Reader:
+    """A reader of that run, whose first chart is drawn and who knows all of its updates."""
+    reader.open(f"#/runs/{run_id}")
+    reader.wait("the scale", reader.points)
+    reader.wait("all", lambda: reader.text("[data-number=skipped] dd") == "13 of 600")
+    return reader
+
+
+def _look_at(reader: Reader, name: str) -> str:
+    """Scroll to a chart; its caption, once it is drawn."""
+
+    def drawn() -> bool:
+        reader.figure(name).scroll_into_view_if_needed()
+        return bool(reader.plot(name, "true"))
+
+    reader.wait(name, drawn)
+    return reader.text(f"[data-figure={name}] .caption")
+
+
+def test_step_1_is_the_run_healthy(on_run: Reader) -> None:
+    """The head says warning, the worst finding is open with its layer and its code, and how many batches counted."""
+    expect(on_run.page.locator(".run > header")).to_contain_text("warning")
+    first = on_run.page.locator("details.finding").first
+    expect(first).to_contain_text("is the first to overflow in 13 of 13 skips")
+    assert first.evaluate("finding => finding.open")
+    expect(first.locator("pre")).to_contain_text("enabled=False")
+    expect(on_run.page.locator(".findings")).to_contain_text("97.8 % of your batches")
+
+
+def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
+    """It falls thirteen times within steps 20 to 32 and never grows, under headroom of more than 20 bits."""
+    caption = _look_at(on_run, "scale")
+    assert "8 = 2^3 after step 599" in caption
+    assert "0 growths, 13 back-offs" in caption
+    room = re.search(r"Headroom at the newest sample: ([\d.]+) bits", caption)
+    assert room is not None
+    assert float(room[1]) > 20
+
+
+def test_step_3_which_steps_were_lost_and_to_which_layer(on_run: Reader) -> None:
+    """Each row names `middle.weight` first and never `head`; a click on one moves the charts to its steps."""
+    rows = on_run.page.locator("[data-ledger=skips] tbody tr")
+    expect(rows.first).to_contain_text("middle.weight")
+    for row in rows.all():
+        names = row.locator("code").all_inner_texts()
+        assert names[0] == "middle.weight"
+        assert not [name for name in names if name.startswith("head")]
+    rows.first.click()
+    on_run.wait("its steps", lambda: "start=" in on_run.page.url)
+    low, high = on_run.wait("the stretch", on_run.range)
+    assert low < 32 < high
+    assert high - low < 600
+
+
+def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
+    """Some 15 % are subnormal, the small ones stick out of fp16's window, and `stem` has the largest share."""
+    share = re.search(r"([\d.]+) % subnormal", _look_at(on_run, "underflow"))
+    assert share is not None
+    assert 10 < float(share[1]) < 20
+    assert "2^-27" in _look_at(on_run, "exponents")
+    _look_at(on_run, "parameters")
+    rows = on_run.page.locator("[data-ledger=parameters] tbody tr")
+    expect(rows.first).to_contain_text("stem.weight")
+
+
+def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
+    """At 2^16 the sentence promises fewer subnormal values than today, and no overflow."""
+    _look_at(on_run, "whatif")
+    slider = on_run.page.get_by_role("slider", name="Scale to try")
+    slider.fill("16")
+    slider.dispatch_event("change")
+    sentence = on_run.page.locator(".whatif .sentence")
+    expect(sentence).to_contain_text("At 2^16")
+    words = on_run.text(".whatif .sentence")
+    then, today = (float(each) for each in re.findall(r"([\d.]+) % subnormal", words))
+    assert then < 10 < today
+    expect(sentence).to_contain_text("no overflow")
+
+
+def test_step_6_which_one_to_write(on_run: Reader) -> None:
+    """The code for the scale stands below the slider, and the simulator recommends an interval that is shorter."""
+    _look_at(on_run, "whatif")
+    expect(on_run.page.locator(".part.whatif code")).to_contain_text("GradScaler(init_scale=")
+    simulator = on_run.page.locator(".part.simulate")
+    simulator.scroll_into_view_if_needed()
+    expect(simulator).to_contain_text("growth_interval=")
+
+
+def test_every_step_of_the_walk_is_a_test() -> None:
+    """The walk's steps and the tests above have the same numbers."""
+    steps = re.findall(r"^## (\d+)\.", WALK.read_text(), re.MULTILINE)
+    tests = [name.split("_")[2] for name in globals() if name.startswith("test_step_")]
+    assert steps == tests
+    assert len(steps) == 6
