@@ -18,8 +18,14 @@ def web_directory() -> Path:
 
 def findings_directory() -> Path:
     """The directory of the pages that explain findings, and of their pictures in `img`."""
-    packaged = _HERE / "web" / "findings"
+    packaged = _HERE / "web" / "manual" / "findings"
     return packaged if packaged.is_dir() else _HERE.parents[1] / "docs" / "findings"
+
+
+def measures() -> Path:
+    """The page that defines what is measured."""
+    packaged = _HERE / "web" / "manual" / "measures.md"
+    return packaged if packaged.is_file() else _HERE.parents[1] / "docs" / "measures.md"
 
 
 def plotly_script() -> Path:

@@ -1,9 +1,11 @@
-"""The pages that explain findings: Markdown of ours, from docs/findings/, as a browser shows it. Knows no run."""
+"""The pages that explain findings, and what is measured: Markdown of ours as a browser shows it. Knows no run."""
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -37,8 +39,9 @@ _SHELL = """\
 
 
 def page(rule: str) -> str | None:
-    """The page of a rule, whole; None where there is none."""
+    """The page of a rule, or "measures", whole; None where there is none."""
     pages = {path.stem: path for path in assets.findings_directory().glob("*.md")}
+    pages["measures"] = assets.measures()
     path = pages.get(rule.removesuffix(".md"))
     return None if path is None else _rendered(path.read_text("utf-8"), set(pages))
 
@@ -56,6 +59,9 @@ def _rendered(text: str, pages: set[str]) -> str:
         target = str(token.attrs.get("href", ""))
         if ":" not in target and target.partition(".md")[0] not in pages:
             del token.attrs["href"]  # a page of the project that is not shipped
+    for opening, words in pairwise(tokens):
+        if opening.type == "heading_open" and opening.tag != "h1":
+            opening.attrSet("id", _anchor(words.content))
     title = next((each.content for each in tokens if each.type == "inline"), "findings")
     body = markdown.renderer.render(tokens, markdown.options, {})
     return _SHELL.format(title=html.escape(title), body=body)
@@ -66,3 +72,8 @@ def _links(tokens: list[Token]) -> Iterator[Token]:
         if token.type == "link_open":
             yield token
         yield from _links(token.children or [])
+
+
+def _anchor(heading: str) -> str:
+    """What a link to a heading names, as GitHub has it."""
+    return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))

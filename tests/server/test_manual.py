@@ -1,4 +1,4 @@
-"""The pages that explain findings, as the server shows them."""
+"""The pages that explain findings and measures, as the server shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from ampmon_server import assets
 
 
-PAGES = sorted(path.stem for path in assets.findings_directory().glob("*.md"))
+PAGES = ["measures", *sorted(path.stem for path in assets.findings_directory().glob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -27,6 +27,15 @@ def test_each_page_is_shown_with_what_it_refers_to(name: str, client: TestClient
     for target in targets:
         address = target if target.startswith("/") else f"/findings/{target}"
         assert client.get(address).status_code == 200, target
+
+
+def test_a_definition_is_linked_to_by_its_heading(client: TestClient) -> None:
+    """Each section that the page's numbers lead to is on the page of what is measured."""
+    words = (assets.web_directory() / "js" / "words.js").read_text("utf-8")
+    sections = re.findall(r'"([a-z-]+)"', words.partition("SECTIONS = {")[2].partition("}")[0])
+    shown = client.get("/findings/measures").text
+    assert len(sections) > 9
+    assert [each for each in sections if f'id="{each}"' not in shown] == []
 
 
 @pytest.mark.parametrize("name", ["no_such_rule", "%2e%2e%2fdecisions", "img"])

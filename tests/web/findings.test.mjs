@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { numbered, stepsOf } from "../../web/js/findings.js";
+import { answerOf, numbered, stepsOf } from "../../web/js/findings.js";
 
 test("a finding keeps its name while its numbers change and others come before it", () => {
   const one = { rule: "skip_rate", scaler: "g", title: "1 of 9" };
@@ -18,4 +18,11 @@ test("the steps of a finding are shown to the last", () => {
   assert.deepEqual(stepsOf({ first_step: 3, last_step: 3 }), { start: 3, stop: 4 });
   assert.deepEqual(stepsOf({ first_step: 0, last_step: 9 }), { start: 0, stop: 10 });
   assert.equal(stepsOf({ first_step: null, last_step: null }), null);
+});
+
+test("what needs nothing done is healthy in a sentence; else the worst finding is the answer", () => {
+  assert.equal(answerOf(null, 0, true), "Healthy: nothing found that harms this run.");
+  assert.equal(answerOf("notice", 2, true), "Healthy: nothing found that harms this run, 2 things to know.");
+  assert.match(answerOf(null, 0, false), /^Nothing to judge/);
+  assert.deepEqual([answerOf("warning", 1, true), answerOf("critical", 3, true)], ["", ""]);
 });

@@ -62,3 +62,14 @@ test("a number that JSON has not is what its kind says", () => {
   assert.equal(words.revived(2, null), 2);
   assert.equal(words.revived(null, null), null);
 });
+
+test("a time is on the reader's clock, and names its zone", () => {
+  const told = words.moment(1_700_000_000_000_000, "en-GB", "Europe/Paris");
+  assert.match(told, /^14 Nov 2023,? (at )?23:13:20 (CET|GMT\+1)$/);
+});
+
+test("a long name is cut where there is little room, and one that is read from the right turns nothing else", () => {
+  assert.equal(words.shortened("short", 60), "short");
+  assert.equal(words.shortened("𝔁".repeat(70), 60), `${"𝔁".repeat(59)}…`);
+  assert.equal(words.shortened("تدريب \u202e", 60), "\u2068تدريب \u202e\u2069");
+});

@@ -39,3 +39,11 @@ test("records that pass through memory are said to be at risk, of a process that
 test("who trains twice reads what to do", () => {
   assert.match(noticesOf({ ...sound, rivals: 1 })[0], /^1 process went on training.*AMPMON_RUN_ID/);
 });
+
+test("what is missing is told once: by the finding where there is one; what else is to be known stays", () => {
+  const run = { ...sound, lost_records: 2, dropped: 7, rivals: 1, thinned: 3 };
+  assert.equal(noticesOf(run).length, 4);
+  const [left, ...more] = noticesOf(run, true);
+  assert.match(left, /^Samples of 3 updates/);
+  assert.deepEqual(more, []);
+});

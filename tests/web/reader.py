@@ -57,8 +57,9 @@ class Reader:
         return self.ask(f"(plot => plot && ({js}))({found})")
 
     def points(self, name: str = "scale") -> int:
-        """The points of a chart's first line; 0 before it is drawn."""
-        return int(self.plot(name, "plot._fullData?.[0]?._length") or 0)
+        """The points of a chart's first line, bands left out; 0 before it is drawn."""
+        line = "plot._fullData?.find(each => each.name !== 'headroom')"
+        return int(self.plot(name, f"{line}?._length") or 0)
 
     def range(self, name: str = "scale") -> Any:
         """The stretch of the horizontal axis that a chart shows."""

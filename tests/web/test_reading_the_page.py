@@ -1,4 +1,4 @@
-"""The walk of docs/reading-the-page.md, step by step: what it says is there is there, in a real run of the same script."""
+"""The walk of docs/reading-the-page.md, step by step: all that it says is there, in a real run of the same script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ WALK = ROOT / "docs" / "reading-the-page.md"
 
 
 @pytest.fixture(scope="module")
-def run_id(served: Server) -> Iterator[str]:
+def run_id(served: Server) -> str:
     """The script's run, trained in a process of its own beside the server, and stored whole."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AMPMON_")},
@@ -35,7 +34,7 @@ def run_id(served: Server) -> Iterator[str]:
     )
     runs = served.get("/runs")["runs"]
     found = next(run for run in runs if run["name"] == "planted_overflow")
-    yield found["run_id"]
+    return str(found["run_id"])
 
 
 @pytest.fixture

@@ -71,12 +71,14 @@ export function keyed(parent, items, { key, make, update }) {
 }
 
 /**
- * A word with its definition on hover, focus or tap.
+ * A word with its definition on hover, focus or tap, and a link to more about it where that is held.
  * @param {string} word
  * @param {string} definition
+ * @param {string} [section] of the page on what is measured
  */
-export function term(word, definition) {
-  return h("dfn", { tabindex: 0, "data-definition": definition, "aria-description": definition }, word);
+export function term(word, definition, section = "") {
+  const more = `findings/measures${section && "#"}${section}`;
+  return h("dfn", { tabindex: 0, "data-definition": definition, "data-more": more, "aria-description": definition }, word);
 }
 
 /**

@@ -7,7 +7,7 @@ import { plural, steps } from "./format.js";
 import { at } from "./root.js";
 import { setVerdict, verdict } from "./verdict.js";
 
-/** @import { Diagnosis, Finding, Range } from "../types/page.js" */
+/** @import { Diagnosis, Finding, Range, Severity } from "../types/page.js" */
 
 const NAMED = 5;
 const COPY = "Copy the code";
@@ -50,6 +50,7 @@ class Entry {
   show(finding, going) {
     this.#finding = finding;
     mark(this.element, "data-rule", finding.rule);
+    mark(this.element, "data-severity", finding.severity);
     setVerdict(this.#verdict, finding.severity);
     write(this.#title, finding.title);
     write(this.#explanation, finding.explanation);
@@ -87,13 +88,15 @@ export class Findings {
   /** The worst finding's severity, for the page's head. */
   verdict = verdict();
   #list = h("div");
+  #answer = h("p", { class: "answer", hidden: true });
   #training = h("p", { class: "caption" });
-  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#training, this.#list);
+  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#answer, this.#list, this.#training);
   /** @type {WeakMap<HTMLElement, Entry>} */
   #entries = new WeakMap();
   /** @type {Diagnosis | null} */
   #newest = null;
   #going = true;
+  #any = false;
 
   /**
    * @param {string} run
@@ -105,13 +108,20 @@ export class Findings {
     this.verdict.hidden = true;
   }
 
+  /** Whether it says which records are missing, or may yet: until the findings are there, they are not told elsewhere. */
+  get tellsGaps() {
+    return this.#newest === null || this.#newest.findings.some(({ rule }) => rule === "telemetry_gaps");
+  }
+
   /**
    * Fetches and shows what is wrong now. Rejects where the server does not answer.
    * @param {boolean} going whether training goes on
+   * @param {number} updates how many there are to judge by
    */
-  async refresh(going) {
+  async refresh(going, updates) {
     const newest = /** @type {Diagnosis} */ (await get(this.path));
-    if (newest === this.#newest && going === this.#going) return;
+    if (newest === this.#newest && going === this.#going && updates > 0 === this.#any) return;
+    this.#any = updates > 0;
     this.#newest = newest;
     this.#going = going;
     this.#show(newest);
@@ -121,6 +131,9 @@ export class Findings {
   #show({ severity, findings, training }) {
     this.verdict.hidden = false;
     setVerdict(this.verdict, severity);
+    const answer = answerOf(severity, findings.length, this.#any);
+    this.#answer.hidden = answer === "";
+    say(this.#answer, answer);
     say(this.#training, training?.sentence ?? "");
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
@@ -147,6 +160,18 @@ function write(element, words) {
   if (element.dataset.words === words) return;
   element.dataset.words = words;
   element.replaceChildren(...words.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part)));
+}
+
+/**
+ * The answer where nothing needs doing; "" where the worst finding is the answer.
+ * @param {Severity | null} severity
+ * @param {number} findings
+ * @param {boolean} any whether there is an update to judge by
+ */
+export function answerOf(severity, findings, any) {
+  if (!any && severity === null) return "Nothing to judge by yet: the first update has not come.";
+  if (severity === null) return "Healthy: nothing found that harms this run.";
+  return severity === "notice" ? `Healthy: nothing found that harms this run, ${plural(findings, "thing")} to know.` : "";
 }
 
 /**

@@ -115,6 +115,31 @@ export function ago(seconds) {
 }
 
 /**
+ * A time on the reader's clock, with the zone that it is of.
+ * @param {number} time microseconds since the epoch
+ * @param {string} [locale]
+ * @param {string} [zone]
+ */
+export function moment(time, locale, zone) {
+  return new Date(time / 1000).toLocaleString(locale, {
+    ...{ year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" },
+    timeZoneName: "short",
+    ...(zone ? { timeZone: zone } : {}),
+  });
+}
+
+/**
+ * A name for where there is little room and no markup: cut, and its direction kept to itself.
+ * @param {string} name
+ * @param {number} most letters
+ */
+export function shortened(name, most) {
+  const letters = [...name];
+  const cut = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : name;
+  return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
+}
+
+/**
  * @param {number | null | undefined} bits
  */
 export function bits(bits) {

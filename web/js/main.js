@@ -4,7 +4,7 @@ import { format, parse } from "./address.js";
 import { Refused } from "./api.js";
 import { Compare } from "./compare.js";
 import { h, mark, say } from "./dom.js";
-import { ago } from "./format.js";
+import { ago, shortened } from "./format.js";
 import * as help from "./help.js";
 import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
@@ -46,7 +46,7 @@ async function update() {
   if (!shown || document.hidden) return;
   try {
     await shown.refresh();
-    document.title = `${shown.title} · ampmon`;
+    document.title = `${shortened(shown.title, 60)} · ampmon`;
   } catch (error) {
     if (error instanceof Refused) showFailure(error);
     else live.suspect();

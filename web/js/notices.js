@@ -7,9 +7,15 @@ import { count, percent, plural } from "./format.js";
 
 /**
  * @param {Summary} run
+ * @param {boolean} gapsTold whether a finding says already which data is missing
  * @returns {string[]}
  */
-export function noticesOf(run) {
+export function noticesOf(run, gapsTold = false) {
+  return [...(gapsTold ? [] : gapsOf(run)), ...othersOf(run)];
+}
+
+/** @param {Summary} run */
+function gapsOf(run) {
   const notices = [];
   if (run.lost_records > 0) {
     notices.push(
@@ -25,6 +31,20 @@ export function noticesOf(run) {
         "the room that it may. Free some space there, set AMPMON_DIR to another disk, or allow more by AMPMON_SPOOL_BYTES.",
     );
   }
+  if (run.rivals > 0) {
+    notices.push(
+      `${plural(run.rivals, "process went", "processes went")} on training as a rank of this run while a later start of the ` +
+        "same rank did too. Both are stored, and where both have a step the later start's is shown. If they are two " +
+        "trainings, give each a run of its own: unset AMPMON_RUN_ID, or pass another run_id to ampmon.init(). If the older " +
+        "one is left over, end it.",
+    );
+  }
+  return notices;
+}
+
+/** @param {Summary} run */
+function othersOf(run) {
+  const notices = [];
   if (run.thinned > 0) {
     notices.push(
       `Samples of ${plural(run.thinned, "update")} left out on the training machine, to keep within the room that its ` +
@@ -35,14 +55,6 @@ export function noticesOf(run) {
     const why = run.loss_window_why ? `, because ${run.loss_window_why}` : "";
     const lost = run.status === "crashed" ? "the process that was killed may have lost" : "a killed process may lose";
     notices.push(`Records pass through memory${why}; ${lost} the last ${count(run.loss_window_ms)} ms.`);
-  }
-  if (run.rivals > 0) {
-    notices.push(
-      `${plural(run.rivals, "process went", "processes went")} on training as a rank of this run while a later start of the ` +
-        "same rank did too. Both are stored, and where both have a step the later start's is shown. If they are two " +
-        "trainings, give each a run of its own: unset AMPMON_RUN_ID, or pass another run_id to ampmon.init(). If the older " +
-        "one is left over, end it.",
-    );
   }
   if (run.errors > 0) {
     notices.push(
@@ -67,9 +79,12 @@ export function noticesOf(run) {
 export class Notices {
   element = h("ul", { class: "notices", role: "status", hidden: true });
 
-  /** @param {Summary} run */
-  update(run) {
-    this.show(noticesOf(run));
+  /**
+   * @param {Summary} run
+   * @param {boolean} gapsTold
+   */
+  update(run, gapsTold) {
+    this.show(noticesOf(run, gapsTold));
   }
 
   /** @param {string[]} notices */

@@ -3,7 +3,7 @@
 import { h, mark, say, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
 import { copy } from "./handing.js";
-import { DEFINITIONS } from "./words.js";
+import { DEFINITIONS, SECTIONS } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
 
@@ -95,7 +95,7 @@ export class Numbers {
     const value = h("button", { type: "button", title: "Copy it, with all its digits", onclick: () => this.#copy(readout) });
     const more = h("dd", { class: "more" });
     this.element.append(
-      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key])), h("dd", {}, value), more),
+      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key], SECTIONS[readout.key])), h("dd", {}, value), more),
     );
     return { readout, value, more };
   });

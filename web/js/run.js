@@ -6,7 +6,8 @@ import { Charts } from "./charts.js";
 import { h, say } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
-import { clock, eventLedger, skipLedger } from "./ledger.js";
+import { moment } from "./format.js";
+import { eventLedger, skipLedger } from "./ledger.js";
 import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
@@ -26,12 +27,15 @@ const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
 export class Run {
-  #name = h("h1", {}, "…");
+  #name = h("h1", { dir: "auto" }, "…");
   #badge = badge();
-  #about = h("p", { class: "about" });
+  #project = h("bdi");
+  #owner = h("bdi");
+  #when = h("span");
+  #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
   #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
-  #description = h("p", { class: "description", hidden: true });
+  #description = h("p", { class: "description", dir: "auto", hidden: true });
   #notices = new Notices();
   #numbers = new Numbers();
   /** @type {Detail | null} */
@@ -112,9 +116,11 @@ export class Run {
     if (!run) return;
     say(this.#name, run.name);
     setBadge(this.#badge, run.status);
-    say(this.#about, `${run.project} · ${run.owner} · started ${clock(run.started)} · ${elapsed(run)}`);
+    say(this.#project, run.project);
+    say(this.#owner, run.owner);
+    say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
-    this.#notices.update(run);
+    this.#notices.update(run, this.findings.tellsGaps);
     this.#numbers.update(run);
     this.#offerStreams(run);
     this.#ranks.update(run, this.charts.view);
@@ -208,7 +214,9 @@ export class Run {
 
   async #diagnosis() {
     try {
-      await this.findings.refresh(this.#run?.status === "running" || this.#run?.status === "silent");
+      const going = this.#run?.status === "running" || this.#run?.status === "silent";
+      await this.findings.refresh(going, this.#run?.updates ?? 0);
+      this.tick();
     } catch (error) {
       this.#judged = "";
       if (!(error instanceof Refused)) this.onTrouble();

@@ -1,34 +1,57 @@
 // Shows the definition of a term on hover, focus or tap, inside the window. One element serves the whole page.
+// A term that is clicked or tapped holds its tip, with a link to more about it; by keys, Enter follows that link.
+
+import { h } from "./dom.js";
 
 const GAP = 8;
 
 /** @param {HTMLElement} tip */
 export function install(tip) {
-  /** @param {EventTarget | null} target */
+  /** @param {EventTarget | null} target @returns {HTMLElement | null} */
   const termOf = (target) => (target instanceof Element ? target.closest("[data-definition]") : null);
+  /** @type {HTMLElement | null} */
+  let held = null;
+  /** @type {HTMLElement | null} */
+  let shown = null;
   const hide = () => {
+    held = shown = null;
     tip.hidden = true;
   };
   /** @param {Event} event */
   const react = (event) => {
+    if (event.target instanceof Node && tip.contains(event.target)) return;
     const term = termOf(event.target);
-    if (term instanceof HTMLElement) place(tip, term);
-    else hide();
+    if (event.type === "click") held = term;
+    else if (held !== null) return;
+    if (!term) return hide();
+    shown = term;
+    place(tip, term, held !== null);
   };
   for (const kind of ["pointerover", "focusin", "click"]) document.addEventListener(kind, react);
-  document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("focusout", (event) => {
+    if (!(event.relatedTarget instanceof Node && tip.contains(event.relatedTarget))) hide();
+  });
+  // What the keyboard or a tap brings may scroll the page to it.
+  const follow = () => shown?.matches(":focus, :hover") ? place(tip, shown, held !== null) : hide();
+  document.addEventListener("scroll", follow, { passive: true });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") hide();
+    const more = event.key === "Enter" ? termOf(event.target)?.dataset.more : undefined;
+    if (more) location.assign(more);
+    if (event.key !== "Escape" || tip.hidden) return;
+    event.preventDefault();
+    hide();
   });
 }
 
 /**
  * @param {HTMLElement} tip
  * @param {HTMLElement} term
+ * @param {boolean} held
  */
-function place(tip, term) {
-  tip.textContent = term.dataset.definition ?? "";
+function place(tip, term, held) {
+  const { definition = "", more = "" } = term.dataset;
+  tip.replaceChildren(definition, ...(held && more ? [" ", h("a", { href: more }, "More about it")] : []));
+  tip.classList.toggle("held", held);
   tip.hidden = false;
   const at = term.getBoundingClientRect();
   const size = tip.getBoundingClientRect();

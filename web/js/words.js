@@ -16,6 +16,22 @@ export const DEFINITIONS = {
   ranks: "Processes that trained together, and how often they were started.",
 };
 
+/** Where the page on what is measured has more about each. @type {Record<keyof typeof DEFINITIONS, string>} */
+export const SECTIONS = {
+  scale: "at-every-update",
+  updates: "at-every-update",
+  skipped: "at-every-update",
+  subnormal: "the-classes",
+  zero: "the-classes",
+  headroom: "derived",
+  records: "about-ampmon-itself",
+  sampled: "when-sampled",
+  overhead: "about-ampmon-itself",
+  parameters: "on-the-grid-or-not",
+  newest: "at-every-update",
+  ranks: "about-ampmon-itself",
+};
+
 export const STATUS = /** @type {const} */ ({
   running: ["●", "Updates arrive."],
   finished: ["✓", "The training process ended and said so."],
