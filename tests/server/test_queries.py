@@ -258,6 +258,29 @@ def test_the_page_and_its_parts_are_served(client: TestClient, path: str) -> Non
     assert answer.headers["Cache-Control"] == "no-cache"
 
 
+@pytest.mark.parametrize("path", ["/js/main.js", "/vendor/plotly.min.js", "figures/exponents"])
+def test_answers_are_compressed_for_who_takes_that(
+    client: TestClient, trainer: Trainer, path: str
+) -> None:
+    """The same content comes in fewer bytes, under a weak tag that is as good as the other, or plain where asked so."""
+    if not path.startswith("/"):
+        path = f"/api/v1/runs/{trainer.run_id}/{path}"
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    packed = client.get(path, headers={"Accept-Encoding": "br, gzip"})
+    held = [
+        client.get(path, headers={"If-None-Match": each.headers["ETag"]}).status_code
+        for each in (plain, packed)
+    ]
+
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert packed.content == plain.content
+    assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 2
+    assert packed.headers["ETag"] == f"W/{plain.headers['ETag']}"
+    assert {each.headers["Vary"] for each in (plain, packed)} == {"Accept-Encoding"}
+    assert held == [304, 304]
+
+
 def test_plotly_may_be_kept_for_ever(client: TestClient) -> None:
     """Under its version Plotly's script never changes; it is the installed package's own."""
     answer = client.get(f"/vendor/plotly-{assets.plotly_version()}.min.js")

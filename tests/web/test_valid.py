@@ -1,0 +1,77 @@
+"""The page is valid: HTML by the parser that browsers follow, CSS by its grammar, each sheet linked somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import html5lib
+import pytest
+import tinycss2
+from tinycss2.ast import Node
+
+from ampmon_server import manual
+from posted import PostedRun
+from web.reader import Reader
+
+
+WEB = Path(__file__).parents[2] / "web"
+SHEETS = sorted((WEB / "css").glob("*.css"))
+
+
+def faults_of_html(text: str) -> list[str]:
+    """What a strict parser of HTML5 finds wrong."""
+    parser = html5lib.HTMLParser(strict=False)
+    parser.parse(text)
+    return [f"{place}: {code} {details}" for place, code, details in parser.errors]
+
+
+def faults_of_css(text: str) -> list[str]:
+    """What is no rule, no declaration or no value by the grammar of CSS."""
+    return list(_faults(tinycss2.parse_stylesheet(text, skip_comments=True, skip_whitespace=True)))
+
+
+def _faults(rules: list[Node]) -> Iterator[str]:
+    for rule in rules:
+        if rule.type == "error":
+            yield f"{rule.source_line}: {rule.message}"
+        elif rule.type == "at-rule" and rule.lower_at_keyword in {"media", "supports"}:
+            yield from _faults(tinycss2.parse_rule_list(rule.content, True, True))
+        elif rule.type == "qualified-rule":
+            yield from _faults(tinycss2.parse_declaration_list(rule.content, True, True))
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda path: path.name)
+def test_the_style_is_valid(sheet: Path) -> None:
+    """Every sheet parses without an error."""
+    assert faults_of_css(sheet.read_text(encoding="utf-8")) == []
+
+
+def test_the_shell_and_the_manual_are_valid() -> None:
+    """The page as it is sent, and a page of the manual, parse without fault, and link every sheet but the report's."""
+    shell = (WEB / "index.html").read_text(encoding="utf-8")
+    page = manual.page("skip_rate")
+    assert page is not None
+    assert [faults_of_html(shell), faults_of_html(page)] == [[], []]
+    linked = set(re.findall(r'href="\.?/?(?:\.\./)?css/([\w-]+\.css)"', shell + page))
+    assert linked == {path.name for path in SHEETS} - {"report.css"}
+
+
+def test_a_run_is_valid_once_it_is_drawn(reader: Reader) -> None:
+    """What the page has made of a run is HTML that a parser reads without an error; no id is there twice."""
+    run = PostedRun(reader.server, "valid")
+    run.updates(20)
+    run.updates(skipped=True)
+    reader.show(run)
+    drawn = "<!doctype html>" + reader.ask("document.documentElement.outerHTML")
+    assert faults_of_html(drawn) == []
+    ids = re.findall(r'\sid="([^"]+)"', drawn)
+    assert len(ids) == len(set(ids))
+
+
+def test_faults_are_found() -> None:
+    """A tag that is not closed, and a declaration without a value's name, do not pass."""
+    assert faults_of_html("<!doctype html><title>x</title><p><b>open</p>")
+    assert faults_of_css("a { color red }")
+    assert faults_of_css("@media (width < 9px) { a { : red } }")
