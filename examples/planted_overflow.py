@@ -38,9 +38,7 @@ model.add_module("head", nn.Linear(48, 10))
 model.to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
 # The scale never recovers from the bad batches: the interval is longer than the run.
-scaler = ampmon.GradScaler(
-    device, growth_interval=100_000, model=model, monitor=ampmon.Config(every=4)
-)
+scaler = ampmon.GradScaler(device, growth_interval=10**5, model=model, monitor=ampmon.Config(every=4))  # fmt: skip
 
 for step in range(600):
     batch = torch.randint(len(images), (64,), device=device)

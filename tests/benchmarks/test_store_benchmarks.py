@@ -153,10 +153,17 @@ def test_a_spike_counts_only_at_its_step_and_height() -> None:
 
 
 def test_pages_of_runs_are_timed(tmp_path: Path, sqlite_only: None) -> None:
-    """The first page, one further on, and one of a project each have a time."""
+    """The first page, those further on, sorted, searched, and one of a project each have a time."""
     rows = run_list.measure(tmp_path, TINY)
 
-    assert [row["page"] for row in rows[:-1]] == ["first", "further on", "of a project"]
+    assert [row["page"] for row in rows[:-1]] == [
+        "first",
+        "further on",
+        "at an offset",
+        "sorted by updates",
+        "searched",
+        "of a project",
+    ]
     assert all(row["runs"] == 250 and row["p95_ms"] > 0 for row in rows[:-1])
 
 

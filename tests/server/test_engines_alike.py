@@ -199,6 +199,8 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
     ask(f"{path}/diagnosis")
     ask(f"{path}/simulate?growth_interval=100")
     ask(f"{path}/whatif")
+    ask(f"/runs/scales?runs={run_id}")
+    ask(f"{path}/skips/nearest?side=after&step=3")
     ask(f"{path}/updates")
     ask.pages(f"{path}/updates?limit=77&start=3")
     for query in ("?", "?stream=1&"):
@@ -242,6 +244,7 @@ def test_every_answer_is_the_same(ask: Pair) -> None:
     origin = {"Origin": "http://127.0.0.1"}
     ask(f"/runs/{SHARDED}", "PATCH", json={"name": "ключ", "tags": ["é", "z"]}, headers=origin)
 
+    ask("/runs/groups")
     for query in ("", "?project=Übung", "?status=finished", "?status=silent", "?archived=true"):
         ask(f"/runs{query}")
     ask.pages("/runs?limit=1")
@@ -270,6 +273,7 @@ def test_every_call_is_compared(apps: list[FastAPI], ask: Pair) -> None:
     """There is no call that reads runs and that these tests do not make."""
     play(ask, plain()[:2])
     ask("/runs")
+    ask("/runs/groups")
     ask_for_run(ask, PLAIN)
     ask_for_figures(ask, PLAIN, VIEWS[:1])
     made = {path.replace(str(PLAIN), "{run_id}") for path in ask.asked}

@@ -42,7 +42,7 @@ def test_a_run_says_what_is_wrong_with_it(reader: Reader) -> None:
     reader.wait("the charts", lambda: reader.text(".where") == "Showing steps 49 – 90")
 
     reader.open()
-    cell = "table.runs [data-name=Diagnosis]"
+    cell = "table.runs td[data-name=Diagnosis]"
     reader.wait(
         "the worst in words", lambda: reader.text(cell).startswith("▲\nhead.weight is the first")
     )

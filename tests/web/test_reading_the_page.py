@@ -87,6 +87,7 @@ def test_step_3_which_steps_were_lost_and_to_which_layer(on_run: Reader) -> None
         assert not [name for name in names if name.startswith("head")]
     rows.first.click()
     on_run.wait("its steps", lambda: "start=" in on_run.page.url)
+    _look_at(on_run, "scale")
 
     def stretch() -> bool:
         low, high = on_run.range()

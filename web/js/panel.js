@@ -31,7 +31,7 @@ export class Panel {
   /** So long it is not asked for again what it was asked for. */
   restMs = 0;
   #rested = { of: "", until: 0 };
-  #title = h("h2");
+  #title = h("h2", { hidden: true });
   #choices = h("span", { class: "choices" });
   #terms = h("p", { class: "terms" });
   #caption = h("p", { class: "caption" });
@@ -199,6 +199,7 @@ export class Panel {
   #write(meta) {
     mark(this.element, "data-waiting", null);
     say(this.#title, meta.title);
+    this.#title.hidden = false;
     say(this.#caption, meta.caption ?? "");
     say(this.#empty, meta.empty ?? "");
     this.#empty.hidden = !meta.empty;
