@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.which import add_run, add_server
+
 
 if TYPE_CHECKING:
     from ampmon_server.asking import Asking
@@ -20,22 +22,12 @@ CANNOT = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument(
-        "run",
-        nargs="?",
-        default="latest",
-        metavar="RUN",
-        help="its id or the beginning of it, or its name (the newest run)",
-    )
+    add_run(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="where to (the run's name, here)"
     )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
-    parser.add_argument("--url", help="the server to ask (the one that runs on the data directory)")
-    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
-    parser.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
-    )
+    add_server(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -37,6 +37,16 @@ ENDLESS = 128
 """fp32 holds no power of two from here on."""
 AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
 TICKS = 9
+HAIRLINE_AXIS: Mapping[str, Any] = {
+    "showgrid": False,
+    "zeroline": False,
+    "showline": True,
+    "linecolor": "role:hairline",
+    "ticks": "outside",
+    "ticklen": 4,
+    "tickcolor": "role:hairline",
+}
+"""What every horizontal axis is: a line with ticks below it, and no grid."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
@@ -128,13 +138,7 @@ def log2_scale(scales: Floats) -> Floats:
 
 def x_axis(window: Window, view: View) -> dict[str, Any]:
     axis: dict[str, Any] = {
-        "showgrid": False,
-        "zeroline": False,
-        "showline": True,
-        "linecolor": "role:hairline",
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": "role:hairline",
+        **HAIRLINE_AXIS,
         "title": {"text": AXES[view.x], "standoff": 4},
         "spikecolor": "role:muted",
         "spikethickness": 1,

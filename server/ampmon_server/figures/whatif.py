@@ -15,6 +15,7 @@ import numpy as np
 from ampmon.formats import BF16, FP16
 from ampmon_server.figures.layout import (
     FONT,
+    HAIRLINE_AXIS,
     Figure,
     Trace,
     empty,
@@ -229,13 +230,7 @@ def _x_axis(view: View) -> dict[str, Any]:
     return {
         "range": [LEVELS[0], LEVELS[-1]],
         "fixedrange": True,
-        "showgrid": False,
-        "zeroline": False,
-        "showline": True,
-        "linecolor": "role:hairline",
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": "role:hairline",
+        **HAIRLINE_AXIS,
         "title": {"text": "scale", "standoff": 4, "font": {"family": FONT}},
         **ticks,
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from ampmon.wire import Severity
+from ampmon_server.cli.which import add_run, add_server
 
 
 CANNOT = 2
@@ -20,13 +21,7 @@ REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_i
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument(
-        "run",
-        nargs="?",
-        default="latest",
-        metavar="RUN",
-        help="its id or the beginning of it, or its name (the newest run)",
-    )
+    add_run(parser)
     parser.add_argument("--json", action="store_true", help="print the server's answer as it is")
     parser.add_argument(
         "--fail-on",
@@ -35,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the least severity whose exit code is not 0 (%(default)s)",
     )
     _add_replay(parser.add_argument_group("what the run would have been under another policy"))
-    parser.add_argument("--url", help="the server to ask (the one that runs on the data directory)")
-    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
-    parser.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
-    )
+    add_server(parser)
 
 
 def _add_replay(group: argparse._ArgumentGroup) -> None:
