@@ -11,6 +11,7 @@ import orjson
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.diagnosis import effective
+from ampmon_server.drawing import source_of
 from ampmon_server.figures.compared import COMPARED, Compared
 from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.source import Source, View
@@ -93,13 +94,7 @@ def _source(store: Store, run_id: UUID, run: Summary, view: View) -> Source:
         by=view.x,
         columns=view.columns,
     )
-    return Source(
-        series.updates,
-        series.gradients,
-        series.disabled,
-        user=series.user,
-        rows_from=series.rows_from,
-    )
+    return source_of(series)
 
 
 def _lines(told: Sequence[Mapping[str, str] | None]) -> list[Line]:

@@ -29,7 +29,7 @@ from ampmon_server.figures.parameters import COLUMN_PIXELS
 from ampmon_server.figures.rows import Level
 from ampmon_server.names import sought
 from ampmon_server.policy import Simulator
-from ampmon_server.store import NotFound, ParameterSeries, Store, Stretch
+from ampmon_server.store import NotFound, ParameterSeries, Series, Store, Stretch
 from ampmon_server.whatif import flushed_in
 
 
@@ -68,6 +68,18 @@ def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
     return figure(_READERS.get(name, _series)(store, run_id, asked), asked.view)
 
 
+def source_of(series: Series) -> Source:
+    """What charts are drawn from, of what the store has of a scaler."""
+    return Source(
+        series.updates,
+        series.gradients,
+        series.disabled,
+        user=series.user,
+        rows_from=series.rows_from,
+        resumes=series.resumes,
+    )
+
+
 class _Ends(TypedDict):
     start: int
     stop: int
@@ -87,14 +99,7 @@ def _series(store: Store, run_id: UUID, asked: Asked) -> Source:
         columns=view.columns,
         rank=asked.rank,
     )
-    return Source(
-        series.updates,
-        series.gradients,
-        series.disabled,
-        user=series.user,
-        rows_from=series.rows_from,
-        resumes=series.resumes,
-    )
+    return source_of(series)
 
 
 def _ranks(store: Store, run_id: UUID, asked: Asked) -> Source:
