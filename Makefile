@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-page soak simulate-check clinic wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-page soak simulate-check clinic screenshots wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy,
 
 simulate-check: $(VENV)/.dev ## train small models under other policies and compare with what the simulator says (an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m policy $(ARGS)
+
+screenshots: $(VENV)/.dev ## picture every view of the page, of real trainings, into build/screenshots (a quarter of an hour; ARGS="--docs")
+	@$(BIN)/python tests/browser.py
+	@PYTHONPATH=tests:. $(BIN)/python -m pictures $(ARGS)
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

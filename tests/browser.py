@@ -6,12 +6,13 @@ that Playwright fetches. Where none of it works it says what to install.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Playwright, sync_playwright
@@ -55,6 +56,30 @@ def chromium(*flags: str) -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+Lent = Callable[[], AbstractContextManager[Browser]]
+
+
+@contextmanager
+def kept() -> Iterator[Lent]:
+    """A browser for a whole session, lent for a while at a time: in between, `asyncio.run` works."""
+    with chromium() as browser:
+        loop = asyncio.get_running_loop()
+
+        @contextmanager
+        def lent() -> Iterator[Browser]:
+            asyncio._set_running_loop(loop)
+            try:
+                yield browser
+            finally:
+                asyncio._set_running_loop(None)
+
+        asyncio._set_running_loop(None)
+        try:
+            yield lent
+        finally:
+            asyncio._set_running_loop(loop)
 
 
 def install_with_apt() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from browser import chromium
+from browser import Lent, kept
 from postgres import Postgres, running
 from serving import Server
-from web.reader import DESK, Reader
+from web.reader import Reader, enter
 
 
 # Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
@@ -82,11 +82,18 @@ def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -
     return server
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One headless Chromium for the tests of a file: while it runs, `asyncio.run` does not."""
-    with chromium() as started:
-        yield started
+@pytest.fixture(scope="session")
+def kept_browser() -> Iterator[Lent]:
+    """One headless Chromium for the session, started when the first test asks for it."""
+    with kept() as lent:
+        yield lent
+
+
+@pytest.fixture
+def browser(kept_browser: Lent) -> Iterator[Browser]:
+    """The session's browser: while a test has it, `asyncio.run` does not work."""
+    with kept_browser() as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -95,9 +102,7 @@ def new_reader(browser: Browser) -> Iterator[Callable[[Server], Reader]]:
     readers: list[Reader] = []
 
     def new(server: Server) -> Reader:
-        width, height = DESK
-        context = browser.new_context(viewport={"width": width, "height": height})
-        readers.append(Reader(context, server))
+        readers.append(Reader(enter(browser, server), server))
         return readers[-1]
 
     yield new

@@ -1,4 +1,4 @@
-"""Runs that no training is likely to make and that the page must bear all the same, in a store by its real ingest.
+"""Runs that no training is likely to make and that the page must bear all the same, posted as a sender would.
 
 Names that are long, markup or written from the right; nothing, hardly anything or very much; only skips; a dead scale;
 ranks that disagree; gaps.
@@ -7,14 +7,14 @@ ranks that disagree; gaps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from uuid import UUID
+from dataclasses import replace
+from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
 
 from ampmon import wire
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
 from batches import PARAMETERS, Trainer, activations, statistics
 from benchmarks.store.filling import fill
 from benchmarks.store.real import Real
@@ -22,60 +22,60 @@ from benchmarks.store.track import track
 
 
 MARKUP = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>&amp;{{7*7}}'
-FROM_THE_RIGHT = "ניסוי \u202eתישילש הצירה\u202c עם fp16 — تجربة طويلة جدا للتدريب بنصف الدقة"
+FROM_THE_RIGHT = "ניסוי תישילש הצירה עם fp16 — تجربة طويلة جدا للتدريب بنصف الدقة"
 MANY = 5000
 LONG = 200_000
 RANKS = 4
 
+Post = Callable[[wire.Batch], None]
 
-def unnamed(trainer: Trainer, store: Store) -> None:
+
+def unnamed(trainer: Trainer, post: Post) -> None:
     """An ordinary run, for the sake of its name."""
-    store.ingest(trainer.batch(trainer.updates(60, skipped=(20, 41), sampled=range(0, 60, 10))))
-    store.ingest(trainer.batch([trainer.scalars({"loss": 0.5, "lr": 1e-4})]))
+    post(trainer.batch(trainer.updates(60, skipped=(20, 41), sampled=range(0, 60, 10))))
+    post(trainer.batch([trainer.scalars({"loss": 0.5, "lr": 1e-4})]))
 
 
-def nothing(trainer: Trainer, store: Store) -> None:
-    store.ingest(trainer.batch([trainer.event("init")]))
+def nothing(trainer: Trainer, post: Post) -> None:
+    post(trainer.batch([trainer.event("init")]))
 
 
-def one_update(trainer: Trainer, store: Store) -> None:
-    store.ingest(trainer.batch(trainer.updates(1, sampled=(0,))))
+def one_update(trainer: Trainer, post: Post) -> None:
+    post(trainer.batch(trainer.updates(1, sampled=(0,))))
 
 
-def one_parameter(trainer: Trainer, store: Store) -> None:
-    _with_parameters(trainer, store, [wire.Parameter("weight", (80,), "float16")])
+def one_parameter(trainer: Trainer, post: Post) -> None:
+    _with_parameters(trainer, post, [wire.Parameter("weight", (80,), "float16")])
 
 
-def many_parameters(trainer: Trainer, store: Store) -> None:
+def many_parameters(trainer: Trainer, post: Post) -> None:
     names = (
         f"model.layers.{place // 50}.experts.{place % 50}.down_proj.weight" for place in range(MANY)
     )
-    _with_parameters(trainer, store, [wire.Parameter(name, (80,), "float16") for name in names])
+    _with_parameters(trainer, post, [wire.Parameter(name, (80,), "float16") for name in names])
 
 
-def markup(trainer: Trainer, store: Store) -> None:
+def markup(trainer: Trainer, post: Post) -> None:
     """Wherever a name of the user's is shown."""
     told = trainer.event("error", where=MARKUP, type=MARKUP, message=MARKUP)
     evil = [wire.Parameter(MARKUP, (80,), "float16"), *PARAMETERS[1:]]
-    _with_parameters(trainer, store, evil, trainer.scalars({MARKUP: 1.0}), told)
+    _with_parameters(trainer, post, evil, trainer.scalars({MARKUP: 1.0}), told)
 
 
-def only_skips(trainer: Trainer, store: Store) -> None:
-    _skipping(trainer, store, [2.0 ** (24 - step) for step in range(40)])
+def only_skips(trainer: Trainer, post: Post) -> None:
+    _skipping(trainer, post, [2.0 ** (24 - step) for step in range(40)])
 
 
-def dead_scale(trainer: Trainer, store: Store) -> None:
+def dead_scale(trainer: Trainer, post: Post) -> None:
     """Backed off until nothing is left of it, as of float32."""
     scales = [2.0 ** (16 - step) for step in range(166)]
-    _skipping(trainer, store, [*scales, *[0.0] * 40])
+    _skipping(trainer, post, [*scales, *[0.0] * 40])
 
 
-def ranks_that_disagree(trainer: Trainer, store: Store) -> None:
+def ranks_that_disagree(trainer: Trainer, post: Post) -> None:
     """The third of four goes its own way after a while; the fourth falls silent."""
     for rank in range(RANKS):
-        other = Trainer(
-            run_id=trainer.run_id, rank=rank, world_size=RANKS, name=trainer.name, project="extreme"
-        )
+        other = replace(trainer, rank=rank, world_size=RANKS, attempt_id=uuid4())
         skipped = (50,) if rank == 2 else (20,)
         updates = other.updates(30 if rank == 3 else 100, skipped=skipped, sampled=(0, 40, 80))
         told = [
@@ -84,28 +84,28 @@ def ranks_that_disagree(trainer: Trainer, store: Store) -> None:
             else each
             for each in updates
         ]
-        store.ingest(other.batch(told))
+        post(other.batch(told))
 
 
-def gaps(trainer: Trainer, store: Store) -> None:
+def gaps(trainer: Trainer, post: Post) -> None:
     """Of every hundred updates the second half was lost on the way."""
     for _ in range(5):
         updates = trainer.updates(100, skipped=(30,), sampled=range(0, 100, 10))
-        store.ingest(trainer.batch(updates[:50]))
+        post(trainer.batch(updates[:50]))
 
 
-def not_finite(trainer: Trainer, store: Store) -> None:
+def not_finite(trainer: Trainer, post: Post) -> None:
     """Losses that are no number, activations that are not either."""
     exploded = activations(forward=np.array([2.0, np.inf, np.nan]).tobytes(), loss=np.nan)
-    store.ingest(trainer.batch(trainer.updates(20, sampled=range(0, 20, 5))))
+    post(trainer.batch(trainer.updates(20, sampled=range(0, 20, 5))))
     kinds: dict[str, wire.NonFinite] = {"loss": "nan"}
     for _ in range(10):
         update = trainer.update(skipped=True, activations=exploded)
         told = trainer.scalars({"loss": None}, kinds=kinds)
-        store.ingest(trainer.batch([update, told]))
+        post(trainer.batch([update, told]))
 
 
-EXTREMES: dict[str, Callable[[Trainer, Store], None]] = {
+EXTREMES: dict[str, Callable[[Trainer, Post], None]] = {
     "x" * 200: unnamed,
     MARKUP: markup,
     FROM_THE_RIGHT: unnamed,
@@ -122,14 +122,13 @@ EXTREMES: dict[str, Callable[[Trainer, Store], None]] = {
 """Each under the name that its run has."""
 
 
-def make(settings: Settings, names: Iterable[str] = EXTREMES) -> dict[str, UUID]:
-    """Store a run of each, by name. Takes a second or two."""
-    store, made = Store.open(settings), {}
+def make(post: Post, names: Iterable[str] = EXTREMES, project: str = "extreme") -> dict[str, UUID]:
+    """Post a run of each, by name. Takes a second or two."""
+    made = {}
     for name in names:
-        trainer = Trainer(name=name, project="extreme")
-        EXTREMES[name](trainer, store)
+        trainer = Trainer(name=name, project=project)
+        EXTREMES[name](trainer, post)
         made[name] = trainer.run_id
-    store.close()
     return made
 
 
@@ -142,7 +141,7 @@ def make_long(settings: Settings, updates: int = LONG) -> UUID:
 
 
 def _with_parameters(
-    trainer: Trainer, store: Store, parameters: list[wire.Parameter], *more: wire.Record
+    trainer: Trainer, post: Post, parameters: list[wire.Parameter], *more: wire.Record
 ) -> None:
     count = len(parameters)
     header = msgspec.structs.replace(trainer.stream, parameters=tuple(parameters), modules=())
@@ -162,8 +161,8 @@ def _with_parameters(
         culprit_parameters=1,
     )
     skip = trainer.update(skipped=True, optimizers=(step,))
-    store.ingest(trainer.batch([*more, *updates, skip], headers=(trainer.attempt, header)))
+    post(trainer.batch([*more, *updates, skip], headers=(trainer.attempt, header)))
 
 
-def _skipping(trainer: Trainer, store: Store, scales: list[float]) -> None:
-    store.ingest(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))
+def _skipping(trainer: Trainer, post: Post, scales: list[float]) -> None:
+    post(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))

@@ -16,6 +16,17 @@ PARAMETERS = ("blocks.0.attn.weight", "blocks.0.mlp.weight", "head.weight")
 NUMEL = 10_000
 
 
+def post(server: Server, batch: wire.Batch) -> None:
+    """Post a batch, which must be taken."""
+    answer = server.request(
+        "POST",
+        "/api/v1/ingest",
+        body=wire.encode(batch),
+        headers={"Content-Type": "application/msgpack"},
+    )
+    assert answer.status == 200, answer.data
+
+
 class PostedRun:
     """One process with one scaler, whose updates happen when the test says so."""
 
@@ -150,10 +161,4 @@ class PostedRun:
             headers=(self._attempt, self._stream),
             records=records,
         )
-        answer = self.server.request(
-            "POST",
-            "/api/v1/ingest",
-            body=wire.encode(batch),
-            headers={"Content-Type": "application/msgpack"},
-        )
-        assert answer.status == 200, answer.data
+        post(self.server, batch)

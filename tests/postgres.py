@@ -54,7 +54,8 @@ class Postgres:
         """The URL of a new database: empty, or a copy of ``template``, to which nobody may be connected."""
         self._count += 1
         name = f"test_{self._count}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} {options}")
+        # Page by page through the log, as it would be else, takes twice as long.
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY {options}")
         return self.url(name)
 
     def drop(self, url: str) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import urllib3
 
+from warm import Command
+
 
 START_S = 30.0
 CLOSE = {"Connection": "close"}
@@ -30,8 +32,8 @@ def free_port() -> int:
 class Server:
     """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
 
-    ``python`` is the interpreter whose ampmon it is, ``options`` are more of `ampmon serve`'s. What it prints is in
-    ``log``; requests carry the directory's token, or that of ``token_file``.
+    ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
+    `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
     """
 
     def __init__(
@@ -50,23 +52,14 @@ class Server:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = directory / "serve.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Command | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
 
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
         """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it does not."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        program = self.python.with_name("ampmon")
-        command = [str(program), "serve", "--port", str(self.port)]
-        command += ["--data-dir", str(self.directory), *self.options]
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment, "PYTHONUNBUFFERED": "1"},
-            )
+        command = ["serve", "--port", str(self.port), "--data-dir", str(self.directory)]
+        self.process = self._begin([*command, *self.options], environment)
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.answers():
@@ -74,6 +67,20 @@ class Server:
             time.sleep(0.05)
         self.kill()
         raise RuntimeError(f"ampmon serve did not come up; it printed:\n{self.printed}")
+
+    def _begin(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> Command | subprocess.Popen[bytes]:
+        if self.python == Path(sys.executable):
+            return Command(command, self.log, environment)
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                [str(self.python.with_name("ampmon")), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environment, "PYTHONUNBUFFERED": "1"},
+            )
 
     def answers(self) -> bool:
         try:

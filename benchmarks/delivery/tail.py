@@ -18,7 +18,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks import peers
 from benchmarks.delivery import tools
@@ -35,6 +35,8 @@ from benchmarks.delivery.tools import Found
 from benchmarks.paired import shown
 from benchmarks.server import serving
 
+
+T = TypeVar("T")
 
 ALONE, JOB = "the process", "the whole job"
 BEGIN_WITHIN_S = 120.0
@@ -109,9 +111,8 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
     kind = "alone" if case.killed == ALONE else "job"
     folder = directory / f"{list(tools.TOOLS).index(case.tool)}-{kind}-{case.number}"
     folder.mkdir()
-    process = context.Process(
-        target=tools.log_until_killed, args=(case.tool, folder), name=folder.name
-    )
+    logging = (dict(os.environ), tools.log_until_killed, case.tool, folder)
+    process = context.Process(target=_at_home, args=logging, name=folder.name)
     alive_s = random.uniform(*effort.alive_s)
     victims: list[int] = []
     process.start()
@@ -133,10 +134,20 @@ def _kill(context: ForkServerContext, directory: Path, case: Case, effort: Effor
     # Whatever a peer may raise at what it finds: that is a result too.
     try:
         with context.Pool(1) as readers:
-            found = readers.apply(tools.read_back, (case.tool, folder))
+            reading = (dict(os.environ), tools.read_back, case.tool, folder)
+            found = readers.apply(_at_home, reading)
     except Exception as error:
         return Outcome(returned, returned, 0, f"{type(error).__name__}: {error}")
     return Outcome(returned, *compared(returned, found))
+
+
+def _at_home(
+    environment: Mapping[str, str], work: Callable[[str, Path], T], tool: str, folder: Path
+) -> T:
+    """Work in this environment: what processes are forked from may have begun in another."""
+    os.environ.clear()
+    os.environ.update(environment)
+    return work(tool, folder)
 
 
 def _returned(folder: Path) -> int:

@@ -19,6 +19,11 @@ def count(number: int) -> str:
     return f"{number:,}".replace(",", SPACE)
 
 
+def magnitude_of(number: float) -> str:
+    """How large an element is: three digits, "0.000977", from a thousand on all that are whole, "65 504"."""
+    return count(round(number)) if 999.5 <= number < 1e6 else f"{number:.3g}"
+
+
 def percent(share: float) -> str:
     """A share of 0..1: two digits below 10 %, else one decimal; never "0 %" or "100 %" for what is not."""
     parts = 100 * share

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -14,12 +15,17 @@ SERVICE = ("ampmon_server", "fastapi", "pydantic", "sqlalchemy", "starlette", "u
 
 def loaded_by(statements: str, names: tuple[str, ...]) -> set[str]:
     """Those of the modules ``names`` that a fresh interpreter has loaded after ``statements``."""
+    return {*names} & modules_after(statements)
+
+
+@cache
+def modules_after(statements: str) -> frozenset[str]:
     program = f"{statements}\nimport json, sys\nprint(json.dumps([*sys.modules]))"
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stderr
-    return set(names) & set(json.loads(answer.stdout.splitlines()[-1]))
+    return frozenset(json.loads(answer.stdout.splitlines()[-1]))
 
 
 def test_the_scaler_loads_no_service() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from benchmarks.store import (
     spikes,
 )
 from benchmarks.store.real import Real, real, shifted
-from benchmarks.store.timing import Times
+from benchmarks.store.timing import Times, in_turns
 from benchmarks.store.track import GROW, SET, SPIKE, STEADY, Track, track
 from benchmarks.store.track import spikes as spiky_steps
 from serving import Server
@@ -62,6 +63,8 @@ def sqlite_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (figures, run_list, sizes):
         monkeypatch.setattr(module, "postgresql", none)
+    for module in (figures, run_list):
+        monkeypatch.setattr(module, "in_turns", partial(in_turns, least=1))
     monkeypatch.setattr(databases, "postgresql", none)
     monkeypatch.setattr(peers, "version", lambda peer: None)
 

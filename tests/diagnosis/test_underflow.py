@@ -101,6 +101,23 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     assert rules_of(run)[0] == "subnormal"
 
 
+def _after_bad_batches(held):
+    """A scale of 65536, with samples of it where it ``held``, that 13 overflows in a row have brought to 8 for good."""
+    parts = [samples_of([4, 8, 12], {-3: 0.3, 8: 0.7}, scale=65536.0)] if held else []
+    parts.append(samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=8.0))
+    policy = Policy(growth_interval=10**5)
+    samples = joined_samples(parts)
+    return trained(lambda step, scale: 20 <= step < 33, 300, policy=policy, samples=samples)
+
+
+@pytest.mark.parametrize(("held", "rule"), [(True, "slow_growth"), (False, "subnormal")])
+def test_overflows_far_below_a_scale_that_held_are_no_ceiling(held, rule):
+    """Bad batches overflow at any scale: where larger gradients had got through, it is the scale that is too low."""
+    underflow = [each for each in found(_after_bad_batches(held)) if each.figure == "underflow"]
+    assert [each.rule for each in underflow] == [rule]
+    assert ("2 doublings too small" in underflow[0].title) == held
+
+
 def test_the_cost_grows_with_the_underflow():
     """The error of the gradient that is told is larger where the values are smaller."""
     mild, bad = (found(_never_grows(0.9, top=top))[0] for top in (0, -12))

@@ -24,7 +24,6 @@ from serving import free_port
 
 ALONE = [
     "accumulation_with_clipping",
-    "activation_gradients",
     "clip_by_norm",
     "clip_by_value",
     "cpu_autocast",
@@ -41,6 +40,7 @@ ALONE = [
     "typical",
 ]
 TOGETHER = ["ddp", "fsdp2", "fsdp_sharded_scaler"]
+ACTIVATIONS = "activation_gradients"
 DISABLED = "bf16_disabled"
 RANKS = 2
 
@@ -98,9 +98,8 @@ def assert_learned(outcome: Outcome) -> None:
     assert outcome.losses[-1] < 0.8 * outcome.losses[0]
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
-    """Overflows included, all that is left is equal bit for bit, and each update and skip is in the spool once."""
+def trained_alike(name: str, data_directory: Path) -> Recording:
+    """What is recorded of a recipe, held to what the same recipe does with the stock scaler."""
     stock = recipe.run(name, stock=True)
     ours = recipe.run(name, stock=False)
 
@@ -110,12 +109,18 @@ def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Pat
     recorded = recording(data_directory)
     assert ledger(recorded) == stock.ledger
     assert events(recorded) == ["init", "finish"]
+    return recorded
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_recipe_trains_as_with_the_stock_scaler(name: str, data_directory: Path) -> None:
+    """Overflows included, all that is left is equal bit for bit, and each update and skip is in the spool once."""
+    trained_alike(name, data_directory)
 
 
 def test_the_recipe_of_activations_looks_into_every_layer(data_directory: Path) -> None:
-    """Every tenth update has all modules; the first is skipped, for a gradient that overflowed at the last layer."""
-    recipe.run("activation_gradients", stock=False)
-    recorded = recording(data_directory)
+    """It trains as the others do; every tenth update has all modules, the first one's overflow at the last layer."""
+    recorded = trained_alike(ACTIVATIONS, data_directory)
     sampled = [update.ordinal for update in recorded.updates if update.activations is not None]
     first, last = (recorded.activations(place) for place in (sampled[0], sampled[-1]))
 
@@ -201,7 +206,12 @@ def test_a_recipe_of_several_processes_starts_them_itself(data_directory: Path) 
 def test_the_scalers_line_is_the_only_one_that_knows_ampmon() -> None:
     """In every recipe only the line that makes the scaler has the name, and not when the stock one takes its place."""
     names = [path.stem for path in sorted(EXAMPLES.glob("*.py"))]
-    tested = [*(getattr(name, "values", (name,))[0] for name in ALONE), *TOGETHER, DISABLED]
+    tested = [
+        *(getattr(name, "values", (name,))[0] for name in ALONE),
+        *TOGETHER,
+        ACTIVATIONS,
+        DISABLED,
+    ]
     assert names == sorted(tested)
     for name in names:
         source = (EXAMPLES / f"{name}.py").read_text()

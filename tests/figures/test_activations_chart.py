@@ -17,37 +17,6 @@ THREE = made.modules(
 )
 
 
-def test_a_row_a_module_in_the_order_of_the_forward_pass() -> None:
-    """Each module that fp16 gradients came back to has its shares of what is not normal, the first at the top."""
-    figure = activations(made.source(through=THREE), View())
-    bars = {bar["name"]: made.read(bar["x"]).tolist() for bar in made.traces(figure, type="bar")}
-    axis = figure["layout"]["yaxis"]
-
-    assert bars == {"subnormal": [30, 10], "zero": [20, 0]}
-    assert (axis["ticktext"], axis["tickvals"]) == (["inner", "head"], [0, -1])
-    assert figure["layout"]["xaxis"]["range"] == [0, 50]
-
-
-def test_headroom_stands_beside_it_forward_and_back() -> None:
-    """Bits that are left to 65504, of what a module put out and of the gradient that came back."""
-    figure = activations(made.source(through=THREE), View())
-    (forward,) = made.traces(figure, name="headroom forward")
-    (back,) = made.traces(figure, name="headroom back")
-
-    assert made.read(forward["x"]).tolist() == [3, 10]
-    assert made.read(back["x"]) == pytest.approx(np.log2(65504) * np.ones(2))
-    assert forward["marker"]["symbol"] != back["marker"]["symbol"]
-
-
-def test_the_caption_says_how_much_and_where() -> None:
-    """Shares of all elements, and the module that has most of both."""
-    caption = activations(made.source(through=THREE), View())["layout"]["meta"]["caption"]
-    assert caption.replace("\u202f", " ") == (
-        "Step 7, scale 65 536 = 2^16. Of the gradients that came back to 2 modules in fp16, 10 % are zero and "
-        "20 % subnormal, most in inner (50 % of both)."
-    )
-
-
 def test_a_forward_overflow_is_named_by_its_first_module() -> None:
     """The first module that put out inf or NaN is named, and crosses stand from there on."""
     sample = made.modules(

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
-from pathlib import Path
 
 import pytest
 from coloraide import Color
 
+from shared_roles import ROLES, SHARED
 
-ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
+
 THEMES = tuple(ROLES)
-SHARED = {
-    "scale": ("scale", "growth", "backoff", "manual", "skip"),
-    "underflow": ("normal", "subnormal", "below-grid", "zero", "skip"),
-    "compared runs": tuple(f"run-{place}" for place in range(1, 9)),
-    "ranks": ("normal", "skip", "ink"),
-    "logged values and the norm": ("accent", "skip"),
-    "table of skips": ("skip", "nan"),
-}
 DRAWN = sorted({role for roles in SHARED.values() for role in roles})
 EYES = (None, "protan", "deutan", "tritan")
 

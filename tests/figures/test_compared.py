@@ -8,7 +8,7 @@ import pytest
 
 import made_series as made
 from ampmon_server.figures import View
-from ampmon_server.figures.compared import COMPARED, DASHES, RUNS_MAX, Compared, fate, scale, skips
+from ampmon_server.figures.compared import COMPARED, RUNS_MAX, Compared, scale, skips
 
 
 def runs(*scales: list[float], **keys: Any) -> list[Compared]:
@@ -18,22 +18,6 @@ def runs(*scales: list[float], **keys: Any) -> list[Compared]:
             f"run {place}", place, made.source(made.updates(each, skipped={2})), made.START, **keys
         )
         for place, each in enumerate(scales)
-    ]
-
-
-def test_each_run_is_a_stepped_line_of_its_own_colour_and_dash() -> None:
-    """Lines lie on one axis that is as long as the longest run; each run's name and last scale stand at its height."""
-    figure = scale(runs([4.0, 4.0, 2.0], [8.0] * 9), View())
-    first, second = figure["data"]
-
-    assert first["line"] == {"color": "role:run-1", "width": 1.5, "dash": "solid", "shape": "hv"}
-    assert second["line"]["dash"] == DASHES[1]
-    assert made.read(first["y"]).tolist() == [2, 2, 1]
-    assert figure["layout"]["xaxis"]["range"] == [-0.5, 8.5]
-    labels = [(each["y"], each["text"]) for each in figure["layout"]["annotations"]]
-    assert labels == [
-        (1.0, "\u2068run 0\u2069 2<sup>1</sup>"),
-        (3.0, "\u2068run 1\u2069 2<sup>3</sup>"),
     ]
 
 
@@ -80,20 +64,6 @@ def test_time_is_counted_from_each_runs_start() -> None:
         "linear",
         ["0", "500\u202fms", "1\u202fs", "1.5\u202fs", "2\u202fs", "2.5\u202fs", "3\u202fs"],
     )
-
-
-def test_shares_of_the_gradient_lie_in_two_panels() -> None:
-    """Subnormal above and zero below, a line a run in each, the newest share beside it."""
-    gradients = made.gradients(
-        [0, 2], made.totals(made.histograms([{-20: 25, 0: 50}] * 2), [25, 25])
-    )
-    source = made.source(made.updates([1.0] * 4), gradients)
-    figure = fate([Compared("one", 0, source), Compared("two", 1, source)], View())
-
-    assert [trace["yaxis"] for trace in figure["data"]] == ["y", "y", "y2", "y2"]
-    assert [each["text"] for each in figure["layout"]["annotations"]] == [
-        f"\u2068{name}\u2069 25\u202f%" for name in ("one", "two") * 2
-    ]
 
 
 @pytest.mark.parametrize("name", COMPARED)

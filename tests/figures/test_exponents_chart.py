@@ -45,16 +45,6 @@ def test_rows_go_from_the_least_to_the_greatest_exponent_seen() -> None:
     assert rows.tolist() == list(range(-20, 4))
 
 
-def test_zeros_and_what_is_not_finite_have_rows_of_their_own() -> None:
-    """Zeros stand below all exponents and fp16's grid, inf and NaN above all and above fp16's largest."""
-    figure = exponents(_source(), View())
-    zero, lost = _map(figure, "zero"), _map(figure, "inf or NaN")
-    assert made.read(zero["customdata"]).tolist() == [[5, 0]]
-    assert made.read(lost["customdata"]).tolist() == [[0, 2]]
-    assert made.read(zero["y"])[0] < -25
-    assert made.read(lost["y"])[0] > 16
-
-
 def test_the_limits_of_fp16_are_labelled_lines_between_rows() -> None:
     """Overflow lies above exponent 15, subnormal below -14, the smallest at -24: at the edges of those rows."""
     layout = exponents(_source(), View())["layout"]

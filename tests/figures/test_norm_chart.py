@@ -20,15 +20,6 @@ def _source(squares: list[float], scales: list[float]) -> Source:
     return made.source(made.updates(scales), made.gradients(list(range(n)), on_grid, scales=scales))
 
 
-def test_the_norm_is_that_of_the_unscaled_gradient() -> None:
-    """It is the root of the sum of squares over the scale: the same before and after the scale doubles."""
-    figure = norm(_source([16.0, 64.0, 100.0], [1.0, 2.0, 2.0]), View())
-    (line,) = made.traces(figure, name="gradient norm")
-    assert made.read(line["y"]).tolist() == [4, 4, 5, 5]
-    assert line["text"][:3] == ["step 0: 4", "step 1: 4", "step 2: 5"]
-    assert figure["layout"]["meta"]["caption"] == "5 at the newest; 4 to 5 in 3 samples."
-
-
 def test_a_sample_that_overflowed_has_a_cross_and_no_norm() -> None:
     """What is not finite leaves a break in the line, a cross above, and a count in the caption."""
     figure = norm(_source([16.0, np.inf, np.nan, 4.0], [1.0] * 4), View())
@@ -46,7 +37,24 @@ def test_samples_that_are_held_together_lie_between_the_scales_beside_them() -> 
     figure = norm(replace(source, gradients=merged), View())
     (line,) = made.traces(figure, name="gradient norm")
     root = np.sqrt((16 + 256) / 2)
+    caption = figure["layout"]["meta"]["caption"]
+    assert caption.startswith(f"Means of neighbouring samples: {root / 2:.4g} in the newest column")
     assert np.allclose(made.read(line["y"]), root / 2)
     assert (
         line["text"][0] == f"steps 0 – 1: {root / 2:.4g}<br>between {root / 4:.4g} and {root:.4g}"
+    )
+
+
+def test_a_sample_that_overflowed_takes_those_with_it_that_are_one_cell() -> None:
+    """Their norms are not known, and nobody says that they were not finite."""
+    source = _source([16.0, np.inf, 16.0, 4.0], [1.0] * 4)
+    merged = LAYOUT.merge(source.gradients, starts_of(np.array([0, 0, 0, 1])))
+    figure = norm(replace(source, gradients=merged), View())
+    (marks,) = made.traces(figure, name="not finite")
+    assert marks["text"] == [
+        "steps 0 – 2: 3 of 3 samples not finite, or stored with one that is not"
+    ]
+    assert figure["layout"]["meta"]["caption"] == (
+        "Means of neighbouring samples: 2 at the newest; 2 to 2 in 4 samples. "
+        "3 of them not finite, or stored with one that is not: crosses."
     )

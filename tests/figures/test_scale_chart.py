@@ -24,36 +24,6 @@ def _line(figure: dict) -> dict:  # type: ignore[type-arg]
     return made.traces(figure, name="loss scale")[0]
 
 
-def test_the_line_is_log2_of_the_scale_in_force() -> None:
-    """Each update stands at its step, at log2 of the scale during it; the line steps, it does not slope."""
-    figure = scale(made.source(made.updates([1.0, 1.0, 2.0, 1024.0])), View())
-    line = _line(figure)
-    assert made.read(line["x"]).tolist() == [0, 1, 2, 3]
-    assert made.read(line["y"]).tolist() == [0, 0, 1, 10]
-    assert line["line"]["shape"] == "hv"
-    assert line["text"][-1] == "1\u202f024 = 2^10"
-
-
-def test_ticks_are_whole_powers_of_two() -> None:
-    """The axis is labelled 2^k, at whole k only."""
-    axis = scale(made.source(made.updates([2.0**10, 2.0**16])), View())["layout"]["yaxis"]
-    assert all(isinstance(tick, int) for tick in axis["tickvals"])
-    assert axis["ticktext"] == [f"2<sup>{k}</sup>" for k in axis["tickvals"]]
-    assert {10, 16} & set(axis["tickvals"])
-
-
-def test_growths_and_backoffs_are_told_apart_by_shape_and_colour() -> None:
-    """A growth points up, a back-off down, each in its own role, at the update that moved the scale."""
-    series = made.updates([1.0, 2.0, 1.0], events={0: "grow", 1: "backoff"})
-    figure = scale(made.source(series), View())
-    up, down = made.traces(figure, name="growth")[0], made.traces(figure, name="back-off")[0]
-    assert (up["marker"]["symbol"], up["marker"]["color"]) == ("triangle-up", "role:growth")
-    assert (down["marker"]["symbol"], down["marker"]["color"]) == ("triangle-down", "role:backoff")
-    assert made.read(up["x"]).tolist() == [0]
-    assert made.read(down["y"]).tolist() == [1]
-    assert up["text"] == ["step 0: growth<br>1 = 2^0 → 2 = 2^1"]
-
-
 def test_marks_that_would_overlap_are_one_with_an_exact_count() -> None:
     """A thousand growths within a few pixels are one mark that says a thousand."""
     series = made.updates([8.0] * 1000, events=dict.fromkeys(range(1000), "grow"))
@@ -96,13 +66,6 @@ def test_the_line_breaks_where_steps_are_missing() -> None:
         assert "There is no record of 3 steps in between." in figure["layout"]["meta"]["caption"]
     line = _line(scale(made.source(series), View()))
     assert made.read(line["x"])[np.isnan(made.read(line["y"]))].tolist() == [6]
-
-
-def test_the_caption_counts_what_moved() -> None:
-    """The caption gives the newest scale, and the growths and back-offs in the window."""
-    series = made.updates([4.0, 8.0, 8.0], events={0: "grow"})
-    caption = scale(made.source(series), View())["layout"]["meta"]["caption"]
-    assert caption == "8 = 2^3 after step 2. 1 growth, 0 back-offs in steps 0 – 2."
 
 
 def test_steps_beyond_32_bits_are_exact() -> None:
@@ -228,11 +191,28 @@ def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
     assert "room: 3.0 bits" in [label["text"] for label in figure["layout"]["annotations"]]
 
 
-def test_an_overflow_leaves_the_room_above_what_is_finite() -> None:
-    """Where an element overflowed the room is that above the others, to whole bits: 12 above 2^3 to 2^4."""
-    figure = scale(_sampled([np.inf], [1.0], [1]), View())
+def test_a_sample_that_overflowed_leaves_no_room() -> None:
+    """The band closes there, however small the elements are that did not: the next sample opens it."""
+    figure = scale(_sampled([np.inf, 8.0], [4.0, 2.0], [1, 0]), View())
     (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
-    assert made.read(top["y"]).tolist() == [12, 12]
+    assert np.allclose(made.read(top["y"]), [2, 1 + np.log2(65504 / 8), 1 + np.log2(65504 / 8)])
+    assert top["text"][0] == "headroom 0.0 bits"
+
+
+def test_several_samples_of_which_one_overflowed_leave_the_room_above_what_is_finite() -> None:
+    """Where they share a column, the room is that above the others, to whole bits: 12 above 2^3 to 2^4.
+
+    However many smaller elements there are.
+    """
+    n = 1000
+    source = _sampled([8.0] * n, [1.0] * n, [0] * n)
+    source.gradients["on_histogram"][:, 20] = 500
+    source.gradients["on_amax"][500] = np.inf
+    source.gradients["on_inf"][500] = 1
+    figure = scale(source, View(width=400))
+    (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
+    assert np.unique(np.round(made.read(top["y"]), 3)).tolist() == [12, 12.999]
+    assert " Headroom at the newest samples: 13.0 bits" in figure["layout"]["meta"]["caption"]
 
 
 def test_every_start_is_marked() -> None:

@@ -28,18 +28,6 @@ def _stack(figure: dict) -> dict[str, list[float]]:  # type: ignore[type-arg]
     return {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, stackgroup="fate")}
 
 
-def test_the_stack_holds_the_shares_in_percent() -> None:
-    """Each class has its share of the elements looked at, in the order normal, subnormal, zero, not finite."""
-    stack = _stack(underflow(_one(), View()))
-    assert list(stack) == ["normal", "subnormal", "zero", "inf or NaN"]
-    assert {name: shares[0] for name, shares in stack.items()} == {
-        "normal": 60,
-        "subnormal": 25,
-        "zero": 5,
-        "inf or NaN": 10,
-    }
-
-
 def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
     """A share of 25 % stands at log10(0.25); a share of none stands on the floor, which is labelled 0 %."""
     figure = underflow(_one(zero=0), View())

@@ -45,3 +45,9 @@ def test_a_number_in_code_is_the_number(number: float, code: str) -> None:
     assert words.in_code(number) == code
     assert eval(words.in_code(number)) == number
     assert words.in_code(1_000_000) == "1000000"
+
+
+def test_magnitudes_are_written_out_where_they_can_be() -> None:
+    """A power of ten is left to what is very large or small."""
+    said = [words.magnitude_of(each) for each in (0.000976, 1.0, 999.6, 5924.0, 29984.0, 1.5e8)]
+    assert said == ["0.000976", "1", "1\u202f000", "5\u202f924", "29\u202f984", "1.5e+08"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,15 +48,29 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
     postgres.drop(url)
 
 
+@pytest.fixture(scope="session")
+def new_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database at the newest schema, to copy."""
+    settings = Settings(data_directory=tmp_path_factory.mktemp("new"))
+    Store.open(settings).close()
+    return settings.server_directory / "ampmon.db"
+
+
 @pytest.fixture
-def settings(tmp_path: Path, database: str | None) -> Settings:
-    return Settings(
+def settings(tmp_path: Path, database: str | None, new_file: Path) -> Settings:
+    """Of a server whose database is there, at the newest schema and with nothing in it."""
+    settings = Settings(
         data_directory=tmp_path / "data",
         database_url=database,
         body_bytes_max=2**20,
         decoded_bytes_max=2 * 2**20,
         judging=False,  # it gives a run another version in its own time
     )
+    if database is None:
+        settings.data_directory.mkdir(mode=0o700)
+        settings.server_directory.mkdir(mode=0o700)
+        shutil.copy(new_file, settings.server_directory)
+    return settings
 
 
 @pytest.fixture

@@ -205,11 +205,14 @@ def test_no_other_token_opens(app: FastAPI, stranger: TestClient) -> None:
 
 
 def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
-    """A navigation without a cookie gets a page that says what to do."""
-    answer = stranger.get("/", headers={"Accept": "text/html"})
-
-    assert answer.status_code == 401
-    assert "ampmon token link" in answer.text
+    """A navigation without a cookie, or with a link that was used, gets a page that says why and what to do, whole."""
+    for path, why in (("/", "does not know you yet"), ("/login?code=used", "was used or has")):
+        answer = stranger.get(path, headers={"Accept": "text/html"})
+        assert answer.status_code == 401
+        assert f"{why}" in answer.text
+        assert "<code>ampmon token link</code>" in answer.text
+        assert "--background: #" in answer.text
+        assert not re.findall(r"<script|src=|href=(?!.data:)", answer.text)
 
 
 def test_every_answer_carries_the_policy(client: TestClient, stranger: TestClient) -> None:

@@ -86,8 +86,9 @@ def test_lints_are_given_however_many_events_came_later(store: Store) -> None:
     trainer = Trainer()
     lint = trainer.event("lint", stream=trainer.scaler, rule="fused_sgd")
     store.ingest(trainer.batch([*trainer.updates(1), lint]))
-    for _ in range(cases.EVENTS + 100):
-        store.ingest(trainer.batch([trainer.event("manual_set", stream=trainer.scaler)]))
+    for _ in range(cases.EVENTS // 100 + 1):
+        later = [trainer.event("manual_set", stream=trainer.scaler) for _ in range(100)]
+        store.ingest(trainer.batch(later))
     events = store.case(trainer.run_id).events
     assert len(events) == cases.EVENTS + 1
     assert events[-1].detail == {"rule": "fused_sgd"}

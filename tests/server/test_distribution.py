@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import UniqueConstraint, make_url
 from starlette.testclient import TestClient
 
+from ampmon_server import upkeep
 from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.figures import FIGURES
@@ -211,8 +212,16 @@ def kept(store: Store, run: Any) -> None:
 
 
 @pytest.fixture(scope="module")
+def unkept() -> Iterator[None]:
+    """No server tidies up by itself: on a slow machine it would leave nothing to commands that do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(upkeep, "FIRST_S", 3600.0)
+        yield
+
+
+@pytest.fixture(scope="module")
 def statements(
-    postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
+    postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory, unkept: None
 ) -> Iterator[tuple[list[Statement], Planner]]:
     """Every statement of a server's life on PostgreSQL, and a planner on the same database."""
     url = postgres.new_database(migrated)

@@ -228,9 +228,9 @@ VIEWS = (
 
 
 def ask_for_figures(ask: Pair, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
-    """Every figure in each view, and of another scaler."""
+    """Every figure in each view, and of another scaler; what is simulated, which takes long, in the first view."""
     for name in FIGURES:
-        for view in (*views, "stream=1"):
+        for view in views[:1] if name == "simulated" else (*views, "stream=1"):
             ask(f"/runs/{run_id}/figures/{name}?{view}")
 
 
@@ -250,8 +250,8 @@ def test_every_answer_is_the_same(ask: Pair) -> None:
     ask.pages("/runs?limit=1")
     for run_id in (PLAIN, ODD, SHARDED, FAR, EMPTY, GONE):
         ask_for_run(ask, run_id)
-    for run_id in (PLAIN, SHARDED):
-        ask_for_figures(ask, run_id)
+    ask_for_figures(ask, PLAIN)
+    ask_for_figures(ask, SHARDED, VIEWS[1::2])
     for run_id in (ODD, FAR, EMPTY):
         ask_for_figures(ask, run_id, VIEWS[::4])
 

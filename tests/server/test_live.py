@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import urllib3
 
-from ampmon import wire
 from ampmon_server import bus as news
 from ampmon_server.bus import Advance, Bus
 from batches import Trainer
+from posted import post
 from serving import Server
 
 
@@ -97,16 +97,6 @@ def advances(response: urllib3.BaseHTTPResponse) -> Iterator[dict[str, object]]:
             lines = dict(line.split(b": ", 1) for line in event.splitlines() if b": " in line)
             if lines.get(b"event") == b"advance":
                 yield json.loads(lines[b"data"])
-
-
-def post(server: Server, batch: wire.Batch) -> None:
-    answer = server.request(
-        "POST",
-        "/api/v1/ingest",
-        body=wire.encode(batch),
-        headers={"Content-Type": "application/msgpack"},
-    )
-    assert answer.status == 200, answer.data
 
 
 def test_a_page_hears_of_what_is_stored(server: Server) -> None:

@@ -41,7 +41,7 @@ def stored(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture
 def older(settings: Settings, stored: dict[str, Any]) -> Settings:
     """A database of the older version's schema, with what it has stored."""
-    (settings.data_directory / "server").mkdir(parents=True)
+    (settings.data_directory / "server" / "ampmon.db").unlink(missing_ok=True)
     opened = engine.open_engine(settings.url)
     with engine.writing(opened) as connection:
         if connection.dialect.name == "postgresql":

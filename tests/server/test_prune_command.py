@@ -136,9 +136,10 @@ def test_a_file_is_not_rewritten_beside_a_server_or_without_room(
 
 
 def test_what_cannot_be_is_refused_in_a_line(
-    prune: Prune, capsys: pytest.CaptureFixture[str]
+    settings: Settings, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A number of days below zero, and a database that is not there."""
+    shutil.rmtree(settings.server_directory)
     assert prune("--keep-rows-days", "-1") == 2
     assert prune() == 2
     refused = capsys.readouterr().err.splitlines()

@@ -15,6 +15,7 @@ import torch
 from playwright.sync_api import Browser, Page, Request
 
 import ampmon
+from web.axe import violations
 
 
 NAME = "run </script><b>&amp; 5"
@@ -137,6 +138,12 @@ def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[s
     opened.emulate_media(color_scheme="light")
     _until(opened, f"{line} !== '{dark}'")
     assert len(asked) == 1, asked
+
+
+def test_a_report_keeps_the_rules_of_axe(opened: Page) -> None:
+    """Names, roles, order and contrast, once it is drawn: axe has nothing against the file."""
+    _until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
+    assert violations(opened) == []
 
 
 def test_a_report_says_what_the_page_says(opened: Page, trained: Path) -> None:

@@ -19,17 +19,7 @@ import urllib3
 from ampmon import wire
 from batches import Trainer
 from serving import Server, free_port
-
-
-def ampmon(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """The command line, run to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "ampmon_server.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+from warm import completed
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], says: str) -> None:
@@ -56,7 +46,7 @@ def test_one_line_is_printed_and_its_link_works(server: Server) -> None:
 
 def test_a_new_link_can_be_had(server: Server) -> None:
     """`ampmon token link` finds the running server by its data directory and prints a link that works once."""
-    result = ampmon("token", "link", "--data-dir", str(server.directory))
+    result = completed(["token", "link", "--data-dir", str(server.directory)])
     http = urllib3.PoolManager(retries=False)
 
     assert (result.returncode, result.stderr) == (0, "")
@@ -67,10 +57,10 @@ def test_a_new_link_can_be_had(server: Server) -> None:
 
 def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
     """With no token, or nobody who listens, one line says to start the server."""
-    assert_refused(ampmon("token", "link", "--data-dir", str(tmp_path)), "ampmon serve")
+    assert_refused(completed(["token", "link", "--data-dir", str(tmp_path)]), "ampmon serve")
     (tmp_path / "token").write_text("x" * 43)
     url = f"http://127.0.0.1:{free_port()}"
-    assert_refused(ampmon("token", "link", "--data-dir", str(tmp_path), "--url", url), url)
+    assert_refused(completed(["token", "link", "--data-dir", str(tmp_path), "--url", url]), url)
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -79,7 +69,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        result = ampmon("serve", "--port", port, "--data-dir", str(tmp_path / "new"))
+        result = completed(["serve", "--port", port, "--data-dir", str(tmp_path / "new")])
 
     assert_refused(result, f"port {port}")
     assert not (tmp_path / "new").exists()
@@ -88,12 +78,12 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("port", ["99999", "-1"])
 def test_a_port_that_cannot_be_is_refused(tmp_path: Path, port: str) -> None:
     """A number that is no port is refused, and not taken for another."""
-    assert_refused(ampmon("serve", f"--port={port}", "--data-dir", str(tmp_path)), "65535")
+    assert_refused(completed(["serve", f"--port={port}", "--data-dir", str(tmp_path)]), "65535")
 
 
 def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
     """Another server on the same database is refused with what to do."""
-    result = ampmon("serve", "--port", "0", "--data-dir", str(server.directory))
+    result = completed(["serve", "--port", "0", "--data-dir", str(server.directory)])
 
     assert_refused(result, "--data-dir")
 
@@ -101,7 +91,7 @@ def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """A data directory that cannot be made is refused with what to do."""
     (tmp_path / "file").write_text("")
-    result = ampmon("serve", "--port", "0", "--data-dir", str(tmp_path / "file" / "data"))
+    result = completed(["serve", "--port", "0", "--data-dir", str(tmp_path / "file" / "data")])
 
     assert_refused(result, "--data-dir")
 
@@ -109,7 +99,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_other_machines_are_not_served(tmp_path: Path, host: str) -> None:
     """An address that others could reach is refused: there is no TLS yet."""
-    result = ampmon("serve", "--host", host, "--port", "0", "--data-dir", str(tmp_path))
+    result = completed(["serve", "--host", host, "--port", "0", "--data-dir", str(tmp_path)])
 
     assert_refused(result, "TLS")
 

@@ -57,7 +57,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(made: Path, settings: Settings) -> Path:
     """A copy of it, where the settings say."""
-    settings.server_directory.mkdir(parents=True)
     return Path(shutil.copy(made, settings.server_directory))
 
 

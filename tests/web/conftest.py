@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from playwright.sync_api import Browser
 
+from browser import Lent
 from serving import Server
 from web.reader import Reader
+from web.seat import Seat
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +22,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def seat(kept_browser: Lent, served: Server) -> Iterator[Seat]:
+    """The page of the shared server that the readers of it use one after another."""
+    seat = Seat(served)
+    yield seat
+    with kept_browser():
+        seat.close()
+
+
 @pytest.fixture
-def reader(new_reader: Callable[[Server], Reader], served: Server) -> Reader:
-    """A reader of the shared server."""
-    return new_reader(served)
+def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
+    """A reader of the shared server, at a page that was loaded before: what a test leaves behind there fails it."""
+    reader = seat.take(browser)
+    yield reader
+    left = seat.leave(reader)
+    assert reader.quarrels() == []
+    assert left == []
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from playwright.sync_api import BrowserContext, Locator, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, WebError
 
 from posted import PostedRun
 from serving import Server
@@ -18,24 +18,49 @@ POLL_MS = 25
 DESK = (1440, 1000)
 
 
+_GO = """hash => new Promise((done) => {
+    if (location.hash === hash) return done();
+    addEventListener("hashchange", () => done(), {once: true});
+    location.hash = hash;
+})"""
+"""Resolves once the page, which began to listen before, has taken note."""
+NOWHERE = "#/?project=nobody-has-this"
+"""An address with hardly anything on it, where a page is between two others."""
+
+
+def enter(browser: Browser, server: Server) -> Page:
+    """A page in a context of its own, let in at ``server`` by a one-time link."""
+    width, height = DESK
+    context = browser.new_context(viewport={"width": width, "height": height})
+    context.set_default_timeout(DEADLINE_S * 1000)
+    context.request.get(server.login_link(), max_redirects=0)
+    return context.new_page()
+
+
 class Reader:
-    """Someone before a page of ``server``, let in by a one-time link.
+    """Someone before a page of ``server``.
 
     Everything is there for the asking on ``page``, Playwright's own; here is what tests say again and again.
     """
 
-    def __init__(self, context: BrowserContext, server: Server) -> None:
+    def __init__(self, page: Page, server: Server) -> None:
         self.server = server
+        self.page = page
         self._quarrels: list[str] = []
         self._forgiven: list[str] = []
-        context.set_default_timeout(DEADLINE_S * 1000)
-        context.request.get(server.login_link(), max_redirects=0)
-        context.on("request", self._note_request)
-        context.on("console", lambda said: self._note(said.type == "error", said.text))
-        context.on("weberror", lambda thrown: self._note(True, str(thrown.error)))
-        self.page: Page = context.new_page()
+        page.context.on("request", self._note_request)
+        page.context.on("console", self._note_words)
+        page.context.on("weberror", self._note_error)
 
     def open(self, hash: str = "#/") -> None:
+        """Go to an address of the page, which is loaded if it is not there, and forgets where it was."""
+        if self.page.url.partition("#")[0] != f"{self.server.url}/":
+            self.load(hash)
+            return
+        self.page.evaluate(_GO, NOWHERE)
+        self.page.evaluate(_GO, hash)
+
+    def load(self, hash: str = "#/") -> None:
         """Go to an address of the page, which is loaded anew."""
         if self.page.url.startswith(self.server.url):
             self.page.goto("about:blank")
@@ -114,6 +139,12 @@ class Reader:
         """Leave: a server that ends before would be one more quarrel."""
         self.page.context.close()
 
+    def rise(self) -> None:
+        """Listen no more to a page that somebody else will read."""
+        self.page.context.remove_listener("request", self._note_request)
+        self.page.context.remove_listener("console", self._note_words)
+        self.page.context.remove_listener("weberror", self._note_error)
+
     def quarrels(self) -> list[str]:
         """Errors in the console, violations of the policy among them, and requests to anywhere but the server."""
         return [
@@ -125,6 +156,12 @@ class Reader:
     def _note_request(self, request: Request) -> None:
         own = request.url.startswith((self.server.url + "/", "data:", "blob:", "about:"))
         self._note(not own, f"asked for {request.url}")
+
+    def _note_words(self, said: ConsoleMessage) -> None:
+        self._note(said.type == "error", said.text)
+
+    def _note_error(self, thrown: WebError) -> None:
+        self._note(True, str(thrown.error))
 
     def _note(self, quarrel: bool, words: str) -> None:
         if quarrel:

@@ -6,32 +6,18 @@ import math
 
 import numpy as np
 
-from ampmon import wire
 from batches import Trainer, activations
-from serving import Server
+from posted import post
 from web.reader import Reader
-
-
-def post(server: Server, trainer: Trainer, *records: wire.Record) -> None:
-    answer = server.request(
-        "POST",
-        "/api/v1/ingest",
-        body=wire.encode(trainer.batch(records)),
-        headers={"Content-Type": "application/msgpack"},
-    )
-    assert answer.status == 200, answer.data
 
 
 def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
     """The chart shows the newest sample in view, is not zoomed with the steps, and the ledger says where it began."""
     trainer = Trainer()
     exploded = activations(forward=np.array([2.0, math.inf, math.nan]).tobytes(), loss=math.nan)
-    post(
-        reader.server,
-        trainer,
-        *trainer.updates(40, sampled=(0, 30)),
-        trainer.update(skipped=True, activations=exploded),
-    )
+    updates = trainer.updates(40, sampled=(0, 30))
+    exploding = trainer.update(skipped=True, activations=exploded)
+    post(reader.server, trainer.batch([*updates, exploding]))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
     reader.figure("activations").scroll_into_view_if_needed()
@@ -59,7 +45,7 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
 def test_a_run_without_activations_says_how_to_have_them(reader: Reader) -> None:
     """Where nothing was asked for, the chart's place holds the line of code that brings it."""
     trainer = Trainer()
-    post(reader.server, trainer, *trainer.updates(5))
+    post(reader.server, trainer.batch(trainer.updates(5)))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
     empty = "[data-figure=activations] .empty"

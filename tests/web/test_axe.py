@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
-from ampmon_server.settings import Settings
 from extremes import make
+from posted import post
 from serving import Server
+from web.axe import violations
 from web.reader import Reader
-from web.views import ALL_OF_IT, VIEWS
+from web.views import ALL_OF_IT, PROJECT, VIEWS
 
 
 LOOKS = [("light", 1440), ("dark", 390)]
@@ -26,46 +28,47 @@ SEEN = [
 ]
 SHOWN = ("not finite", "ranks that disagree")
 
-Shown = tuple[Server, list[UUID]]
-
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """A server of two runs that have something in every chart."""
-    server = Server(tmp_path_factory.mktemp("shown") / "ampmon")
-    runs = make(Settings(data_directory=server.directory), SHOWN)
-    server.start()
-    yield server, [runs[name] for name in SHOWN]
-    server.stop()
-
-
-def violations(reader: Reader) -> list[str]:
-    """What axe finds against the page as it stands: the rule, and where."""
-    found = Axe().run(reader.page).response["violations"]
-    return [
-        f"{each['id']}: {each['help']}: {', '.join(str(node['target'][0]) for node in each['nodes'])}"
-        for each in found
-    ]
+def shown(served: Server) -> list[UUID]:
+    """Two runs of the shared server that have something in every chart."""
+    runs = make(partial(post, served), SHOWN, PROJECT)
+    return [runs[name] for name in SHOWN]
 
 
 @pytest.mark.parametrize(("name", "theme", "width"), SEEN)
 def test_every_view_keeps_the_rules_of_axe(
-    shown: Shown, new_reader: Callable[[Server], Reader], name: str, theme: str, width: int
+    shown: list[UUID], reader: Reader, name: str, theme: str, width: int
 ) -> None:
     """Names, roles, order and contrast: axe has nothing against any view."""
-    server, runs = shown
-    reader = new_reader(server)
     reader.theme("dark" if theme == "dark" else "light")
     reader.size(width, ALL_OF_IT)
-    VIEWS[name].show(reader, *runs)
-    assert violations(reader) == []
+    VIEWS[name].show(reader, *shown)
+    assert violations(reader.page) == []
+
+
+def test_who_is_not_let_in_is_told_by_the_rules_of_axe(
+    shown: list[UUID], new_reader: Callable[[Server], Reader], served: Server
+) -> None:
+    """The box over a run whose reader's session ended, and the page of someone who was never let in."""
+    reader = new_reader(served)
+    reader.open(f"#/runs/{shown[0]}")
+    reader.wait("the chart of the scale", reader.points)
+    reader.forgive("401")
+    reader.page.context.clear_cookies()
+    reader.ask("void dispatchEvent(new Event('online'))")
+    expect(reader.page.get_by_role("dialog")).to_be_visible()
+    assert violations(reader.page) == []
+    reader.page.reload()
+    expect(reader.page.get_by_role("heading", name="does not know you")).to_be_visible()
+    assert violations(reader.page) == []
 
 
 def test_an_empty_store_keeps_the_rules_of_axe(own_reader: Reader) -> None:
     """The lines that begin the first run are as open to everybody."""
     own_reader.open()
     own_reader.wait("the hint", lambda: "ampmon" in own_reader.text("main"))
-    assert violations(own_reader) == []
+    assert violations(own_reader.page) == []
 
 
 def test_a_violation_is_noticed(reader: Reader) -> None:
@@ -73,8 +76,9 @@ def test_a_violation_is_noticed(reader: Reader) -> None:
     reader.open()
     reader.wait("words", lambda: reader.text("h1") and reader.text("#connection"))
     reader.ask("document.querySelector('main').append(document.createElement('button'))")
-    reader.ask("document.querySelector('header.bar').style.color = '#eee'")
-    reader.ask("document.querySelector('#connection').style.color = '#eee'")
-    found = violations(reader)
+    pale = "document.querySelectorAll('header.bar, #connection').forEach"
+    reader.ask(f"{pale}(one => one.style.color = '#eee')")
+    found = violations(reader.page)
+    reader.ask(f"{pale}(one => one.removeAttribute('style'))")
     assert any(each.startswith("button-name") for each in found)
     assert any(each.startswith("color-contrast") for each in found)

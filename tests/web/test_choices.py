@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from batches import Trainer
+from posted import post
 from web.reader import Reader
-from web.test_activations import post
 
 
 NAMES = ("loss", "lr", "accuracy", "norm", "<b>&amp;")
@@ -20,7 +20,8 @@ def choose(reader: Reader, figure: str, name: str, value: str) -> None:
 def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     """Each statistic, each name that was logged, and, once there are any, the user's own steps can be drawn."""
     server, trainer, values = reader.server, Trainer(), dict.fromkeys(NAMES, 1.0)
-    post(server, trainer, *trainer.updates(20, sampled=range(20)), trainer.scalars(values))
+    updates = trainer.updates(20, sampled=range(20))
+    post(server, trainer.batch([*updates, trainer.scalars(values)]))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
     assert reader.text(".choice") == "step\ntime"
@@ -39,7 +40,7 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     reader.wait("the name", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 1 value"))
     more = trainer.updates(5)
     told = msgspec.structs.replace(trainer.scalars(values), user_step=700)
-    post(server, trainer, *more, told)
+    post(server, trainer.batch([*more, told]))
     reader.wait("the next value", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 2 values"))
     choose(reader, "scalars", "name", "")
     reader.wait("all names", lambda: reader.text(caption).startswith("loss: 2 values"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from ampmon_server.settings import Settings
 from extremes import EXTREMES, LONG, MARKUP, make, make_long
+from posted import post
 from serving import Server
 from web.layout import faults
 from web.reader import Reader
@@ -16,7 +19,7 @@ from web.views import ALL_OF_IT, settle
 
 
 WIDTHS = (390, 1440)
-ON_A_DESK_TOO = {"not finite", "ranks that disagree", "long"}
+ON_A_DESK_TOO = {"not finite", "ranks that disagree"}
 """Where there is room on a phone there is on a desk: a few are looked at there all the same."""
 PLANT = """style => {
     const planted = document.createElement("p");
@@ -25,48 +28,48 @@ PLANT = """style => {
     document.querySelector("main").append(planted);
 }"""
 
-Extremes = tuple[Server, dict[str, UUID]]
-
 
 @pytest.fixture(scope="module")
-def extreme(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Extremes]:
-    """A server of all extremes, and their runs by name."""
-    server = Server(tmp_path_factory.mktemp("extreme") / "ampmon")
-    settings = Settings(data_directory=server.directory)
-    runs = {**make(settings), "long": make_long(settings)}
-    server.start()
-    yield server, runs
-    server.stop()
+def extreme(served: Server) -> dict[str, UUID]:
+    """All extremes beside the other runs of the shared server, by name."""
+    return make(partial(post, served))
 
 
-@pytest.mark.parametrize("name", [*EXTREMES, "long"])
+@pytest.mark.parametrize("name", EXTREMES)
 def test_each_extreme_has_a_sensible_picture(
-    extreme: Extremes, new_reader: Callable[[Server], Reader], name: str
+    extreme: dict[str, UUID], reader: Reader, name: str
 ) -> None:
     """On a phone, and some on a desk, every chart is drawn or says why not, and nothing is cut off or sticks out."""
-    server, runs = extreme
-    reader = new_reader(server)
-    for width in WIDTHS if name in ON_A_DESK_TOO else WIDTHS[:1]:
-        reader.size(width, ALL_OF_IT)
-        if width == WIDTHS[0]:
-            reader.open(f"#/runs/{runs[name]}")
-        settle(reader)
-        assert faults(reader.page) == []
-    if name == "long":
-        assert reader.range()[1] >= LONG - 1
+    _look_at(reader, extreme[name], WIDTHS if name in ON_A_DESK_TOO else WIDTHS[:1])
     assert reader.ask("window.harmed") is None
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_list_bears_every_name(
-    extreme: Extremes, new_reader: Callable[[Server], Reader], width: int
+def test_a_long_run_has_a_sensible_picture(
+    tmp_path: Path, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
 ) -> None:
+    """On a phone and on a desk, all of it is drawn, and nothing is cut off or sticks out."""
+    run = make_long(Settings(data_directory=tmp_path / "ampmon"))
+    reader = new_reader(new_server())
+    _look_at(reader, run, WIDTHS)
+    assert reader.range()[1] >= LONG - 1
+
+
+def _look_at(reader: Reader, run: UUID, widths: Sequence[int]) -> None:
+    for width in widths:
+        reader.size(width, ALL_OF_IT)
+        if width == widths[0]:
+            reader.open(f"#/runs/{run}")
+        settle(reader)
+        assert faults(reader.page) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader, width: int) -> None:
     """All of them in one list: names are text, and nothing is cut off or sticks out."""
-    server, runs = extreme
-    reader = new_reader(server)
     reader.size(width)
-    reader.open()
-    reader.wait("all runs", lambda: len(reader.texts("table.runs tbody tr")) == len(runs))
+    reader.open("#/?project=extreme")
+    rows = "table.runs tbody tr"
+    reader.wait("all runs", lambda: len(reader.texts(rows)) == len(extreme))
     reader.wait("the scale", lambda: "2^" in reader.text("table.runs tbody"))
     assert faults(reader.page) == []
     assert MARKUP in reader.text("table.runs tbody")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import BrowserContext, Error, Page
 
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
@@ -49,13 +50,23 @@ def settled(reader: Reader, proxy: ReverseProxy) -> int:
     return before
 
 
-def test_many_tabs_share_one_stream(reader: Reader, proxy: ReverseProxy) -> None:
+@pytest.fixture
+def without_charts(reader: Reader) -> BrowserContext:
+    """The reader's tabs, where the library that draws is empty: what loads the list in each need not wait for it."""
+    context = reader.page.context
+    context.route("**/plotly.min.js", lambda route: route.fulfill(body=""))
+    return context
+
+
+def test_many_tabs_share_one_stream(
+    reader: Reader, proxy: ReverseProxy, without_charts: BrowserContext
+) -> None:
     """Eight tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
     run = PostedRun(proxy.server, "for all tabs")
     run.updates(3)
     reader.open()
     reader.wait("the list", lambda: updates(reader.page, run) == "3")
-    tabs = [reader.page.context.new_page() for _ in range(TABS - 1)]
+    tabs = [without_charts.new_page() for _ in range(TABS - 1)]
     for tab in tabs:
         tab.goto(f"{proxy.url}/")
     reader.wait("all tabs", lambda: all(updates(tab, run) == "3" for tab in tabs))
@@ -69,6 +80,27 @@ def test_many_tabs_share_one_stream(reader: Reader, proxy: ReverseProxy) -> None
         reader.wait("the news after it", lambda: updates(reader.page, run) == "7")
     assert proxy.streams == 1
     assert proxy.streams_max <= 2  # one that is replaced ends as the next begins
+
+
+def test_a_tab_that_crashes_hands_over(
+    reader: Reader, proxy: ReverseProxy, without_charts: BrowserContext
+) -> None:
+    """When the process of the tab that has the stream dies, another tab opens one and goes on."""
+    run = PostedRun(proxy.server, "outlives a tab")
+    run.updates(3)
+    first = reader.page
+    reader.open()
+    reader.wait("the stream", lambda: proxy.streams == 1)
+    reader.page = without_charts.new_page()
+    reader.open()
+    reader.wait("the list", lambda: updates(reader.page, run) == "3")
+    assert proxy.streams == 1
+    with first.expect_event("crash"), suppress(Error):
+        first.goto("chrome://crash")
+    run.updates(2)
+    reader.wait("the news", lambda: updates(reader.page, run) == "5")
+    reader.wait("its stream", lambda: proxy.streams == 1)
+    assert reader.text("#connection") == "Live"
 
 
 def test_a_hidden_tab_asks_for_nothing(reader: Reader, proxy: ReverseProxy) -> None:
@@ -88,10 +120,21 @@ def test_a_hidden_tab_asks_for_nothing(reader: Reader, proxy: ReverseProxy) -> N
     assert proxy.streams == 1
 
 
-def test_after_a_sleep_the_page_makes_sure(reader: Reader, proxy: ReverseProxy) -> None:
+def test_after_a_sleep_the_page_makes_sure(
+    server: Server, new_reader: Callable[[ReverseProxy], Reader]
+) -> None:
     """Once the clock has jumped the stream is opened anew and all is asked for; what has not changed is not sent."""
-    run = PostedRun(proxy.server)
+    run = PostedRun(server)
     run.updates(3)
+    run.event("finish")
+    with ReverseProxy(server) as proxy:
+        reader = new_reader(proxy)
+        reader.wait("the last change", lambda: server.get(run.path)["verdict"])
+        _sleep(reader, proxy, run)
+        reader.close()
+
+
+def _sleep(reader: Reader, proxy: ReverseProxy, run: PostedRun) -> None:
     reader.show(run)
     reader.wait("the stream", lambda: proxy.streams == 1)
     before = settled(reader, proxy)

@@ -226,7 +226,10 @@ def test_names_are_inert(reader: Reader) -> None:
 
 
 def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
-    """The system's theme is shown until the reader turns it; the choice outlives a reload, and charts follow it."""
+    """The system's theme is shown until the reader turns it; the choice outlives a reload, and charts follow it.
+
+    Turned back to the system's, there is no choice any more.
+    """
     run = PostedRun(reader.server)
     run.updates(5)
     reader.theme("dark")
@@ -239,6 +242,9 @@ def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
     reader.page.reload()
     reader.wait("the chart", reader.points)
     assert reader.ask("document.documentElement.dataset.theme") == "light"
+    reader.page.click("#theme")
+    assert reader.ask("document.documentElement.dataset.theme") == "dark"
+    assert reader.ask("localStorage.length") == 0
 
 
 def test_a_definition_is_shown_on_focus(reader: Reader) -> None:
@@ -272,7 +278,10 @@ def test_nothing_sticks_out_sideways(reader: Reader, width: int) -> None:
 
 
 def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
-    """A link to a run that was deleted says so."""
+    """A link to a run that was deleted says so; the next page that is well says no more of it."""
     reader.forgive("404")
     reader.open("#/runs/01900000-0000-7000-8000-000000000000")
     reader.wait("the words", lambda: "No such run" in reader.text("h1"))
+    reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
+    reader.open()
+    reader.wait("the list", lambda: reader.text("#connection") == "Live")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from batches import Trainer
+from posted import post
 from web.reader import Reader
-from web.test_activations import post
 
 
 SKIPS = "[data-figure=skips] .caption"
@@ -15,8 +15,8 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
     """The strips name the update; a rank that is chosen is in the address, and the charts are of it alone."""
     lead = Trainer(world_size=2)
     other = Trainer(run_id=lead.run_id, rank=1, world_size=2)
-    post(reader.server, lead, *lead.updates(20, sampled=range(20)))
-    post(reader.server, other, *other.updates(20, skipped=[7]))
+    post(reader.server, lead.batch(lead.updates(20, sampled=range(20))))
+    post(reader.server, other.batch(other.updates(20, skipped=[7])))
     reader.open(f"#/runs/{lead.run_id}")
     reader.wait("the chart of the scale", reader.points)
     strips = reader.figure("ranks")
@@ -32,7 +32,7 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
 def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:
     """Where there is nothing to compare, nothing of it is shown; another format's window is a choice away."""
     trainer = Trainer()
-    post(reader.server, trainer, *trainer.updates(20, sampled=range(20)))
+    post(reader.server, trainer.batch(trainer.updates(20, sampled=range(20))))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
     assert not reader.figure("ranks").is_visible()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import Browser
 
 from web.reader import Reader
+from web.seat import Seat
 
 
 QUARRELS: list[tuple[str, str]] = [
@@ -28,3 +30,19 @@ def test_what_must_not_happen_is_noticed(reader: Reader, script: str, words: str
     reader.wait(words, lambda: any(words in each for each in reader.quarrels()))
     reader.forgive(".")
     assert reader.quarrels() == []
+
+
+def test_what_is_left_behind_is_told(browser: Browser, seat: Seat) -> None:
+    """A page that somebody changed for good is not handed to the next reader, and each change is told."""
+    reader = seat.take(browser)
+    reader.open()
+    reader.ask("localStorage.setItem('left', 'here')")
+    reader.ask("document.querySelector('header.bar').style.color = 'red'")
+    reader.ask("void (document.cookie = 'left=here')")
+    reader.ask(
+        "document.body.append(Object.assign(document.createElement('p'), {textContent: '!'}))"
+    )
+    reader.ask("window.left = 'here'")  # this much is undone
+    left = seat.leave(reader)
+    assert [each.partition(":")[0] for each in left] == ["cookies", "storage", "body", "bar"]
+    assert seat.leave(seat.take(browser)) == []

@@ -7,12 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import expect
 
 from serving import Server
+from web.axe import violations
+from web.layout import faults
 from web.reader import Reader
+from web.views import ALL_OF_IT, settle
 
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +76,7 @@ def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
     caption = _look_at(on_run, "scale")
     assert "8 = 2^3 after step 599" in caption
     assert "0 growths, 13 back-offs" in caption
-    room = re.search(r"Headroom at the newest sample: ([\d.]+) bits", caption)
+    room = re.search(r"Headroom at the newest samples?: ([\d.]+) bits", caption)
     assert room is not None
     assert float(room[1]) > 20
 
@@ -128,6 +132,22 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
     simulator = on_run.page.locator(".part.simulate")
     simulator.scroll_into_view_if_needed()
     expect(simulator).to_contain_text("growth_interval=")
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1440)])
+def test_a_real_training_is_whole_in_every_view(
+    on_run: Reader, run_id: str, theme: Literal["light", "dark"], width: int
+) -> None:
+    """Of what fp16 really did, each chart is drawn or says why not, nothing is cut off, and axe is content."""
+    on_run.theme(theme)
+    on_run.size(width, ALL_OF_IT)
+    for view in ("", "?parameter=middle.weight", "?x=time"):
+        on_run.open(f"#/runs/{run_id}{view}")
+        settle(on_run)
+        assert faults(on_run.page) == []
+    assert violations(on_run.page) == []
+    for name in ("scale", "skips", "underflow", "exponents", "parameters", "whatif", "timing"):
+        assert on_run.figure(name).locator(".main-svg").first.is_visible()
 
 
 def test_every_step_of_the_walk_is_a_test() -> None:

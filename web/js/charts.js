@@ -6,6 +6,7 @@ import * as crosshair from "./crosshair.js";
 import { h } from "./dom.js";
 import { copy, download, downloadText } from "./handing.js";
 import { asked, endOf, pauseWords } from "./follow.js";
+import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
 import { fromPlot, moved, toPlot } from "./range.js";
 import { fileName } from "./saving.js";
@@ -26,23 +27,28 @@ const CHARTS = [
   ["underflow", ["rank"]],
   ["exponents", ["format", "rank"]],
   ["parameters", ["statistic", "group", "search"]],
+  ["activations", []],
   ["whatif", ["format", "parameter", "whatif_scale"]],
   ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
   ["scalars", ["name", "y"]],
   ["norm", ["rank"]],
   ["timing", ["rank"]],
-  ["activations", []],
 ];
+
+// Each chart is asked for by itself: one that takes long holds no other up.
+const EACH_MS = 100;
 
 /** What moves the view: the factor and the shift of `moved`. @type {Partial<Record<Command, [number, number]>>} */
 const MOVES = { left: [1, -0.5], right: [1, 0.5], in: [0.5, 0], out: [2, 0] };
 
 export class Charts {
-  /** @type {Panel[]} */
-  #panels = [];
+  /** The charts, and what asks for each. @type {Map<Panel, ReturnType<typeof paced>>} */
+  #asks = new Map();
   #held = false;
   #own = false;
   #generation = 0;
+  /** How far the run is, as far as this page knows; -1 where it does not. */
+  #version = -1;
   #live = false;
   /** Whether there is one run whose newest updates can be followed. */
   #follows;
@@ -60,7 +66,7 @@ export class Charts {
   /**
    * @param {string} run
    * @param {View} view
-   * @param {{onView: (view: View) => void, onClick: (chart: string, point: Point) => void, onWanted: () => void, onTrouble: () => void}} listener
+   * @param {{onView: (view: View) => void, onClick: (chart: string, point: Point) => void, onTrouble: () => void}} listener
    * @param {{charts?: [string, string[]][], at?: (name: string) => string}} [other] other charts than those of one run, and where
    *   they are asked for, up to the query's own parameters
    */
@@ -77,21 +83,26 @@ export class Charts {
     this.#describe();
   }
 
+  get #panels() {
+    return [...this.#asks.keys()];
+  }
+
   /**
    * Another chart, to be put on the page by whoever asks: it zooms, is refreshed and is closed as those here are.
    * @param {string} name
    * @param {readonly string[]} [choices] what the reader can choose of it, by the names in its address
    */
   panel(name, choices = []) {
+    const ask = paced(() => this.#refresh(panel), EACH_MS);
     const panel = new Panel(name, choices, {
       onZoom: (range) => this.#zoom(range),
       onReset: () => this.#look(null),
       onClick: (point) => this.#click(panel, point),
       onChoice: (choice, value) => this.#choose(choice, value),
-      onWanted: () => this.listener.onWanted(),
+      onWanted: ask,
       onSave: (kind) => void this.#save(panel, kind),
     });
-    this.#panels.push(panel);
+    this.#asks.set(panel, ask);
     return panel;
   }
 
@@ -122,13 +133,9 @@ export class Charts {
     this.named(name)?.element.after(element);
   }
 
-  /** Fetches and draws the charts on the screen. Never rejects. */
-  async refresh() {
-    const generation = this.#generation;
-    const wanted = () => generation === this.#generation && !this.#held;
-    const visible = this.#panels.filter((panel) => panel.visible);
-    await Promise.all(visible.map((panel) => this.#refresh(panel, wanted)));
-    this.#describe();
+  /** Asks for the charts on the screen: soon, and for each at most so often. */
+  refresh() {
+    for (const [panel, ask] of this.#asks) if (panel.visible) ask();
   }
 
   /** Draws all charts again, in the colours of the theme. */
@@ -160,12 +167,23 @@ export class Charts {
    * @param {Summary} run
    */
   know(run) {
+    this.#version = Math.max(this.#version, run.version);
     this.#name = run.name;
     this.#end = endOf(run);
     const ranks = this.named("ranks");
     if (ranks) ranks.element.hidden = run.ranks < 2;
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
+  }
+
+  /**
+   * Hears of a version of the run, ahead of its summary.
+   * @param {number} version
+   */
+  hear(version) {
+    this.#version = Math.max(this.#version, version);
+    // Where the newest are is in the summary.
+    if (this.view.follow === null) this.refresh();
   }
 
   /**
@@ -187,29 +205,37 @@ export class Charts {
   /** Lets what is under way lapse, and asks anew. */
   #again() {
     this.#generation += 1;
-    this.listener.onWanted();
+    this.refresh();
   }
 
   close() {
     window.removeEventListener("pointerup", this.#release);
     window.removeEventListener("pointercancel", this.#release);
-    for (const panel of this.#panels) panel.close();
+    for (const [panel, ask] of this.#asks) {
+      ask.stop();
+      panel.close();
+    }
   }
 
   /**
+   * Fetches and draws a chart, if it is on the screen. Never rejects.
    * @param {Panel} panel
-   * @param {() => boolean} wanted
    */
-  async #refresh(panel, wanted) {
+  async #refresh(panel) {
+    const version = this.#follows ? this.#version : null;
+    if (this.#held || !panel.visible || version === -1) return;
+    const generation = this.#generation;
+    const wanted = () => generation === this.#generation && !this.#held;
     const view = this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
-    if (this.#pause !== null && panel.shows(address)) return;
+    const current = this.#pause !== null || (version !== null && version === panel.version);
+    if (current && panel.shows(address)) return;
     // While the newest are followed each update makes another address.
     if (panel.rests(this.view.follow === null ? address : String(figureQuery(this.view, panel.choices)))) return;
     try {
-      await panel.refresh(address, wanted);
+      await panel.refresh(address, version, wanted);
     } catch (error) {
       if (error instanceof Refused && panel.onRefused(error)) return;
       if (error instanceof Refused) panel.fail(`The server could not draw this: ${error.message}`);
@@ -251,8 +277,8 @@ export class Charts {
   /** @param {Range | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
-    if (range) for (const panel of this.#panels) void panel.show(toPlot(range, this.view.x));
     this.listener.onView({ ...this.view, start, stop, follow: null });
+    if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x));
   }
 
   /**
@@ -303,6 +329,6 @@ export class Charts {
   #release = () => {
     if (!this.#held) return;
     this.#held = false;
-    this.listener.onWanted();
+    this.refresh();
   };
 }

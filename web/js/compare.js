@@ -16,7 +16,6 @@ import { paced } from "./pace.js";
 /** @typedef {{runs: (Summary | null)[], outcome: Line[], made: Line[], own_steps: boolean}} Comparison */
 
 const MOST = 8;
-const CHARTS_MS = 200;
 const FACTS_MS = 5000;
 /** @type {[string, string[]][]} */
 const CHARTS = [["scale", []], ["skips", []], ["fate", []]];
@@ -32,7 +31,6 @@ export class Compare {
   #title = h("h1");
   /** @type {Comparison | null} */
   #told = null;
-  #draw = paced(() => this.charts.refresh(), CHARTS_MS);
   #read = paced(() => this.#facts(), FACTS_MS);
 
   /**
@@ -50,7 +48,7 @@ export class Compare {
     this.charts = new Charts(
       "",
       view,
-      { onView: (next) => listener.onView(this.asked, next), onClick: () => {}, onWanted: () => this.#draw(), onTrouble: listener.onTrouble },
+      { onView: (next) => listener.onView(this.asked, next), onClick: () => {}, onTrouble: listener.onTrouble },
       { charts: CHARTS, at: (name) => `/compare/figures/${name}?${among}&` },
     );
     const enough = this.runs.length > 1;
@@ -70,7 +68,7 @@ export class Compare {
     if (this.runs.length < 2) return;
     if (this.#told === null) await this.#fetch();
     else this.#read();
-    this.#draw();
+    this.charts.refresh();
   }
 
   tick() {}
@@ -93,7 +91,6 @@ export class Compare {
   }
 
   close() {
-    this.#draw.stop();
     this.#read.stop();
     this.charts.close();
   }

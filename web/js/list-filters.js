@@ -45,6 +45,8 @@ export class Filters {
   constructor(given, onGiven) {
     this.onGiven = onGiven;
     this.look(given);
+    this.#offer("project", [], "All projects");
+    this.#offer("tag", [], "Any tag");
     this.#offer("status", Object.keys(STATUS).map((status) => [status, status]), "Any status");
     this.#offer("sort", COLUMNS.map(({ sort, name }) => [sort, `Sort by ${name.toLowerCase()}`]), null);
   }

@@ -48,7 +48,7 @@ export class Live {
   #leader = new Leader(at("live"), { onLead: () => this.#lead(), onLost: () => this.#lost() });
 
   /**
-   * @param {{onAdvance: () => void, onConnection: (connection: Connection) => void}} listener
+   * @param {{onAdvance: (advances: Advance[]) => void, onConnection: (connection: Connection) => void}} listener
    */
   constructor({ onAdvance, onConnection }) {
     this.onAdvance = onAdvance;
@@ -184,7 +184,7 @@ export class Live {
   /** @param {Advance[]} advances */
   #tell(advances) {
     const runs = this.#runs;
-    if (runs && (runs.length === 0 || advances.some(({ run }) => runs.includes(run)))) this.onAdvance();
+    if (runs && (runs.length === 0 || advances.some(({ run }) => runs.includes(run)))) this.onAdvance(advances);
   }
 
   /**

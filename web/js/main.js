@@ -20,7 +20,7 @@ import * as toasts from "./toast.js";
 
 /** @import { Address, Page, View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
-/** @import { Connection } from "./live.js" */
+/** @import { Advance, Connection } from "./live.js" */
 
 const REFRESH_MS = 100;
 // News may be lost on its way, and some changes make none: a run that falls silent.
@@ -38,8 +38,14 @@ let page = null;
 let awake = Date.now();
 
 const refresh = paced(update, REFRESH_MS);
-const live = new Live({ onAdvance: refresh, onConnection: showConnection });
+const live = new Live({ onAdvance: hear, onConnection: showConnection });
 const signIn = new SignIn(connection, look);
+
+/** @param {Advance[]} advances */
+function hear(advances) {
+  if (!document.hidden) page?.hear?.(advances);
+  refresh();
+}
 
 async function update() {
   const shown = page;
@@ -47,6 +53,7 @@ async function update() {
   try {
     await shown.refresh();
     document.title = `${shortened(shown.title, 60)} · ampmon`;
+    sayConnection(live.connection);
   } catch (error) {
     if (error instanceof Refused) showFailure(error);
     else live.suspect();
@@ -64,12 +71,22 @@ function route() {
   refresh();
 }
 
+/**
+ * Goes to another address at once: the event of a changed one would come only when the charts have been moved.
+ * @param {string} hash
+ */
+function go(hash) {
+  if (hash === location.hash) return;
+  history.pushState(null, "", hash);
+  route();
+}
+
 /** @param {Extract<Address, {page: "compare"}>} address */
 function openCompare({ runs, view }) {
   warm();
   return new Compare(runs, view, {
     onView: (others, next) => {
-      location.hash = format({ page: "compare", runs: others, view: next });
+      go(format({ page: "compare", runs: others, view: next }));
     },
     onTrouble: () => live.suspect(),
   });
@@ -93,7 +110,7 @@ function openRun(run, view) {
   warm();
   return new Run(run, view, {
     onView: (next) => {
-      location.hash = format({ page: "run", run, view: next });
+      go(format({ page: "run", run, view: next }));
     },
     onTrouble: () => live.suspect(),
     onGone: (why) => content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why)),
@@ -113,11 +130,16 @@ function showFailure(error) {
 
 /** @param {Connection} now */
 function showConnection(now) {
-  mark(connection, "data-state", now.state);
-  say(connection, connectionWords(now));
+  sayConnection(now);
   if (now.state !== "live") return;
   signIn.done();
   refresh();
+}
+
+/** @param {Connection} now */
+function sayConnection(now) {
+  mark(connection, "data-state", now.state);
+  say(connection, connectionWords(now));
 }
 
 /** @param {Connection} now */
@@ -148,6 +170,12 @@ function everySecond() {
   awake = Date.now();
   if (live.connection.state !== "live") say(connection, connectionWords(live.connection));
   if (!document.hidden) page?.tick();
+}
+
+/** Goes to the content by the focus alone: what follows "#" is the view. @param {Event} event */
+function skip(event) {
+  event.preventDefault();
+  content.focus();
 }
 
 /** @param {KeyboardEvent} event */
@@ -197,6 +225,7 @@ async function start() {
   byId("theme").addEventListener("click", theme.toggle);
   byId("help").addEventListener("click", help.toggle);
   document.addEventListener("keydown", press);
+  document.querySelector(".skip-link")?.addEventListener("click", skip);
   await Promise.all([theme.load(), comeIn()]);
   window.addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", look);

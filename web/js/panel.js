@@ -43,6 +43,8 @@ export class Panel {
   #listening = false;
   #failed = false;
   #address = "";
+  /** How far the run was when it was asked for; null where that is not known. @type {number | null} */
+  version = null;
   #onscreen;
   #menu;
 
@@ -89,12 +91,14 @@ export class Panel {
   /**
    * Draws what the server has at `address`, if that is new here.
    * @param {string} address
+   * @param {number | null} version how far the run is known to be
    * @param {() => boolean} wanted whether it still is, when the answer arrives
    */
-  async refresh(address, wanted) {
+  async refresh(address, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
     if (!wanted()) return;
     this.#address = address;
+    this.version = version;
     if (figure === this.#figure && !this.#failed) return;
     this.#figure = figure;
     await this.redraw();
@@ -133,7 +137,7 @@ export class Panel {
     // Plotly fills its element: without a height of its own that would give way while the window is resized.
     this.#plot.style.height = `${this.#figure.layout.height}px`;
     try {
-      await plot.draw(this.#plot, resolve(this.#figure, theme.roles()));
+      await plot.draw(this.#plot, () => resolve(/** @type {Figure} */ (this.#figure), theme.roles()));
     } catch (error) {
       this.fail(error instanceof Error ? error.message : String(error));
       return;

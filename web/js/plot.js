@@ -15,11 +15,19 @@ const CONFIG = {
   doubleClick: /** @type {const} */ (false),
 };
 
+const SOON_MS = 200;
+
 /** @typedef {[number | string, number | string]} PlotRange */
 /** @typedef {Pick<Point, "x" | "y" | "customdata"> & {data: {name?: string}}} PlotlyPoint */
 
 /** @type {Promise<NonNullable<Window["Plotly"]>> | undefined} */
 let loading;
+
+/** @type {Promise<void>} what is being drawn, and all that waits behind it */
+let turn = Promise.resolve();
+
+/** @type {WeakMap<HTMLElement, object>} what was last asked for of each chart */
+const wishes = new WeakMap();
 
 /** @type {WeakSet<HTMLElement>} charts whose range is being set by the page, not by the reader */
 const quiet = new WeakSet();
@@ -41,26 +49,47 @@ export function load() {
 }
 
 /**
- * Draws or redraws `figure`, its roles already colours.
+ * Draws or redraws a figure, when its turn comes.
  * @param {HTMLElement} element
- * @param {Figure} figure
+ * @param {() => Figure} figure as it is by then, its roles already colours
  */
-export async function draw(element, figure) {
-  const Plotly = await load();
-  await quietly(element, () => Plotly.react(element, figure.data, /** @type {object} */ (figure.layout), CONFIG));
+export function draw(element, figure) {
+  wishes.set(element, {});
+  return inTurn(async (Plotly) => {
+    const { data, layout } = figure();
+    await quietly(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
+  });
 }
 
 /**
- * Shows another stretch of x at once, before its finer data is there.
+ * Shows another stretch of x, where its finer data is not there soon: moving a chart costs as much as drawing it.
  * @param {HTMLElement} element
  * @param {PlotRange} range
  */
 export async function show(element, range) {
-  const Plotly = await load();
-  if (!isDrawn(element)) return;
-  // Plotly's types know no path into the layout, such as this one.
-  const change = /** @type {object} */ ({ "xaxis.range": range });
-  await quietly(element, () => Plotly.relayout(element, change));
+  const wish = {};
+  wishes.set(element, wish);
+  await new Promise((resolve) => setTimeout(resolve, SOON_MS));
+  if (wishes.get(element) !== wish) return;
+  await inTurn(async (Plotly) => {
+    if (!isDrawn(element) || wishes.get(element) !== wish) return;
+    // Plotly's types know no path into the layout, such as this one.
+    const change = /** @type {object} */ ({ "xaxis.range": range });
+    await quietly(element, () => Plotly.relayout(element, change));
+  });
+}
+
+/**
+ * Does what is asked for one after another, each in a task of its own: the first chart is seen before the last is drawn.
+ * @param {(Plotly: NonNullable<Window["Plotly"]>) => Promise<void>} work
+ */
+function inTurn(work) {
+  const mine = turn.then(load).then(async (Plotly) => {
+    await new Promise((resolve) => setTimeout(resolve));
+    await work(Plotly);
+  });
+  turn = mine.catch(() => {});
+  return mine;
 }
 
 /**

@@ -19,9 +19,9 @@ import { Simulate } from "./simulate.js";
 import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
+/** @import { Advance } from "./live.js" */
 /** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
 
-const CHARTS_MS = 100;
 const PARTS_MS = 1000;
 const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
@@ -61,14 +61,12 @@ export class Run {
     this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
     this.parameters = new Parameters(id, page.view, onView);
     this.nearest = new Skips(id);
-    this.drawCharts = paced(() => this.charts.refresh(), CHARTS_MS);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
     this.readParts = paced(() => this.#refreshParts(), PARTS_MS);
     this.charts = new Charts(id, view, {
       onView,
       onClick: (chart, point) => this.parts[chart]?.onClick?.(point),
-      onWanted: () => this.#wanted(),
       onTrouble,
     });
     this.drawer = new Drawer(this.charts, onView);
@@ -103,11 +101,20 @@ export class Run {
     });
     this.#run = /** @type {Detail} */ (summary);
     this.tick();
-    this.#wanted();
+    this.charts.refresh();
+    this.readParts();
     if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
     this.#skipped = this.#run.skipped;
     this.readTables();
     this.#judge(this.#run);
+  }
+
+  /**
+   * Asks for the charts of what is new, without a wait for the summary.
+   * @param {Advance[]} advances
+   */
+  hear(advances) {
+    for (const { run, version } of advances) if (run === this.id) this.charts.hear(version);
   }
 
   /** Writes the numbers again: ages change by themselves. */
@@ -155,10 +162,12 @@ export class Run {
   look(address) {
     if (address.page !== "run" || address.run !== this.id) return false;
     const { view } = address;
+    const before = this.charts.view;
     this.charts.look(view);
     this.drawer.look(view);
+    this.readParts();
     for (const table of [this.skips, this.events, this.parameters]) table.point();
-    this.readTables();
+    if (view.stream !== before.stream || view.choices["search"] !== before.choices["search"]) this.readTables();
     return true;
   }
 
@@ -170,15 +179,9 @@ export class Run {
   close() {
     this.readParts.stop();
     for (const part of Object.values(this.parts)) part.close?.();
-    this.drawCharts.stop();
     this.readTables.stop();
     this.readFindings.stop();
     this.charts.close();
-  }
-
-  #wanted() {
-    this.drawCharts();
-    this.readParts();
   }
 
   async #refreshParts() {

@@ -112,7 +112,7 @@ export class Table {
       const place = element.children[index];
       if (!place) return;
       const content = cell(row);
-      if (opens && this.listener.onRow) {
+      if (opens && content !== "" && this.listener.onRow) {
         if (!place.firstChild) place.append(h("button", { type: "button", class: "opens", "data-opens": true }, content));
       } else if (typeof content === "string") say(place, content);
       else if (!place.firstChild) place.append(content);

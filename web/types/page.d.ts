@@ -1,6 +1,7 @@
 /** What the page's modules pass to one another, and what the server answers. Development only. */
 
 import type { Command } from "../js/keyboard.js";
+import type { Advance } from "../js/live.js";
 
 export interface View {
   /** The step, the time, or the step that the user gave to ampmon.log. */
@@ -32,6 +33,8 @@ export interface Page {
   follows: string[];
   /** Fetches what has changed. Rejects where the server does not answer. */
   refresh(): Promise<void>;
+  /** What a stream of news has told, of whichever run. */
+  hear?(advances: Advance[]): void;
   /** Each second: ages change by themselves. */
   tick(): void;
   /** Shows another address of the same page; false where it is another page. */

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from html import escape
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ampmon_server.auth import stranger
 from ampmon_server.auth.headers import Sealed, security_headers
 from ampmon_server.auth.keys import Keys
 from ampmon_server.problems import problem
@@ -25,9 +25,6 @@ from ampmon_server.settings import LOOPBACK, Settings
 LOGIN_PATH = "/login"
 _LOGIN_METHODS = frozenset({"GET", "POST"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_HOW_TO_LOG_IN = (
-    "Open the link that ampmon serve printed, or make a new one with: ampmon token link"
-)
 # The page without a word of any run: no other route begins so.
 _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
 _log = logging.getLogger(__name__)
@@ -96,21 +93,9 @@ def has_cookie(headers: Headers, keys: Keys) -> bool:
     return morsel is not None and keys.is_cookie(morsel.value)
 
 
-def unknown_page(title: str, words: str) -> HTMLResponse:
-    """What a browser shows of someone who is not known."""
-    body = (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width, initial-scale=1'><title>ampmon</title>"
-        "<style>:root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}"
-        "main{max-width:36rem;margin:20vh auto;padding:0 1rem}</style>"
-        f"<main><h1>{escape(title)}</h1><p>{escape(words)}</p></main></html>"
-    )
-    return HTMLResponse(body, 401)
-
-
 def _unknown(headers: Headers) -> Response:
     if "text/html" in headers.get("accept", ""):
-        return unknown_page("This server does not know you yet", _HOW_TO_LOG_IN)
+        return stranger.page(stranger.UNKNOWN)
     return problem(
         401,
         "Send the token in the data directory's file `token`: Authorization: Bearer <token>",

@@ -13,13 +13,16 @@ from ampmon.histogram import SMALL_CLASSES, classify, headroom_bits, shift
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.diagnosis.updates import newest_scale
-from ampmon_server.series import Ints, Totals, take, take_samples
+from ampmon_server.series import Floats, Ints, Totals, take, take_samples
 
 
 NEWEST = 16
 """So many samples at the newest scale are taken together."""
 LEAST = 3
 """Fewer samples than this say nothing."""
+
+UNUSUAL = 3.0
+"""An overflow so many bits below a scale that held is one of its batch: gradients of others differ by less."""
 
 ERRORS = (7.0, 33.0)
 """The error of a gradient, in multiples of what rounding its subnormal elements to fp16's grid makes of it.
@@ -105,14 +108,29 @@ def _subnormal(of: Totals) -> tuple[float, float]:
 def _room(scaler: ScalerCase, scale: float, amax: float) -> float:
     """Bits between the scale and the largest that fits: by the largest gradient seen, and by skips at larger scales."""
     room = float(headroom_bits(np.array([amax]))[0])
-    no_overflow = [each.step for each in skipped_updates(scaler) if each.only_nan]
-    skipped = scaler.recent[scaler.recent["skipped"] > 0]
-    failed = skipped["scale_first"][~np.isin(skipped["first"], no_overflow)]
-    failed = failed[failed > 0]
+    failed = _failed(scaler)
+    failed = failed[failed > scale * _held(scaler) / amax / 2**UNUSUAL]
     if len(failed):
         room = min(room, math.log2(float(failed.min())) - math.log2(scale) - 1)
     newest = newest_scale(scaler)
     return max(room, 0.0) if newest and newest > 0 else 0.0
+
+
+def _failed(scaler: ScalerCase) -> Floats:
+    """The scales at which newest updates overflowed."""
+    no_overflow = [each.step for each in skipped_updates(scaler) if each.only_nan]
+    skipped = scaler.recent[scaler.recent["skipped"] > 0]
+    failed: Floats = skipped["scale_first"][~np.isin(skipped["first"], no_overflow)]
+    return failed[failed > 0]
+
+
+def _held(scaler: ScalerCase) -> float:
+    """The largest scaled gradient that `LEAST` samples or more had without an overflow."""
+    samples = scaler.samples
+    skipped = scaler.recent["first"][scaler.recent["skipped"] > 0]
+    of = take(samples.on_grid, np.flatnonzero(~np.isin(samples.step, skipped)))
+    largest = np.sort(of.amax[(of.inf + of.nan == 0) & np.isfinite(of.amax)])
+    return float(largest[-LEAST]) if len(largest) >= LEAST else 0.0
 
 
 def _rounding(of: Totals) -> float:

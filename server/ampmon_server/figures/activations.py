@@ -27,7 +27,7 @@ from ampmon_server.figures.source import Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES, Fate
 from ampmon_server.series import Floats, Ints, ModuleSample
-from ampmon_server.words import count, percent, plural, power_of_two, within
+from ampmon_server.words import count, magnitude_of, percent, plural, power_of_two, within
 
 
 ROWS_MAX = 48
@@ -240,7 +240,7 @@ def _headroom_words(word: str, magnitude: float) -> str:
     if not np.isfinite(magnitude):
         return f"{word}: inf or NaN"
     bits = float(headroom_bits(np.array([magnitude]))[0])
-    return f"{word}: {bits:.1f} bits, largest {magnitude:.4g}"
+    return f"{word}: {bits:.1f} bits, largest {magnitude_of(magnitude)}"
 
 
 def _percent_ticks(shares: Floats) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,27 @@ def held(x: Ints | Floats, window: Window) -> tuple[Floats, Floats]:
     return ends[:-1], right
 
 
-def line(left: Floats, right: Floats, height: Floats, view: View, **keys: Any) -> Trace:
-    """A line along pieces from ``left`` to ``right`` [c] at ``height`` [c]; nowhere where that is NaN."""
+def line(
+    left: Floats,
+    right: Floats,
+    height: Floats,
+    view: View,
+    said: Sequence[str] = (),
+    **keys: Any,
+) -> Trace:
+    """A line along pieces from ``left`` to ``right`` [c] at ``height`` [c]; nowhere where that is NaN.
+
+    What is ``said`` of each piece is shown on hover.
+    """
+    parts = list(_together(left, right, height))
     found = [
         (np.stack([left[part], right[part]], axis=1).ravel(), np.repeat(height[part], 2))
-        for part in _together(left, right, height)
+        for part in parts
     ]
+    if said:
+        told = [[said[place] for place in part.tolist() for _ in "lr"] + [""] for part in parts]
+        text = [words for part in told for words in part][:-1]
+        keys = {"text": text, "hovertemplate": "%{text}", "hoverinfo": "text", **keys}
     return _trace(found, view, **keys)
 
 

@@ -189,10 +189,9 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         for (run, window, found), of in zip(judged, shares, strict=True):
             left, right = held(found.x, window)
             heights = np.maximum(np.log10(np.maximum(of, 1e-30)), floor)
-            trace = line(left, right, heights, view, name=run.name, yaxis=axis, line=run.line)
-            traces.append(
-                {**trace, **_hovered(run), "hovertemplate": f"{percent(float(of[-1]))} at the end"}
-            )
+            said = [percent(each) for each in of.tolist()]
+            trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
+            traces.append({**trace, **_hovered(run)})
             ends.append((float(heights[-1]), f"{run.label} {percent(float(of[-1]))}", run))
         labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
         axes[f"yaxis{axis[1:]}"] = y_axis(

@@ -72,10 +72,7 @@ class Flushing:
         """The bounds and the estimate, at heights of a log axis."""
         every = np.ones(len(self.left))
         pieces = self.left, self.right
-        said: Mapping[str, Any] = {
-            "text": [self.words] * (2 * len(self.left)),
-            "hovertemplate": "%{text}",
-        }
+        said = [self.words] * len(self.left)
         return [
             band(
                 *pieces,
@@ -88,9 +85,8 @@ class Flushing:
                 **_HATCH,
             ),
             {
-                **line(*pieces, at * every, view, name="flushed", yaxis="y2", **said),
+                **line(*pieces, at * every, view, said, name="flushed", yaxis="y2"),
                 "line": {"color": "role:zero", "width": 1.5, "dash": "dash"},
-                "hoverinfo": "all",
             },
         ]
 

@@ -52,12 +52,16 @@ def headroom(window: Window, view: View) -> Headroom | None:
 
 
 def _bits(judged: Judged) -> Floats:
-    """Room above the largest element, [c]; above what is finite where some is not, to whole bits: at least so much."""
+    """Room above the largest element, [c]: none where the only sample overflowed.
+
+    Of several, of which some did, above what is finite, to whole bits.
+    """
     amax, histogram = judged.of("amax"), judged.of("histogram")
-    top = BINS - 1 - histogram[:, ::-1].argmax(1) + EXPONENT_MIN
+    top = BINS - 1 - (histogram[:, ::-1] > 0).argmax(1) + EXPONENT_MIN
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.log2(FP16.max / amax)
     whole = np.where(histogram.any(1), np.maximum(FP16.exponent_max - top, 0), np.nan)
+    whole[(judged.of("samples") == 1) & (judged.of("inf") > 0)] = 0.0
     return np.where(np.isfinite(exact) & (amax > 0), exact, whole)
 
 
@@ -91,7 +95,7 @@ def traces(room: Headroom, window: Window, view: View) -> list[Trace]:
 
 
 def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace]:
-    """The room at the newest sample, at the right end of its line, at a height ``within`` two others."""
+    """The room at the newest samples, at the right end of its line, at a height ``within`` two others."""
     bits = float(room.bits[-1])
     if not np.isfinite(bits):
         return []
@@ -100,14 +104,15 @@ def label(room: Headroom, within: tuple[float, float], view: View) -> list[Trace
 
 
 def caption(room: Headroom) -> str:
-    """The newest room in a sentence, with a blank before it."""
+    """The newest room in a sentence, with a blank before it: of several samples, what all of them leave."""
     bits = float(room.bits[-1])
     if not np.isfinite(bits):
         return ""
     doublings = int(max(bits, 0))
     most = "at most " if room.judged.sampled else ""
     can = f"it could double {plural(doublings, 'time')}" if doublings else "it cannot double"
-    return f" Headroom at the newest sample: {most}{bits:.1f} bits, so {can} before 65\u202f504."
+    samples = "sample" if room.judged.of("samples")[-1] == 1 else "samples"
+    return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, so {can} before 65\u202f504."
 
 
 def _said(bits: float) -> str:

@@ -24,7 +24,7 @@ from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES
 from ampmon_server.series import Floats, ParameterSample
 from ampmon_server.whatif import FORMATS
-from ampmon_server.words import count, percent, plural, power_of_two
+from ampmon_server.words import count, magnitude_of, percent, plural, power_of_two
 
 
 META = {
@@ -201,7 +201,7 @@ def _y_axis(decades: float) -> dict[str, Any]:
 
 
 def _limit(at: float) -> dict[str, Any]:
-    line = {"color": "role:muted", "width": 1, "dash": "dot"}
+    line = {"color": "role:ink", "width": 1, "dash": "dot"}
     return {
         "type": "line",
         "xref": "x",
@@ -215,8 +215,7 @@ def _limit(at: float) -> dict[str, Any]:
 
 
 def _name(at: float, words: str) -> dict[str, Any]:
-    """What is beyond a limit, above the plot, on its own side."""
-    side = {"xanchor": "left", "xshift": -2} if at > 0 else {"xanchor": "right", "xshift": 2}
+    """What is beyond a limit, above the plot: to its left, for beyond the last there is no room on a phone."""
     return {
         "xref": "x",
         "x": at,
@@ -226,7 +225,8 @@ def _name(at: float, words: str) -> dict[str, Any]:
         "text": words,
         "showarrow": False,
         "font": {"size": 11, "color": "role:muted"},
-        **side,
+        "xanchor": "right",
+        "xshift": 2,
     }
 
 
@@ -247,4 +247,4 @@ def _room(amax: Floats, into: FloatFormat, *, whole: bool) -> str:
     if not np.isfinite(amax[0]) or amax[0] == 0:
         return ""
     bits = f"{float(headroom_bits(amax, into)[0]):.1f} bits of headroom"
-    return f" The largest is {float(amax[0]):.3g}: {'' if whole else 'at most '}{bits}."
+    return f" The largest is {magnitude_of(float(amax[0]))}: {'' if whole else 'at most '}{bits}."

@@ -36,7 +36,8 @@ META = {
 class Norms:
     """Columns of samples [c]: where each begins, the root of its mean square, and between what its norms lie.
 
-    NaN where none is finite; ``lost`` counts samples that are not. ``first`` and ``last`` are its steps.
+    NaN where none is finite; ``lost`` counts samples that are not, ``first`` and ``last`` are its steps. Unless all are
+    ``single``, some samples are one cell: of one that is not finite all of a cell are lost.
     """
 
     x: Ints | Floats
@@ -47,6 +48,12 @@ class Norms:
     high: Floats
     samples: Ints
     lost: Ints
+    single: bool
+
+    @property
+    def not_finite(self) -> str:
+        """What those that are lost are."""
+        return "not finite" if self.single else "not finite, or stored with one that is not"
 
 
 def norm(source: Source, view: View) -> Figure:
@@ -88,6 +95,7 @@ def _norms(window: Window, view: View) -> Norms:
         np.fmax.reduceat(high, starts),
         np.add.reduceat(samples, starts),
         np.add.reduceat(np.where(fine, 0, samples), starts),
+        bool((samples <= 1).all()),
     )
 
 
@@ -161,7 +169,7 @@ def _marks(norms: Norms, view: View) -> list[Trace]:
             "y": [top or 1.0] * len(lost),
             "text": [
                 f"{steps(int(norms.first[at]), int(norms.last[at]))}: "
-                f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} not finite"
+                f"{count(int(norms.lost[at]))} of {plural(int(norms.samples[at]), 'sample')} {norms.not_finite}"
                 for at in lost
             ],
             "hoverinfo": "text",
@@ -185,11 +193,13 @@ def _axis(norms: Norms) -> dict[str, Any]:
 def _caption(norms: Norms) -> str:
     samples, lost = int(norms.samples.sum()), int(norms.lost.sum())
     of = f"{plural(samples, 'sample')}"
-    gone = f" {count(lost)} of them not finite, each marked by a cross." if lost else ""
+    gone = f" {count(lost)} of them {norms.not_finite}: crosses." if lost else ""
     if not np.isfinite(norms.middle).any():
         return f"{of}.{gone}"
     newest = norms.middle[np.isfinite(norms.middle)][-1]
     low, high = np.nanmin(norms.low), np.nanmax(norms.high)
     zeros = int((norms.middle == 0).sum())
     none = f" In {plural(zeros, 'column')} it is 0, which a log axis cannot show." if zeros else ""
-    return f"{newest:.4g} at the newest; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
+    where = "at the newest" if norms.samples[-1] == 1 else "in the newest column"
+    said = f"{newest:.4g} {where}; {low:.4g} to {high:.4g} in {of}.{gone}{none}"
+    return said if norms.single else f"Means of neighbouring samples: {said}"

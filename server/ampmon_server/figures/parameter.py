@@ -30,7 +30,7 @@ from ampmon_server.figures.sampled import in_window, merged, wide
 from ampmon_server.figures.source import ParameterSource, Source, View, Window, XAxis, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
-from ampmon_server.words import count, percent, plural
+from ampmon_server.words import count, magnitude_of, percent, plural
 
 
 COLUMN_PIXELS = 4
@@ -157,7 +157,7 @@ def _magnitude(columns: _Columns) -> Trace:
     bits = _logarithm(amax, np.log2)
     room = np.log2(FP16.max) - bits
     said = [
-        f"largest {each:.3g}, headroom {left:.1f} bits"
+        f"largest {magnitude_of(each)}, headroom {left:.1f} bits"
         for each, left in zip(amax.tolist(), room.tolist(), strict=True)
     ]
     return columns.trace(bits, said, name="largest magnitude", line=_line("accent"), yaxis="y2")
@@ -179,7 +179,7 @@ def _norm(columns: _Columns) -> Trace:
     norm = columns.of("norm")
     said = [f"norm {each:.3g}" for each in norm.tolist()]
     height = _logarithm(norm, np.log10)
-    return columns.trace(height, said, name="norm", line=_line("ink"), yaxis="y3")
+    return columns.trace(height, said, name="norm", line=_line("accent"), yaxis="y3")
 
 
 def _line(role: str) -> dict[str, Any]:
@@ -217,7 +217,10 @@ def _titles(view: View) -> list[dict[str, Any]]:
     """What each panel shows, above it; of the shares in the colours of their lines."""
     gap = 176
     told = [("y", SHARES[0][2], SHARES[0][1], 0), ("y", SHARES[1][2], SHARES[1][1], gap)]
-    told += [("y2", "largest magnitude, scaled", "accent", 0), ("y3", "norm, unscaled", "ink", 0)]
+    told += [
+        ("y2", "largest magnitude, scaled", "accent", 0),
+        ("y3", "norm, unscaled", "accent", 0),
+    ]
     return [
         {
             "xref": "paper",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ampmon.formats import FP16
+from ampmon.histogram import ON_GRID_SHARE
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.parameters import LEAST
 from ampmon_server.figures.gaps import Gaps, apart
@@ -308,12 +309,16 @@ def _round_share(share: float) -> float:
 def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> str:
     samples, most = int(columns["n"].sum()), int(columns["n"].max())
     newest = columns[int(columns["last"].argmax())]
-    looked, lost = (int(np.sum(newest[name])) for name in ("looked", "subnormal"))
+    looked, lost, off = _lost(newest)
+    together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
     parts = [f"{plural(samples, 'sampled update')}, {plural(len(rows.parameters), 'parameter')}."]
     if rows.merged:
         parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
     if looked:
-        parts.append(f"{percent(lost / looked)} of the newest are subnormal or below the grid.")
+        parts.append(
+            f"{percent(lost / looked)} of the newest{together} are subnormal or below the grid"
+            + (f", without {plural(off, 'parameter')} off fp16's grid." if off else ".")
+        )
     if left_out:
         parts.append(f"{plural(left_out, rows.level)} that lose less left out.")
     if most > 1:
@@ -321,3 +326,15 @@ def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> 
     if of.shard is not None:
         parts.append(f"Of the shard of rank {count(of.shard)}.")
     return " ".join(parts)
+
+
+def _lost(cell: Cells) -> tuple[int, int, int]:
+    """Elements looked at and those of them that lose digits, and how many parameters are not judged, off fp16's grid.
+
+    Where all are off it, all of them are counted.
+    """
+    looked, lost, on = (np.ravel(cell[each]) for each in ("looked", "subnormal", "on_grid"))
+    judged = on >= ON_GRID_SHARE * looked
+    if not judged[looked > 0].any():
+        judged = np.ones(len(looked), bool)
+    return int(looked[judged].sum()), int(lost[judged].sum()), int((~judged).sum())

@@ -163,6 +163,9 @@ def _caption(timed: Cells, measured: Cells) -> str:
         mean = float(timed["duration_ns"].sum() / timed["timed"].sum() / 1e9)
         longest = float(timed["duration_max_ns"].max()) / 1e9
         said.append(f"{_seconds(mean)} an update on average, {_seconds(longest)} at the longest.")
+        if len(timed) > 1 and (timed["n"] == 1).all():
+            half, most = np.percentile(_mean(timed), (50, 95), method="inverted_cdf")
+            said.append(f"Half took {_seconds(half)} or less, 95{SPACE}% {_seconds(most)} or less.")
     if len(measured):
         said.append(f"At most {_bytes(float(measured['memory_peak'].max()))} of device memory.")
     else:

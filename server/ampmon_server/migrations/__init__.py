@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -55,12 +56,17 @@ def schema(connection: Connection) -> Schema:
         ours = set(metadata.tables) & set(inspect(connection).get_table_names())
         return Schema("unversioned" if ours else "empty", None)
     (revision,) = heads
-    scripts = ScriptDirectory.from_config(config())
+    scripts = _scripts()
     if revision == scripts.get_current_head():
         return Schema("current", revision)
     if any(revision == script.revision for script in scripts.walk_revisions()):
         return Schema("older", revision)
     return Schema("newer" if re.fullmatch(r"\d{4}", revision) else "foreign", revision)
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(config())
 
 
 def upgrade(connection: Connection) -> None:

@@ -6,9 +6,8 @@ import html
 import json
 import re
 from datetime import datetime, timezone
-from typing import Any
 
-from ampmon_server import assets
+from ampmon_server import assets, styles
 from ampmon_server.report.sections import sections
 from ampmon_server.report.told import Told
 
@@ -53,34 +52,19 @@ _SHELL = """\
 
 def page(told: Told, version: str, now: datetime | None = None) -> str:
     """The whole file. What users named is only ever text in it."""
-    roles = json.loads((assets.web_directory() / "roles.json").read_text("utf-8"))
     drawn = {name: figure for name, figure in told.figures.items() if figure["data"]}
     when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
     return _SHELL.format(
         title=html.escape(f"{told.run['name']} · ampmon"),
         policy=html.escape(POLICY),
-        style=_style(roles),
+        style=styles.embedded(STYLES),
         body=sections(told),
         version=html.escape(version),
         when=when,
-        roles=_in_script(roles),
+        roles=_in_script(styles.themes()),
         figures=_in_script(drawn),
         plotly=assets.plotly_script().read_text("utf-8").replace("</script", "<\\/script"),
         script=_script(),
-    )
-
-
-def _style(roles: dict[str, dict[str, Any]]) -> str:
-    """The page's own styles, and the colours of both themes."""
-    files = [(assets.web_directory() / "css" / f"{name}.css").read_text("utf-8") for name in STYLES]
-    light, dark = (_properties(roles[theme]) for theme in ("light", "dark"))
-    night = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-    return "\n".join([*files, f":root {{ {light} }}", night])
-
-
-def _properties(roles: dict[str, Any]) -> str:
-    return " ".join(
-        f"--{name}: {colour};" for name, colour in roles.items() if isinstance(colour, str)
     )
 
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 
-from ampmon_server.auth import Keys
-from ampmon_server.auth.guard import LOGIN_PATH, has_cookie, unknown_page
+from ampmon_server.auth import Keys, stranger
+from ampmon_server.auth.guard import LOGIN_PATH, has_cookie
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem
@@ -49,7 +49,7 @@ def log_in(request: Request, service: ServiceDependency, code: str = "") -> Resp
     if not service.logins.redeem(code):
         if has_cookie(request.headers, service.keys):
             return RedirectResponse(HOME, 303)
-        return unknown_page("This link was used or has expired", _HOW)
+        return stranger.page(stranger.EXPIRED)
     return _with_cookie(RedirectResponse(HOME, 303), request, service.keys)
 
 

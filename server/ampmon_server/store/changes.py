@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, select, tuple_
+from sqlalchemy import ColumnElement, Connection, func, select, tuple_
 
-from ampmon_server.tables import runs
+from ampmon_server.tables import runs, streams
 
 
 Change: TypeAlias = tuple[UUID, int, int | None]
@@ -34,6 +34,15 @@ def of(connection: Connection, run_ids: Sequence[UUID]) -> Iterator[Change]:
     for first in range(0, len(run_ids), PAGE):
         some = [run_id.bytes for run_id in run_ids[first : first + PAGE]]
         yield from map(_change, _read(connection, runs.c.run_id.in_(some), PAGE))
+
+
+def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
+    """What is another whenever what is held of a run is: its version, and from where on pruning has left it."""
+    of, left = runs.c, streams.c
+    cuts = select(func.sum(left.rows_from + left.samples_from)).where(left.run_id == run_id.bytes)
+    statement = select(of.version, of.deleted, cuts.scalar_subquery())
+    row = connection.execute(statement.where(of.run_id == run_id.bytes)).one_or_none()
+    return None if row is None else tuple(row)
 
 
 def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:

@@ -56,6 +56,7 @@ from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
+from ampmon_server.store.recent import Recent
 from ampmon_server.store.runs import Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.skips import Landmark
@@ -85,6 +86,7 @@ class Store(SampledReads):
     def __init__(self, database: Engine, exclusive: IO[bytes] | None) -> None:
         self._engine = database
         self._exclusive = exclusive
+        self._recent: Recent[Series] = Recent()
 
     @classmethod
     def open(cls, settings: Settings) -> Store:
@@ -256,8 +258,24 @@ class Store(SampledReads):
         """Updates, in enough cells to fill ``columns`` columns, and samples with ``start`` <= x < ``stop``.
 
         x is the step, the time, or the user's own step; nothing where there is none of those. Of one ``rank`` alone
-        they are its newest 32768, one by one. Raises NotFound.
+        they are its newest 32768, one by one. Who asks for the same of the same version at about the same time is
+        given the same arrays, which cannot be written to. Raises NotFound.
         """
+        asked = (run_id, stream, start, stop, by, columns, rank)
+        with engine.reading(self._engine) as connection:
+            held = changes.held(connection, run_id)
+        return self._recent.get((held, asked), lambda: self._series(*asked))
+
+    def _series(
+        self,
+        run_id: UUID,
+        stream: int | None,
+        start: int,
+        stop: int,
+        by: Literal["step", "time", "user"],
+        columns: int,
+        rank: int | None,
+    ) -> Series:
         with engine.reading(self._engine) as connection:
             scaler = scalers.find(connection, run_id, stream)
             found = axes.find(connection, scaler, start=start, stop=stop, by=by, columns=columns)
@@ -270,6 +288,8 @@ class Store(SampledReads):
             else:
                 one = ranks.alone(scaler, rank)
                 updates, sampled = ranks.window(connection, scaler, one, stretch)
+            for cells in (updates, sampled):
+                cells.flags.writeable = False
             return Series(
                 updates,
                 sampled,

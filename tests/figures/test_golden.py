@@ -1,0 +1,40 @@
+"""Every chart of a small known run, whole, as its golden file has it; `tests/known_run.py` writes those anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.figures import FIGURES
+from ampmon_server.figures.compared import COMPARED
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from known_run import GOLDEN, draw, plain, send
+
+
+NAMES = [*FIGURES, *(f"compared-{name}" for name in COMPARED)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store that holds the known run, and half of it as another."""
+    directory: Path = tmp_path_factory.mktemp("known")
+    opened = Store.open(Settings(data_directory=directory, judging=False))
+    send(opened)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chart_is_as_its_golden_file_has_it(name: str, store: Store) -> None:
+    """Traces, layout and words, to nine digits."""
+    golden = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+    assert plain(draw(store, name)) == golden
+
+
+def test_there_is_a_golden_file_for_every_chart_and_no_other() -> None:
+    """A chart that is added has one, and one that goes takes it along."""
+    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(NAMES)

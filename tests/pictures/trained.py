@@ -1,0 +1,78 @@
+"""The runs that are pictured: trained by the examples and the demo, and a few that no training makes. Draws nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from ampmon_server.settings import Settings
+from extremes import make, make_long
+from posted import post
+from serving import Server
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = (
+    *("typical", "clip_by_norm", "gradient_accumulation", "several_models", "fused_optimizers"),
+    *("bf16_disabled", "ddp", "activation_gradients", "planted_overflow"),
+)
+DEMO = "GPT reads Python"
+"""What the demo calls its run."""
+DEMO_STEPS = 900
+TRAINING_S = 600.0
+
+Runs = dict[str, UUID]
+
+
+def stored(directory: Path) -> Runs:
+    """The runs by name, in a data directory: trained now, unless they are there. Blocks, for some minutes then."""
+    server, whole = Server(directory), directory / "whole"
+    if not whole.exists():
+        settings = Settings(data_directory=directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        make_long(settings)
+    server.start()
+    try:
+        if not whole.exists():
+            make(partial(post, server))
+            for script in SCRIPTS:
+                _train(server, EXAMPLES / f"{script}.py").wait(TRAINING_S)
+            demo(server, DEMO_STEPS).wait(TRAINING_S)
+            whole.touch()
+        return {run["name"]: UUID(run["run_id"]) for run in server.get("/runs?limit=1000")["runs"]}
+    finally:
+        server.stop()
+
+
+def demo(server: Server, steps: int) -> subprocess.Popen[bytes]:
+    """The demo's training, under way, as it reports to ``server``."""
+    options = ["--no-browser", "--no-keep", "--steps", steps, "--growth-interval", 30]
+    place = ["--port", server.port, "--data-dir", server.directory]
+    return _train(server, "-m", "ampmon_server.cli", "demo", *options, *place)
+
+
+@contextmanager
+def training(server: Server) -> Iterator[None]:
+    """While it lasts, the demo trains; afterwards it has been interrupted, as by Ctrl-C."""
+    process = demo(server, 10**6)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+
+
+def _train(server: Server, *arguments: object) -> subprocess.Popen[bytes]:
+    """A training in a process of its own, on one thread, beside the server."""
+    own = {"AMPMON_URL": server.url, "AMPMON_DIR": str(server.directory), "OMP_NUM_THREADS": "1"}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("AMPMON_")} | own
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL
+    )

@@ -1,0 +1,70 @@
+"""What charts of one run read in common is read once, and never what is no longer so."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ampmon_server.store import Store
+from ampmon_server.store.recent import LIFE_S, MOST, Recent
+from batches import Trainer
+
+
+def test_who_comes_meanwhile_waits_for_the_first() -> None:
+    """Eight threads that ask for the same at once are given one reading."""
+    recent: Recent[object] = Recent()
+    begun, go = threading.Event(), threading.Event()
+    readings = []
+
+    def read() -> object:
+        begun.set()
+        go.wait(10)
+        readings.append(object())
+        return readings[-1]
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(recent.get, "key", read) for _ in range(8)]
+        assert begun.wait(10)
+        go.set()
+        found = {id(each.result(10)) for each in asked}
+    assert (len(readings), len(found)) == (1, 1)
+
+
+def test_a_reading_lives_for_a_moment() -> None:
+    """After its time, for another key, and when newer ones have come, it is read anew."""
+    now = [0.0]
+    recent: Recent[int] = Recent(lambda: now[0])
+    assert [recent.get("a", lambda: 1), recent.get("a", lambda: 2)] == [1, 1]
+    assert recent.get("b", lambda: 3) == 3
+    now[0] += LIFE_S
+    assert recent.get("a", lambda: 4) == 4
+    for other in range(MOST):
+        recent.get(other, lambda: 5)
+    assert recent.get("a", lambda: 6) == 6
+
+
+def test_what_fails_is_tried_again() -> None:
+    """A reading that raises is raised to who asked, and the next one reads."""
+    recent: Recent[int] = Recent()
+
+    def fail() -> int:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        recent.get("a", fail)
+    assert recent.get("a", lambda: 1) == 1
+
+
+@pytest.mark.engines
+def test_a_series_is_shared_until_the_run_moves_on(store: Store) -> None:
+    """Charts that ask at once are given the same arrays, which nobody can write to; an update makes them others."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(trainer.updates(4, sampled=[0])))
+    first, again = store.series(trainer.run_id), store.series(trainer.run_id)
+    assert first is again
+    with pytest.raises(ValueError, match="read-only"):
+        first.updates["first"][0] = 7
+    store.ingest(trainer.batch(trainer.updates(1)))
+    assert store.series(trainer.run_id).updates["first"].tolist() == [0, 1, 2, 3, 4]

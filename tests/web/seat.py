@@ -1,0 +1,96 @@
+"""A page that many readers use, one after another: none finds anything of the one before.
+
+To load the page anew for each would cost more than most tests do: it is a matter of the library that draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Browser, Error, Page
+
+from serving import Server
+from web.reader import DESK, NOWHERE, Reader, enter
+
+
+_TIDY = """known => {
+    document.activeElement?.blur();
+    for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+    for (const name of Object.getOwnPropertyNames(window)) if (known && !known.includes(name)) delete window[name];
+}"""
+_STATE = """() => ({
+    address: location.hash,
+    theme: document.documentElement.dataset.theme,
+    storage: [...Object.keys(localStorage), ...Object.keys(sessionStorage)],
+    hidden: document.hidden || Object.hasOwn(document, "hidden"),
+    window: Object.getOwnPropertyNames(window).filter((name) => !/plotly/i.test(name)),
+    clock: /native code/.test(Date.now),
+    body: [...document.body.children].filter((one) => one.checkVisibility() && !/plotly/.test(one.id + one.className))
+        .map((one) => `${one.tagName} ${one.className} ${one.open ?? ""}`),
+    words: document.querySelector(".toast")?.textContent,
+    bar: document.querySelector("header.bar").outerHTML,
+    style: document.body.getAttribute("style"),
+})"""
+
+
+class Seat:
+    """Before ``server``. What a test can do to a page and not undo by itself is undone here, or told."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._page: Page | None = None
+        self._clean: dict[str, Any] = {}
+
+    def take(self, browser: Browser) -> Reader:
+        """A reader at the page, which is at an address with nothing on it."""
+        if self._page is None:
+            self._page = enter(browser, self.server)
+            reader = Reader(self._page, self.server)
+            reader.open(NOWHERE)
+            self._clean = self._state(reader)
+            reader.rise()
+        return Reader(self._page, self.server)
+
+    def leave(self, reader: Reader) -> list[str]:
+        """What the reader left behind there; the next gets another page then."""
+        try:
+            left = self._tidied(reader)
+        except (Error, AssertionError) as error:
+            left = [f"a page that does not answer: {error}"]
+        reader.rise()
+        if left:
+            self.close()
+        return left
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.context.close()
+        self._page = None
+
+    def _tidied(self, reader: Reader) -> list[str]:
+        page = reader.page
+        page.unroute_all()
+        page.context.unroute_all()
+        page.context.clear_permissions()
+        page.mouse.move(0, 0)
+        reader.size(*DESK)
+        page.emulate_media(color_scheme="light")
+        reader.open(NOWHERE)
+        page.evaluate(_TIDY, self._clean["window"])
+        state = self._state(reader)
+        return [
+            f"{name}: {state[name]!r}, not {was!r}"
+            for name, was in self._clean.items()
+            if state[name] != was
+        ]
+
+    def _state(self, reader: Reader) -> dict[str, Any]:
+        """The page as it is, once the words of a moment are gone."""
+        reader.wait("nothing", lambda: "No run" in reader.text("main"))
+        reader.wait("the connection", lambda: reader.text("#connection") == "Live")
+        reader.wait("silence", lambda: not reader.text(".toast"))
+        seen = {
+            "tabs": len(reader.page.context.pages),
+            "cookies": len(reader.page.context.cookies()),
+        }
+        return {**seen, **reader.page.evaluate(_STATE)}
