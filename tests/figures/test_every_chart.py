@@ -119,6 +119,17 @@ def test_time_is_drawn_as_dates() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [100, 358, 620, 1100])
+def test_dates_have_room_to_stand_upright(width: int) -> None:
+    """Each has 80 pixels of the plot at any width, and none is slanted: that would reach below the chart."""
+    layout = FIGURES["scale"](made.source(made.updates([1.0, 1.0])), View(x="time", width=width))[
+        "layout"
+    ]
+    room = width - layout["margin"]["l"] - layout["margin"]["r"]
+    assert layout["xaxis"]["tickangle"] == 0
+    assert 1 <= layout["xaxis"]["nticks"] <= max(1, room / 80)
+
+
 @pytest.mark.parametrize("name", BY_STEP)
 def test_a_million_updates_are_as_small_as_a_thousand(name: str) -> None:
     """The size of a chart does not depend on the length of the run."""

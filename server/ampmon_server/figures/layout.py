@@ -61,7 +61,7 @@ def figure(
             "height": height,
             "margin": {
                 "l": MARGIN_LEFT,
-                "r": MARGIN_NARROW if view.narrow else MARGIN_RIGHT,
+                "r": _right(view),
                 "t": top,
                 "b": 40,
                 # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
@@ -150,6 +150,9 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         pad = max((high - low) / 400, 0.5)
         return axis | {
             "type": "date",
+            # Were they slanted where they are close, they would reach below the plot.
+            "tickangle": 0,
+            "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
             "unifiedhovertitle": {"text": "%{x|%X} UTC"},
         }
@@ -166,14 +169,22 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
     }
 
 
+def _right(view: View) -> int:
+    return MARGIN_NARROW if view.narrow else MARGIN_RIGHT
+
+
+def _room(view: View) -> int:
+    """Pixels between the margins."""
+    return view.width - MARGIN_LEFT - _right(view)
+
+
 def legend_top(words: Sequence[str], view: View) -> int:
     """Pixels above a plot that the legend of its ``words`` takes: one row, or on a phone as many as they need."""
     if not words:
         return 8
     if not view.narrow:
         return 32
-    room = view.width - MARGIN_LEFT - MARGIN_NARROW
-    in_a_row = max(1, room // (44 + 7 * max(map(len, words))))
+    in_a_row = max(1, _room(view) // (44 + 7 * max(map(len, words))))
     return 13 + 19 * -(-len(words) // in_a_row)
 
 
