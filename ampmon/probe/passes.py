@@ -28,6 +28,9 @@ _APART = 4096
 _SQUARED_EXACTLY = (2.0**-40, 2.0**50)
 """Where the largest magnitude lies in here, squares summed in fp32 neither overflow nor lose what matters."""
 
+_ROW = 1024
+"""So many fp32 squares are added up in fp32."""
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 Counted: TypeAlias = tuple[int, int, int, float, float]
@@ -147,13 +150,18 @@ def _count_one(
         nan = int(exponents[-1]) and int(np.count_nonzero(np.isnan(array)))
     highest, lowest = np.maximum.reduce(array), np.minimum.reduce(array)
     largest = float(max(highest, -lowest))  # if one is NaN, so is the other
-    return zeros, off_grid, nan, largest, _sum_squares(part, largest)
+    return zeros, off_grid, nan, largest, _sum_squares(part, array, largest)
 
 
-def _sum_squares(part: torch.Tensor, largest: float) -> float:
-    if part.dtype == torch.float32 and not _SQUARED_EXACTLY[0] <= largest <= _SQUARED_EXACTLY[1]:
+def _sum_squares(part: torch.Tensor, array: npt.NDArray[Any], largest: float) -> float:
+    if part.dtype != torch.float32 or not _SQUARED_EXACTLY[0] <= largest <= _SQUARED_EXACTLY[1]:
         part = part.double()
-    return float(torch.dot(part, part))
+        return float(torch.dot(part, part))
+    # In fp32 what is left off at each addition adds up, where elements are alike: so no more than a row is summed in it.
+    whole = len(array) - len(array) % _ROW
+    rows = array[:whole].reshape(-1, 1, _ROW)
+    squares = np.matmul(rows, rows.transpose(0, 2, 1))
+    return float(squares.sum(dtype=np.float64)) + float(np.dot(array[whole:], array[whole:]))
 
 
 def _count_together(
