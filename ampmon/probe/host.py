@@ -35,8 +35,8 @@ def measure(
     """Statistics of n CPU gradients of any floating dtype and shape; ``indices`` are their places in the header.
 
     ``sample`` is the least number of elements to look at in each, in runs of 16, or "all". Counts and amax are exact.
-    The sum of squares is of fp32 products, added up in fp32 within a row of 1024 elements and in fp64 beyond: its relative
-    error is below 1e-6.
+    The sum of squares is of fp32 products, added up in fp32 within a row of 1024 elements and in fp64 beyond: its
+    relative error is below 1e-6.
     """
     sums = _Sums(len(gradients))
     # The largest first: those of which a sample is taken then lie together, and so do those that are looked at whole.

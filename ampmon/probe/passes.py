@@ -157,7 +157,7 @@ def _sum_squares(part: torch.Tensor, array: npt.NDArray[Any], largest: float) ->
     if part.dtype != torch.float32 or not _SQUARED_EXACTLY[0] <= largest <= _SQUARED_EXACTLY[1]:
         part = part.double()
         return float(torch.dot(part, part))
-    # In fp32 what is left off at each addition adds up, where elements are alike: so no more than a row is summed in it.
+    # What fp32 leaves off at each addition adds up where elements are alike: so no more than a row is summed in it.
     whole = len(array) - len(array) % _ROW
     rows = array[:whole].reshape(-1, 1, _ROW)
     squares = np.matmul(rows, rows.transpose(0, 2, 1))
