@@ -177,13 +177,14 @@ export class Charts {
   }
 
   /**
-   * Hears of a version of the run, ahead of its summary.
+   * Hears of a version of the run and of its newest step, ahead of its summary.
    * @param {number} version
+   * @param {number | null} step
    */
-  hear(version) {
+  hear(version, step) {
     this.#version = Math.max(this.#version, version);
-    // Where the newest are is in the summary.
-    if (this.view.follow === null) this.refresh();
+    if (this.#end && step !== null) this.#end.step = Math.max(this.#end.step, step);
+    this.refresh();
   }
 
   /**

@@ -22,7 +22,8 @@ import * as toasts from "./toast.js";
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance, Connection } from "./live.js" */
 
-const REFRESH_MS = 100;
+// Numbers that change more often are not read; charts do not wait for them.
+const REFRESH_MS = 250;
 // News may be lost on its way, and some changes make none: a run that falls silent.
 const POLL_MS = 10_000;
 // Once the list is there, what the first chart would wait for is fetched.

@@ -114,7 +114,7 @@ export class Run {
    * @param {Advance[]} advances
    */
   hear(advances) {
-    for (const { run, version } of advances) if (run === this.id) this.charts.hear(version);
+    for (const { run, version, step } of advances) if (run === this.id) this.charts.hear(version, step ?? null);
   }
 
   /** Writes the numbers again: ages change by themselves. */

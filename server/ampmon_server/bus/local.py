@@ -12,7 +12,7 @@ from uuid import UUID
 from anyio import move_on_after
 
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.05
 TELLINGS_PER_S = 500
 """To all listeners together: where there are many, each is told less often, so that ingest keeps its time."""
 QUIET_S = 15.0
@@ -156,7 +156,7 @@ class Listener:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def advances(self) -> AsyncIterator[list[Advance]]:
-        """What is new, at most ten times a second, until the bus closes; nothing, where that is so for long."""
+        """What is new, at most twenty times a second, until the bus closes; nothing, where that is so for long."""
         while True:
             with move_on_after(
                 QUIET_S
