@@ -76,6 +76,7 @@ export class Charts {
     this.listener = listener;
     this.#follows = charts === CHARTS;
     this.element = h("div", { class: "charts" }, this.#toolbar.element, ...charts.map(([name, choices]) => this.panel(name, choices).element));
+    this.#offerRanks(0);
     crosshair.install(this.element);
     this.element.addEventListener("pointerdown", this.#hold);
     window.addEventListener("pointerup", this.#release);
@@ -170,10 +171,18 @@ export class Charts {
     this.#version = Math.max(this.#version, run.version);
     this.#name = run.name;
     this.#end = endOf(run);
-    const ranks = this.named("ranks");
-    if (ranks) ranks.element.hidden = run.ranks < 2;
+    this.#offerRanks(run.ranks);
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
+  }
+
+  /**
+   * Side by side are ranks shown where there are several, and not before that is known: most runs have one.
+   * @param {number} ranks
+   */
+  #offerRanks(ranks) {
+    const panel = this.named("ranks");
+    if (panel) panel.element.hidden = ranks < 2;
   }
 
   /**
