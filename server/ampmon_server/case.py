@@ -109,7 +109,8 @@ class ScalerCase:
     ``updates`` and ``gradients`` are of the whole run, a few hundred cells. ``first`` and ``recent`` are its first and
     newest `RECENT` updates, a cell each; they may overlap. ``samples`` are newest samples one by one and those next to
     changes of the scale, at most `SAMPLES`. ``skips`` are the newest rows of the ledger, the newest first, none
-    superseded. ``ranks`` are the newest updates of each rank by itself, where there are several.
+    superseded. ``ranks`` are the newest updates of each rank by itself, where there are several. ``growth_tracker`` is
+    what the newest update left: None without one.
     """
 
     name: str
@@ -125,6 +126,7 @@ class ScalerCase:
     forgotten: tuple[Forgotten, ...] = ()
     ranks: Mapping[int, Cells] = field(default_factory=dict)
     optimizers: tuple[str, ...] = ()
+    growth_tracker: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

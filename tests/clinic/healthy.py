@@ -55,6 +55,15 @@ class Penalised(Training):
         return loss + 0.01 * norm
 
 
+class Calmed(Training):
+    """The scale climbs quickly, and is told to take its time once it is high."""
+
+    def update(self, number: int) -> None:
+        if number == 3 * self.plan.updates // 4:
+            self.scaler.set_growth_interval(1000)
+        super().update(number)
+
+
 class ClippedByValue(Training):
     """Gradients clipped by value, unscaled before."""
 

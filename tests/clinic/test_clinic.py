@@ -20,7 +20,7 @@ SHORT = (
     *("overflow in backward only", "NaN in every tenth batch", "dead scale", "growth too eager"),
     *("heavy batches", "gradients never cleared", "clipped while scaled", "scaler not restored"),
     *("records lost", "killed"),
-    *("typical", "layer norm", "two optimizers", "scheduler gated", "resumed"),
+    *("typical", "layer norm", "two optimizers", "calmed", "scheduler gated", "resumed"),
 )
 """Sick and healthy ones, spread over the rules."""
 

@@ -108,6 +108,17 @@ def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
     assert ("stuck_scale" in rules_of(scaler(cells, policy=policy))) == expected
 
 
+@pytest.mark.parametrize(("tracker", "expected"), [(99, True), (100, False), (330, False)])
+def test_a_scale_that_waits_longer_than_it_said_is_not_stuck(tracker, expected):
+    """set_growth_interval() has the growth tracker count past the first interval: nothing sets it back."""
+    same = np.full(331, 1024.0)
+    cells = cells_of(same, same, ["steady"] * 331, [False] * 331)
+    case = scaler(
+        cells, policy=Policy(growth_interval=100, init_scale=1024.0), growth_tracker=tracker
+    )
+    assert ("stuck_scale" in rules_of(case)) == expected
+
+
 def test_growths_that_are_taken_back_are_no_growths():
     """A scale that somebody puts back after each growth is stuck."""
     same = np.full(200, 1024.0)

@@ -65,6 +65,12 @@ def test_a_search_is_one_for_the_heatmap_and_the_table(reader: Reader) -> None:
     reader.wait("all rows", lambda: len(reader.texts(rows)) == 3)
     table.get_by_role("button", name="Parameter", exact=True).click()
     reader.wait("the model's order", lambda: reader.texts(rows)[-1] == "head.weight")
+    more = reader.page.locator("#tip a")
+    assert more.get_attribute("href") == "findings/measures#when-sampled"
+    table.get_by_role("button", name="Norm, unscaled").press("Enter")
+    reader.wait("the order of norms", lambda: more.get_attribute("href").endswith("#derived"))
+    assert "search=" not in reader.ask("location.hash")
+    assert reader.ask("location.pathname") == "/"
     table.get_by_role("button", name="head.weight").click()
     reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
 

@@ -77,8 +77,16 @@ export function keyed(parent, items, { key, make, update }) {
  * @param {string} [section] of the page on what is measured
  */
 export function term(word, definition, section = "") {
-  const more = `findings/measures${section && "#"}${section}`;
-  return h("dfn", { tabindex: 0, "data-definition": definition, "data-more": more, "aria-description": definition }, word);
+  return h("dfn", { tabindex: 0, ...explained(definition, section) }, word);
+}
+
+/**
+ * What makes an element one that explains itself, as `term` does.
+ * @param {string} definition
+ * @param {string} [section] of the page on what is measured
+ */
+export function explained(definition, section = "") {
+  return { "data-definition": definition, "data-more": `findings/measures${section && "#"}${section}`, "aria-description": definition };
 }
 
 /**

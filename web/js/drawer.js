@@ -13,7 +13,7 @@ import { STATISTICS } from "./words.js";
 
 const SKIPS = 8;
 
-/** @type {[name: string, definition: string | null, value: (row: ParameterRow) => string][]} */
+/** @type {[name: string, told: {definition: string, section: string} | null, value: (row: ParameterRow) => string][]} */
 const NUMBERS = [
   ["Shape", null, (row) => `${shapeWords(row)}${row.shape.length > 1 ? `, ${plural(row.numel, "element")}` : ""}`],
   ["Type", null, (row) => row.dtype],
@@ -115,7 +115,7 @@ export class Drawer {
     say(this.#words, sampled && row ? `Its scaled gradient at step ${count(sampled.step)}, the newest sample.` : "It is not in the newest sample.");
     keyed(this.#numbers, row ? NUMBERS : [], {
       key: ([name]) => name,
-      make: ([name, definition]) => h("div", {}, h("dt", {}, definition ? term(name, definition) : name), h("dd")),
+      make: ([name, told]) => h("div", {}, h("dt", {}, told ? term(name, told.definition, told.section) : name), h("dd")),
       update: (element, [, , value]) => say(/** @type {Element} */ (element.lastElementChild), row ? value(row) : ""),
     });
   }
@@ -125,7 +125,7 @@ export class Drawer {
     const skips = [...new Map((found?.skips ?? []).map((skip) => [skip.step, skip])).values()];
     const many = `${found?.next ? "more than " : ""}${plural(skips.length, "skip")}`;
     this.#skips.replaceChildren(
-      term("Culprit", STATISTICS.culprit),
+      term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section),
       skips.length ? ` of ${many}, the newest at step ` : " of no skip.",
       ...skips.flatMap(({ step }, place) => [place ? ", " : "", h("button", { type: "button", class: "opens", onclick: () => this.onView(about(this.charts.view, step)) }, count(step))]),
     );

@@ -15,14 +15,14 @@ const LIMIT_MAX = 1000;
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
-  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), definition: STATISTICS.parameter },
+  { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...STATISTICS.parameter },
   { name: "Shape", tight: true, cell: (row) => shapeWords(row) },
-  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), definition: STATISTICS.subnormal },
-  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), definition: STATISTICS.zero },
-  { name: "inf, NaN", sort: "lost", number: true, cell: (row) => lostWords(row), definition: STATISTICS.lost },
-  { name: "Headroom", sort: "headroom", number: true, cell: (row) => headroomWords(row), definition: STATISTICS.headroom },
-  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), definition: STATISTICS.norm },
-  { name: "On fp16's grid", sort: "on_grid", number: true, cell: (row) => gridWords(row), definition: STATISTICS.on_grid },
+  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), ...STATISTICS.subnormal },
+  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), ...STATISTICS.zero },
+  { name: "inf, NaN", sort: "lost", number: true, cell: (row) => lostWords(row), ...STATISTICS.lost },
+  { name: "Headroom", sort: "headroom", number: true, cell: (row) => headroomWords(row), ...STATISTICS.headroom },
+  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), ...STATISTICS.norm },
+  { name: "On fp16's grid", sort: "on_grid", number: true, cell: (row) => gridWords(row), ...STATISTICS.on_grid },
 ];
 
 export class Parameters {

@@ -1,12 +1,12 @@
 // A table of columns, each a heading and what it says of a row. Narrow screens show a row as a small list.
 
-import { h, keyed, mark, say, term } from "./dom.js";
+import { explained, h, keyed, mark, say, term } from "./dom.js";
 
 /**
  * A column; `sort` is what the table is sorted by through its heading, `opens` whether its cell is a button for the row.
  * @template Row
  * @typedef {{name: string, cell: (row: Row) => string | Node, number?: boolean, tight?: boolean, sort?: string,
- *   opens?: boolean, definition?: string}} Column
+ *   opens?: boolean, definition?: string, section?: string}} Column
  */
 
 /** How a table is sorted: what by, and whether the other way round than is usual. @typedef {{sort: string, backwards: boolean}} Order */
@@ -77,10 +77,10 @@ export class Table {
   }
 
   /** @param {Column<Row>} column */
-  #heading({ name, sort, definition }) {
+  #heading({ name, sort, definition, section }) {
     const { onSort } = this.listener;
-    if (!sort || !onSort) return definition ? term(name, definition) : name;
-    const told = definition ? { "data-definition": definition, "aria-description": definition } : {};
+    if (!sort || !onSort) return definition ? term(name, definition, section) : name;
+    const told = definition ? explained(definition, section) : {};
     const turn = () => onSort({ sort, backwards: sort === this.#order.sort && !this.#order.backwards });
     return h("button", { type: "button", class: "sort", onclick: turn, ...told }, name);
   }

@@ -1,5 +1,6 @@
 // Shows the definition of a term on hover, focus or tap, inside the window. One element serves the whole page.
-// A term that is clicked or tapped holds its tip, with a link to more about it; by keys, Enter follows that link.
+// A term that is clicked or tapped holds its tip, with a link to more about it; by keys, Enter follows that link. Where the
+// term is a button, which has its own use for Enter, the link is in the tip alone.
 
 import { h } from "./dom.js";
 
@@ -35,8 +36,8 @@ export function install(tip) {
   const follow = () => shown?.matches(":focus, :hover") ? place(tip, shown, held !== null) : hide();
   document.addEventListener("scroll", follow, { passive: true });
   document.addEventListener("keydown", (event) => {
-    const more = event.key === "Enter" ? termOf(event.target)?.dataset.more : undefined;
-    if (more) location.assign(more);
+    const entered = event.key === "Enter" ? termOf(event.target) : null;
+    if (entered?.dataset.more && !(entered instanceof HTMLButtonElement)) location.assign(entered.dataset.more);
     if (event.key !== "Escape" || tip.hidden) return;
     event.preventDefault();
     hide();

@@ -49,14 +49,23 @@ export const SEVERITY = {
 
 export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()", "scaler = ampmon.GradScaler()"];
 
-/** What is told of a parameter at a sampled update. */
+/**
+ * What is told of a parameter at a sampled update, and where the page on what is measured has more.
+ * @satisfies {Record<string, {definition: string, section: string}>}
+ */
 export const STATISTICS = {
-  parameter: "By its name in the model. Sorted by it, parameters stand in the model's order.",
-  subnormal: "Share of its scaled gradient's elements from 2^-24 to 2^-14: fp16 holds them with fewer bits the smaller they are.",
-  zero: "Share of its elements that are exactly zero: flushed by fp16, or zero all along.",
-  lost: "How many of its elements overflowed to inf, and how many are NaN.",
-  headroom: "Bits between its largest scaled element and 65 504, fp16's largest number.",
-  norm: "The 2-norm of its unscaled gradient: it does not move with the loss scale.",
-  on_grid: "Whether 99 % of its elements or more are exactly fp16 numbers. If not, fp32 made them, and small ones say nothing about fp16.",
-  culprit: "How many optimizer steps were skipped with this parameter among those named as culprits.",
+  parameter: { definition: "By its name in the model. Sorted by it, parameters stand in the model's order.", section: "when-sampled" },
+  subnormal: {
+    definition: "Share of its scaled gradient's elements from 2^-24 to 2^-14: fp16 holds them with fewer bits the smaller they are.",
+    section: "the-classes",
+  },
+  zero: { definition: "Share of its elements that are exactly zero: flushed by fp16, or zero all along.", section: "the-classes" },
+  lost: { definition: "How many of its elements overflowed to inf, and how many are NaN.", section: "the-classes" },
+  headroom: { definition: "Bits between its largest scaled element and 65 504, fp16's largest number.", section: "derived" },
+  norm: { definition: "The 2-norm of its unscaled gradient: it does not move with the loss scale.", section: "derived" },
+  on_grid: {
+    definition: "Whether 99 % of its elements or more are exactly fp16 numbers. If not, fp32 made them, and small ones say nothing about fp16.",
+    section: "on-the-grid-or-not",
+  },
+  culprit: { definition: "How many optimizer steps were skipped with this parameter among those named as culprits.", section: "on-every-skip" },
 };

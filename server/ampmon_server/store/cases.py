@@ -38,9 +38,9 @@ from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, scalers_of
 from ampmon_server.store.streams import unpack_parameters
-from ampmon_server.store.updates import read_cells
+from ampmon_server.store.updates import read_cells, read_rows
 from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import attempts, headers
+from ampmon_server.tables import attempts, headers, updates
 
 
 SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
@@ -109,7 +109,16 @@ def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
         forgotten=resumes.forgotten(connection, scaler),
         ranks=_ranks(connection, scaler),
         optimizers=tuple(dict.fromkeys(skip.optimizer for skip in reversed(skipped))),
+        growth_tracker=_growth_tracker(connection, scaler, whole),
     )
+
+
+def _growth_tracker(connection: Connection, scaler: Scaler, whole: Cells) -> int | None:
+    columns = (updates.c.step, updates.c.growth_tracker)
+    rows = (
+        read_rows(connection, scaler, columns, start=int(whole["last"][-1])) if len(whole) else []
+    )
+    return rows[-1][1] if rows else None
 
 
 def samples_of(connection: Connection, scaler: Scaler) -> GradientSeries:

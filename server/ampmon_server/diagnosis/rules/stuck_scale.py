@@ -36,7 +36,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     still = _still(scaler.updates)
     quiet = int(still["n"].sum())
-    meant = is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any()
+    meant = (
+        is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any() or _counts_further(scaler)
+    )
     if meant or quiet < thresholds.stuck_intervals * policy.growth_interval:
         return
     yield Finding(
@@ -52,6 +54,12 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"quiet": quiet, "growth_interval": policy.growth_interval, "scale": scale},
         figure="scale",
     )
+
+
+def _counts_further(scaler: ScalerCase) -> bool:
+    """Whether it waits for longer than when it was made: by set_growth_interval(), and nothing holds it back."""
+    tracker = scaler.growth_tracker
+    return tracker is not None and tracker >= scaler.policy.growth_interval
 
 
 def _still(cells: Cells) -> Cells:
