@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from uuid import UUID
 
@@ -61,7 +61,8 @@ def draw(store: Store, run_ids: Sequence[UUID], name: str, view: View) -> Figure
     ]
     if not found:
         raise NotFound("None of these runs is there.")
-    return figure(found, view)
+    # The time since a start is of no zone.
+    return figure(found, replace(view, zone=0))
 
 
 def compare(store: Store, run_ids: Sequence[UUID]) -> Comparison:

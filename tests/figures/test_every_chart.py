@@ -119,6 +119,26 @@ def test_time_is_drawn_as_dates() -> None:
     ]
 
 
+@pytest.mark.parametrize(("zone", "name"), [(0, "UTC"), (330, "UTC+5:30"), (-180, "UTC−3")])
+def test_times_are_of_the_zone_that_is_asked_for(zone: int, name: str) -> None:
+    """All that lies along x in any chart moves by as much, and the axis says which clock it is by."""
+    source = made.source(made.updates([1.0, 1.0, 2.0]))
+    for draw in FIGURES.values():
+        utc, there = (draw(source, View(x="time", zone=each)) for each in (0, zone))
+        if "xaxis" not in utc["layout"] or utc["layout"]["xaxis"].get("type") != "date":
+            continue
+        shift = 60_000 * zone
+        axis = there["layout"]["xaxis"]
+        assert axis["title"]["text"] == f"time ({name})"
+        assert axis["unifiedhovertitle"]["text"].endswith(f" {name}")
+        assert axis["range"] == [end + shift for end in utc["layout"]["xaxis"]["range"]]
+        for here, moved in zip(utc["data"], there["data"], strict=True):
+            assert (made.read(moved["x"]) - made.read(here["x"]) == shift).all()
+        for here, moved in zip(utc["layout"]["shapes"], there["layout"]["shapes"], strict=True):
+            if here.get("xref", "x") == "x":
+                assert moved["x0"] - here["x0"] == shift
+
+
 @pytest.mark.parametrize("width", [100, 358, 620, 1100])
 def test_dates_have_room_to_stand_upright(width: int) -> None:
     """Each has 80 pixels of the plot at any width, and none is slanted: that would reach below the chart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -132,6 +133,26 @@ def test_the_address_holds_the_view(reader: Reader) -> None:
     assert "x=time" in reader.ask("location.hash")
     reader.page.go_back()
     reader.wait("the stretch again", lambda: reader.range() == [9.5, 19.5])
+
+
+def test_times_are_by_the_readers_clock(own_reader: Reader) -> None:
+    """Along the time a chart is in the reader's zone, and a zoom there asks for the stretch that is seen."""
+    reader = own_reader
+    developer = reader.page.context.new_cdp_session(reader.page)
+    developer.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
+    run = PostedRun(reader.server)
+    run.updates(50)
+    reader.show(run, "?x=time")
+    reader.wait(
+        "the zone", lambda: "(UTC+5:30)" in reader.plot("scale", "plot.layout.xaxis.title.text")
+    )
+    low, high = (round(1000 * (end - 330 * 60_000)) for end in reader.range())
+    assert low < run.started + 50 * 1_000_000
+    assert high > run.started
+    reader.page.get_by_label("Zoom in").press("Enter")
+    reader.wait("half of it", lambda: "start=" in reader.ask("location.hash"))
+    start = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
+    assert low < start < high
 
 
 def test_the_charts_can_be_zoomed_with_the_keyboard(reader: Reader) -> None:

@@ -6,6 +6,7 @@ import * as crosshair from "./crosshair.js";
 import { h } from "./dom.js";
 import { copy, download, downloadText } from "./handing.js";
 import { asked, endOf, pauseWords } from "./follow.js";
+import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
 import { fromPlot, moved, toPlot } from "./range.js";
@@ -239,6 +240,7 @@ export class Charts {
     const view = this.#follows ? asked(this.view, this.#end, this.#pause) : { ...this.view, follow: null };
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
+    if (this.#zone) query.set("zone", String(this.#zone));
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     const current = this.#pause !== null || (version !== null && version === panel.version);
     if (current && panel.shows(address)) return;
@@ -253,12 +255,18 @@ export class Charts {
     }
   }
 
+  /** Of the reader's clock at the time that is shown, in minutes east of UTC; 0 where no clock's time is. */
+  get #zone() {
+    if (this.view.x !== "time" || !this.#follows) return 0;
+    return zoneOf(this.view.start ?? this.#end?.time ?? null);
+  }
+
   /** The stretch that is shown, as whole steps or microseconds. @returns {Range | null} */
   get #shown() {
     const { start, stop, x } = this.view;
     if (start !== null && stop !== null) return { start, stop };
     const range = this.#panels.map((panel) => panel.range).find((range) => range !== null);
-    return range ? fromPlot(range, x) : null;
+    return range ? fromPlot(range, x, this.#zone) : null;
   }
 
   /**
@@ -281,14 +289,14 @@ export class Charts {
 
   /** @param {PlotRange} range */
   #zoom(range) {
-    this.#look(fromPlot(range, this.view.x));
+    this.#look(fromPlot(range, this.view.x, this.#zone));
   }
 
   /** @param {Range | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
     this.listener.onView({ ...this.view, start, stop, follow: null });
-    if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x));
+    if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
   /**

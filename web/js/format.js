@@ -129,6 +129,14 @@ export function moment(time, locale, zone) {
 }
 
 /**
+ * How many minutes east of UTC the reader's clock is, or was, or will be.
+ * @param {number | null} time microseconds since the epoch; null is now
+ */
+export function zoneOf(time) {
+  return -(time === null ? new Date() : new Date(time / 1000)).getTimezoneOffset();
+}
+
+/**
  * A name for where there is little room and no markup: cut, and its direction kept to itself.
  * @param {string} name
  * @param {number} most letters

@@ -2,13 +2,17 @@
 
 /** @import { Range, View } from "../types/page.js" */
 
+const MINUTE_MS = 60_000;
+
 /**
  * The first x and the x after the last that a chart's range shows.
- * @param {[number | string, number | string]} shown the ends as Plotly has them: steps, or dates in UTC
+ * @param {[number | string, number | string]} shown the ends as Plotly has them: steps, or dates
  * @param {View["x"]} axis
+ * @param {number} zone of the dates: minutes east of UTC
  * @returns {Range}
  */
-export function fromPlot([low, high], axis) {
+export function fromPlot([low, high], axis, zone) {
+  const microseconds = (/** @type {number | string} */ date) => Math.round(1000 * (milliseconds(date) - MINUTE_MS * zone));
   if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
   return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
 }
@@ -17,10 +21,11 @@ export function fromPlot([low, high], axis) {
  * What a chart shows for a stretch of x, in Plotly's terms.
  * @param {Range} range
  * @param {View["x"]} axis
+ * @param {number} zone
  * @returns {[number, number]}
  */
-export function toPlot({ start, stop }, axis) {
-  return axis === "time" ? [start / 1000, stop / 1000] : [start - 0.5, stop - 0.5];
+export function toPlot({ start, stop }, axis, zone) {
+  return axis === "time" ? [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone] : [start - 0.5, stop - 0.5];
 }
 
 /**
@@ -81,7 +86,6 @@ function ordered(start, stop) {
 }
 
 /** @param {number | string} date */
-function microseconds(date) {
-  const milliseconds = typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
-  return Math.round(milliseconds * 1000);
+function milliseconds(date) {
+  return typeof date === "number" ? date : Date.parse(`${date.replace(" ", "T")}Z`);
 }

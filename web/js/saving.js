@@ -31,8 +31,9 @@ export function fileName(parts, ending) {
 export function csvOf({ data, layout }) {
   const axis = /** @type {{title?: {text?: string}, type?: string} | undefined} */ (layout.xaxis);
   const dated = axis?.type === "date";
-  const rows = data.flatMap((trace) => rowsOf(/** @type {Trace} */ (trace), dated));
-  return [["series", axis?.title?.text ?? "x", "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+  const zone = layout.meta.zone ?? 0;
+  const rows = data.flatMap((trace) => rowsOf(/** @type {Trace} */ (trace), dated ? zone : null));
+  return [["series", dated ? "time (UTC)" : (axis?.title?.text ?? "x"), "y", "value", "words"], ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
 }
 
 /**
@@ -72,18 +73,21 @@ export function unpacked(values) {
 
 /**
  * @param {Trace} trace
- * @param {boolean} dated
+ * @param {number | null} zone of its dates, in minutes east of UTC; null where x are none
  */
-function rowsOf({ name, x, y, z, text }, dated) {
+function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
-  const at = (/** @type {number} */ index) => (dated ? dateOf(across[index]) : across[index]);
+  const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
   return unpacked(z).flatMap((row, level) => unpacked(row).map((value, index) => [name, at(index), up[level], value, ""]));
 }
 
-/** @param {unknown} x ms since the epoch */
-function dateOf(x) {
-  return typeof x === "number" && Number.isFinite(x) ? new Date(x).toISOString() : x;
+/**
+ * @param {unknown} x ms since the epoch, by a clock of the zone
+ * @param {number} zone
+ */
+function dateOf(x, zone) {
+  return typeof x === "number" && Number.isFinite(x) ? new Date(x - 60_000 * zone).toISOString() : x;
 }
 
 /** @param {unknown} value */

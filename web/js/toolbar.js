@@ -22,7 +22,7 @@ const NAMED = { step: "step", time: "time", user: "your step" };
 /** @type {Record<View["x"], string>} */
 const ALONG = {
   step: "Updates of the scaler, counted from 0",
-  time: "When they happened, in UTC",
+  time: "When they happened",
   user: "The step that you gave to ampmon.log",
 };
 

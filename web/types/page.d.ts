@@ -240,6 +240,8 @@ export interface Meta {
   choices?: Choice[];
   /** What a click on each row chooses, from top to bottom: the name of the choice and its value. */
   opens?: [string, string][];
+  /** Of its times: minutes east of UTC; without it they are in UTC. */
+  zone?: number;
   /** A choice between whole numbers. */
   slider?: { name: string; low: number; high: number; value: number };
   /** What the chart comes to, and what to write for it. */

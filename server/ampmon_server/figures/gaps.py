@@ -144,14 +144,13 @@ def shades(window: Window, view: View) -> list[dict[str, Any]]:
     pad = np.maximum(least - (gaps.stops - gaps.starts), 0) / 2
     gaps = _merged(gaps.starts - pad, gaps.stops + pad)
     widest = np.sort(np.argsort(gaps.starts - gaps.stops, kind="stable")[:SHADES_MAX])
-    unit = 1000 if view.x == "time" else 1
     return [
         {
             "type": "rect",
             "layer": "below",
             "xref": "x",
-            "x0": start / unit,
-            "x1": stop / unit,
+            "x0": view.in_plot(start),
+            "x1": view.in_plot(stop),
             "yref": "paper",
             "y0": 0,
             "y1": 1,

@@ -35,7 +35,7 @@ DEAD = -128
 """1/scale is not finite in fp32 for scales of at most 2 to this power."""
 ENDLESS = 128
 """fp32 holds no power of two from here on."""
-AXES: Mapping[Axis, str] = {"step": "step", "time": "time (UTC)", "user": "your own step"}
+AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "your own step"}
 TICKS = 9
 HAIRLINE_AXIS: Mapping[str, Any] = {
     "showgrid": False,
@@ -57,6 +57,8 @@ def figure(
 ) -> Figure:
     """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels."""
     layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
+    if view.x == "time" and view.zone:
+        layout["meta"] = {**layout.get("meta", {}), "zone": view.zone}
     return {
         "data": list(data),
         "layout": {
@@ -141,7 +143,7 @@ def log2_scale(scales: Floats) -> Floats:
 def x_axis(window: Window, view: View) -> dict[str, Any]:
     axis: dict[str, Any] = {
         **HAIRLINE_AXIS,
-        "title": {"text": AXES[view.x], "standoff": 4},
+        "title": {"text": _along(view), "standoff": 4},
         "spikecolor": "role:muted",
         "spikethickness": 1,
         "spikedash": "dot",
@@ -150,7 +152,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
     if not view.narrow:
         axis |= WITHIN
     if view.x == "time":
-        low, high = window.low / 1000, window.high / 1000
+        low, high = view.in_plot(window.low), view.in_plot(window.high)
         pad = max((high - low) / 400, 0.5)
         return axis | {
             "type": "date",
@@ -158,7 +160,7 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
             "tickangle": 0,
             "nticks": max(1, min(TICKS, _room(view) // 80)),
             "range": [low - pad, high + pad],
-            "unifiedhovertitle": {"text": "%{x|%X} UTC"},
+            "unifiedhovertitle": {"text": f"%{{x|%X}} {zone_name(view.zone)}"},
         }
     # Half a step each side; more on a long run, so that a mark at its end is whole.
     pad = max(0.5, (window.high - window.low) / 400)
@@ -209,9 +211,21 @@ def y_axis(**keys: Any) -> dict[str, Any]:
     }
 
 
+def _along(view: View) -> str:
+    return f"time ({zone_name(view.zone)})" if view.x == "time" else AXES[view.x]
+
+
+def zone_name(minutes: int) -> str:
+    """What a clock so many minutes east of UTC is called: UTC, UTC+2, UTC−3:30."""
+    if not minutes:
+        return "UTC"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{'+' if minutes > 0 else '−'}{hours}{f':{rest:02}' if rest else ''}"
+
+
 def plot_x(x: npt.NDArray[Any], view: View) -> dict[str, str]:
     """x as Plotly takes it: steps, or ms since the epoch."""
-    return typed(x / 1000 if view.x == "time" else x)
+    return typed(view.in_plot(x))
 
 
 def beside(y: float, text: str, role: str, view: View, **keys: Any) -> dict[str, Any]:

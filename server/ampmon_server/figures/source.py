@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon_server.cells.merging import Cells, Layout, starts_of
 from ampmon_server.cells.updates import LAYOUT
@@ -32,6 +33,7 @@ ROWS_PER_COLUMN = 4
 """Where there are fewer updates than this for each column, a source gives them as they are, if they are held."""
 
 Axis: TypeAlias = Literal["step", "time", "user"]
+Number = TypeVar("Number", float, npt.NDArray[Any])
 Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
 
 PLACES: Mapping[Place, tuple[str, str]] = {
@@ -51,7 +53,8 @@ class View:
     the user's own steps where it is those.
 
     None is the run's own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is
-    drawn over exponents, and ``y`` what the axis of logged values is: charts that have neither look at neither.
+    drawn over exponents, and ``y`` what the axis of logged values is: charts that have neither look at neither. Times
+    are written as a clock ``zone`` minutes east of UTC has them.
     """
 
     start: int | None = None
@@ -60,6 +63,7 @@ class View:
     x: Axis = "step"
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16"
     y: Literal["linear", "log"] = "linear"
+    zone: int = 0
 
     @property
     def columns(self) -> int:
@@ -73,6 +77,10 @@ class View:
     @property
     def whole(self) -> bool:
         return self.start is None and self.stop is None
+
+    def in_plot(self, x: Number) -> Number:
+        """x as Plotly has it: steps, or ms since the epoch of the zone's own clock, which Plotly takes for UTC."""
+        return x / 1000 + 60_000 * self.zone if self.x == "time" else x
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ def view_of(
     x: Literal["step", "time", "user"] = "step",
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16",
     y: Literal["linear", "log"] = "linear",
+    zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
 ) -> View:
     if start is not None and stop is not None and stop <= start:
         raise BadQuery("stop", "it must be greater than start")
-    return View(start, stop, width, x, format, y)
+    return View(start, stop, width, x, format, y, zone)
 
 
 def _replay(
@@ -86,6 +87,7 @@ def show_figure(
     ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
     drawn of each parameter that ``search`` finds, ``group`` what a row is; ``parameter`` the one that is looked at
     closely. ``format`` is a number format, ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis
-    of logged values; what begins with ``sim_`` is a policy and its setting; ``rank`` is one looked at alone.
+    of logged values; what begins with ``sim_`` is a policy and its setting; ``rank`` is one looked at alone. Times are
+    as a clock ``zone`` minutes east of UTC has them.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)
