@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import made_series as made
 from ampmon_server.figures import View
-from ampmon_server.figures.compared import COMPARED, RUNS_MAX, Compared, scale, skips
+from ampmon_server.figures.compared import COMPARED, RUNS_MAX, Compared, fate, scale, skips
 
 
 def runs(*scales: list[float], **keys: Any) -> list[Compared]:
@@ -89,6 +90,25 @@ def test_names_are_inert_and_isolated(name: str) -> None:
     assert "<b>" not in said
     assert "&lt;b&gt;&amp;" in said
     assert "ש" * 20 not in said
+
+
+def test_beside_a_plot_a_value_is_whole_and_the_name_gives_way() -> None:
+    """The longer a value is, the less there is of a long name; a short name is never cut."""
+    run = Compared("planted_overflow", 0, made.source(made.updates([1.0])))
+    assert run.beside("15.2 %") == "\u2068planted_ove…\u2069 15.2 %"
+    assert run.beside("0.00085 %") == "\u2068planted_…\u2069 0.00085 %"
+    assert replace(run, name="ddp").beside("0.00085 %") == "\u2068ddp\u2069 0.00085 %"
+
+
+def test_a_run_is_in_a_legend_once() -> None:
+    """A chart of two panels has a line in each for every run, and one entry for both."""
+    hist = made.histograms([{0: 10, -20: 3}] * 2)
+    source = made.source(
+        made.updates([1.0] * 3), made.gradients([0, 2], made.totals(hist, [1] * 2))
+    )
+    both = [Compared(name, place, source) for place, name in enumerate(("a", "b"))]
+    shown = [each["name"] for each in fate(both, View(width=320))["data"] if each["showlegend"]]
+    assert shown == ["\u2068a\u2069", "\u2068b\u2069"]
 
 
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:

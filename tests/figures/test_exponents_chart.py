@@ -39,6 +39,16 @@ def test_a_cell_has_the_colour_of_log10_of_one_more_than_its_count() -> None:
     assert made.read(cells["x"]).tolist() == [0, 10]
 
 
+def test_on_a_phone_the_axis_title_is_out_of_the_colour_bars_way() -> None:
+    """It is a label below the ticks, where Plotly would move a title onto them; on a desk it is a title."""
+    wide, narrow = (exponents(_source(), View(width=width))["layout"] for width in (1000, 358))
+    assert wide["xaxis"]["title"]["text"] == "step"
+    assert narrow["xaxis"]["title"] is None
+    (label,) = [each for each in narrow["annotations"] if each["text"] == "step"]
+    assert (label["yref"], label["y"], label["yanchor"]) == ("paper", 0, "top")
+    assert -narrow["margin"]["b"] < label["yshift"] < -16
+
+
 def test_rows_go_from_the_least_to_the_greatest_exponent_seen() -> None:
     """Exponents outside of what occurs take no room."""
     rows = made.read(_map(exponents(_source(), View()), "2^")["y"])
@@ -138,7 +148,7 @@ def test_one_count_has_one_colour_in_every_window() -> None:
 def test_an_empty_chart_says_why() -> None:
     """Without samples it says when one is taken."""
     reason = exponents(made.source(made.updates([1.0])), View())["layout"]["meta"]["empty"]
-    assert "at least every 200 updates" in reason
+    assert "at least every 128 updates" in reason
 
 
 @made.SOME

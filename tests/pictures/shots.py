@@ -107,7 +107,11 @@ def _chosen(reader: Reader, runs: Runs) -> None:
 
 def _view(name: str) -> Shot:
     def come(reader: Reader, runs: Runs) -> None:
+        screen = reader.page.viewport_size
+        assert screen is not None
+        reader.size(screen["width"], ALL_OF_IT)  # a view is settled once all of it is drawn
         VIEWS[name].show(reader, runs["planted_overflow"], runs[DEMO])
+        reader.size(screen["width"], screen["height"])
 
     return Shot(come, name not in WINDOW)
 

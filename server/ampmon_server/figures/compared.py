@@ -49,8 +49,8 @@ DASHES = (
     "8px 3px 2px 3px",
     "2px 6px",
 )
-NAME_MAX = 12
-"""A longer name is cut beside a plot; on hover it is whole."""
+NAME_MAX, LINE_MAX = 12, 18
+"""Letters that there is room for beside a plot: of a name, and in all. On hover a longer name is whole."""
 SHARES = ("subnormal", "zero")
 ROW = 32
 """Pixels that each run has in the rug of skips."""
@@ -85,8 +85,13 @@ class Compared:
     @property
     def label(self) -> str:
         """Its name beside a plot: inert, in its own direction, and not too long."""
-        cut_off = self.name if len(self.name) <= NAME_MAX else self.name[: NAME_MAX - 1] + "…"
-        return f"\u2068{escaped(cut_off)}\u2069"
+        return self.beside("")
+
+    def beside(self, value: str) -> str:
+        """Its name and a value of it, in one line beside a plot: the value is whole."""
+        most = min(NAME_MAX, LINE_MAX - len(value))
+        cut_off = self.name if len(self.name) <= most else self.name[: most - 1] + "…"
+        return f"\u2068{escaped(cut_off)}\u2069 {value}".strip()
 
     @property
     def line(self) -> dict[str, Any]:
@@ -191,8 +196,9 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
             heights = np.maximum(np.log10(np.maximum(of, 1e-30)), floor)
             said = [percent(each) for each in of.tolist()]
             trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
-            traces.append({**trace, **_hovered(run)})
-            ends.append((float(heights[-1]), f"{run.label} {percent(float(of[-1]))}", run))
+            # A run is in the legend once, of which there is room for no more.
+            traces.append({**trace, **_hovered(run), "showlegend": panel == 0})
+            ends.append((float(heights[-1]), run.beside(percent(float(of[-1]))), run))
         labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
         axes[f"yaxis{axis[1:]}"] = y_axis(
             range=[floor, top], domain=domain, title={"text": share}, **_ticks(floor, top)

@@ -87,7 +87,7 @@ def histogram(source: Source, view: View) -> Figure:
         top=24,
         meta={**META, "caption": _caption(sample, bars, into), "choices": [_choice(view)]},
         bargap=0.15,
-        xaxis=_x_axis(low, high, bars),
+        xaxis=_x_axis(low, high, bars, view),
         yaxis=_y_axis(decades),
         shapes=[_limit(at) for at, _ in limits],
         annotations=[_name(at, words) for at, words in limits],
@@ -166,14 +166,15 @@ def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:
     }
 
 
-def _x_axis(low: float, high: float, bars: list[_Bar]) -> dict[str, Any]:
+def _x_axis(low: float, high: float, bars: list[_Bar], view: View) -> dict[str, Any]:
     """An axis that only the figure sets: the page's zoom is along steps, and this is none."""
     ticks = powers_of_two(low + 1, high - 1)
     apart = {_APART[bar.words]: bar.at for bar in bars if bar.words in _APART}
+    room = 5 if view.narrow else 2
     kept = [
         (at, words)
         for at, words in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
-        if all(abs(at - other) >= 2 for other in apart.values())
+        if all(abs(at - other) >= room for other in apart.values())
     ]
     kept += [(at, words) for words, at in apart.items()]
     return {

@@ -141,6 +141,6 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
     return nothing_here(
         view,
         "sampled gradient",
-        "No gradient sampled yet. One is at least every 200 updates, and after each change of the scale; "
+        "No gradient sampled yet. One is at least every 128 updates, and after each change of the scale; "
         "Config(every=1) samples every update.",
     )

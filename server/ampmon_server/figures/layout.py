@@ -59,6 +59,9 @@ def figure(
     layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
     if view.x == "time" and view.zone:
         layout["meta"] = {**layout.get("meta", {}), "zone": view.zone}
+    layout = {"xaxis": x_axis(window, view), **layout}
+    if view.narrow and "coloraxis" in layout:
+        _title_apart(layout)
     return {
         "data": list(data),
         "layout": {
@@ -95,10 +98,26 @@ def figure(
             # On a phone a drag scrolls the page; the page's buttons zoom.
             "dragmode": False if view.narrow else "zoom",
             "uirevision": f"{view.x} {view.start} {view.stop}",
-            "xaxis": x_axis(window, view),
             **layout,
         },
     }
+
+
+def _title_apart(layout: dict[str, Any]) -> None:
+    """The x axis's title as a label: Plotly moves one away from a colour bar above it, onto the ticks."""
+    axis = layout["xaxis"]
+    label = {
+        "text": axis["title"]["text"],
+        "showarrow": False,
+        "xref": "paper",
+        "x": 0.5,
+        "yref": "paper",
+        "y": 0,
+        "yanchor": "top",
+        "yshift": -22,
+    }
+    layout["xaxis"] = {**axis, "title": None}
+    layout["annotations"] = [*layout.get("annotations", ()), label]
 
 
 def empty(meta: Mapping[str, Any], reason: str) -> Figure:
