@@ -112,6 +112,8 @@ def test_a_run_is_in_a_legend_once() -> None:
 
 
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
-    """Beside a narrow plot there is no room for names."""
-    layout = scale(runs([1.0] * 3, [2.0] * 3), View(width=320))["layout"]
-    assert (layout["showlegend"], layout["annotations"]) == (True, [])
+    """Beside a narrow plot there is no room for names, and above it none for those of many runs."""
+    for number, shown in ((2, True), (4, True), (5, False), (8, False)):
+        layout = scale(runs(*[[1.0] * 3] * number), View(width=320))["layout"]
+        assert (layout["showlegend"], layout["annotations"]) == (shown, [])
+        assert layout["margin"]["t"] < 100

@@ -51,6 +51,8 @@ DASHES = (
 )
 NAME_MAX, LINE_MAX = 12, 18
 """Letters that there is room for beside a plot: of a name, and in all. On hover a longer name is whole."""
+NAMED_MAX = 4
+"""Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
 SHARES = ("subnormal", "zero")
 ROW = 32
 """Pixels that each run has in the rug of skips."""
@@ -271,8 +273,8 @@ def _figure(
     anchor: str = "y",
     **layout: Any,
 ) -> Figure:
-    """A chart of several runs; a legend on a phone, where no label fits beside a plot."""
-    named = [run.label for run in runs] if view.narrow else []
+    """A chart of several runs; a legend on a phone, where no label fits beside a plot, of no more than fit above."""
+    named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
     if view.narrow:
         layout["annotations"] = []
     axis = x_axis(frame, view) | {"anchor": anchor}
@@ -282,7 +284,7 @@ def _figure(
         view,
         height=height,
         top=legend_top(named, view),
-        showlegend=view.narrow,
+        showlegend=bool(named),
         hovermode="closest",
         xaxis=axis | _elapsed(frame) if view.x == "time" else axis,
         **layout,
