@@ -55,7 +55,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, keys=lambda: app.state.service.keys, settings=settings)
+    app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
     app.add_middleware(
         BasePath, base_path=settings.base_path
     )  # the last one added is the first asked

@@ -96,7 +96,7 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
             assert (key.parent.name, key.column.name) == ("run_id", "run_id")
         assert table.autoincrement_column is None
         assert not any(column.identity for column in table.columns)
-    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins"}
+    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins", "tokens"}
 
 
 def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -> None:
@@ -208,7 +208,7 @@ def kept(store: Store, run: Any) -> None:
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
     list(store.clear(gone.run_id))
-    store.keep_login(b"code", 2, 1), store.use_login(b"code", 1)
+    store.keep_login(b"code", "own", 2, 1), store.use_login(b"code", 1)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from ampmon_server.store.errors import (
     BadQuery,
     Busy,
     HeaderMissing,
+    NameTaken,
     NotFound,
     StoreError,
     Unusable,
@@ -26,6 +27,7 @@ from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
+from ampmon_server.store.tokens import Token
 from ampmon_server.store.upgrading import Upgrade
 from ampmon_server.store.verify import Verification
 from ampmon_server.store.windows import Stretch
@@ -46,6 +48,7 @@ __all__ = [
     "Judgement",
     "Keep",
     "Listed",
+    "NameTaken",
     "NotFound",
     "Paged",
     "ParameterPage",
@@ -61,6 +64,7 @@ __all__ = [
     "StoreError",
     "Stretch",
     "Summary",
+    "Token",
     "Unusable",
     "Upgrade",
     "Verification",

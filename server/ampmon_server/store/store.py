@@ -33,7 +33,6 @@ from ampmon_server.store import (
     judgements,
     listing,
     logged,
-    logins,
     opening,
     prune,
     ranks,
@@ -48,6 +47,7 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
+from ampmon_server.store.entry import Entry
 from ampmon_server.store.errors import Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.judgements import Judgement
@@ -77,7 +77,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads):
+class Store(SampledReads, Entry):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
@@ -166,14 +166,6 @@ class Store(SampledReads):
     def prune(self, due: Due) -> Iterator[int]:
         """Prune a run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, due)
-
-    def keep_login(self, digest: bytes, expires: int, now: int) -> None:
-        """Let a login code, of which this is the digest, be good until ``expires``; times in us since the epoch."""
-        engine.write(self._engine, lambda connection: logins.keep(connection, digest, expires, now))
-
-    def use_login(self, digest: bytes, now: int) -> bool:
-        """Use a login code up; whether it was good."""
-        return engine.write(self._engine, lambda connection: logins.use_up(connection, digest, now))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
