@@ -18,14 +18,14 @@ from ampmon_server.store.errors import (
 from ampmon_server.store.gathered import Page as ParameterPage
 from ampmon_server.store.gathered import Sort as ParameterSort
 from ampmon_server.store.identity import Identity
-from ampmon_server.store.ingest import Receipt
+from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
-from ampmon_server.store.runs import Edit, Status, Summary
+from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.tokens import Token
 from ampmon_server.store.upgrading import Upgrade
@@ -34,8 +34,10 @@ from ampmon_server.store.windows import Stretch
 
 
 __all__ = [
+    "ANYONE",
     "BadBatch",
     "BadQuery",
+    "Belonging",
     "Busy",
     "Change",
     "Distribution",
@@ -56,6 +58,7 @@ __all__ = [
     "ParameterSort",
     "Pruning",
     "Receipt",
+    "Sender",
     "Series",
     "Size",
     "Sort",
