@@ -183,7 +183,7 @@ def test_a_run_belongs_to_who_started_it(store: Store) -> None:
 
 
 def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
-    """A batch for a run of another project is refused, be it new or there, in words that do not tell; nothing is kept."""
+    """A batch for a run of another project is refused, be it new or there, in the same words; nothing is kept."""
     mine, other = Sender("ada", frozenset({"vision"})), trained(store, "speech")
     (before,) = store.versions([other])
     late = Trainer(other, resume_step=3, project="vision")

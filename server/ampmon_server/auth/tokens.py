@@ -86,7 +86,7 @@ class Tokens:
         until = time.monotonic() + KNOWN_S
         token = self._store.token(token_id)
         self._known.pop(token_id, None)
-        for oldest in list(self._known)[: len(self._known) - KNOWN_MAX + 1]:
+        for oldest in list(self._known)[: max(len(self._known) - KNOWN_MAX + 1, 0)]:
             self._known.pop(oldest, None)
         self._known[token_id] = until, token
         return token
