@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,7 +13,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.auth.caller import SCOPES
+from ampmon_server.auth import Keys
+from ampmon_server.auth.caller import OWN, SCOPES
 from ampmon_server.auth.tokens import Tokens
 from ampmon_server.store import Sender, Store
 from batches import Trainer
@@ -303,3 +305,23 @@ def test_a_browser_is_let_in_as_who_made_its_link(
         assert stranger.get("/api/v1/runs", headers=carried).status_code == 401
     assert stranger.get(unused).status_code == 401
     assert stranger.post("/login", json=secret, headers=headers).status_code == 401
+
+
+def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
+    """A cookie names the token that it was made with, and no other can be made of it; without a name it is the own."""
+    keys, holder = Keys.load(tmp_path), "0123456789ab"
+    expiry, _, signature = keys.cookie(holder, now=1000.0).split(".")
+    forged = [
+        f"{expiry}.{signature}",
+        f"{expiry} for {holder}.{signature}",
+        f"{expiry}.own.{signature}",
+        f"{expiry}.{holder[::-1]}.{signature}",
+        f"{expiry}..{holder}.{signature}",
+        f"{int(expiry) + 9}.{holder}.{signature}",
+        keys.session(holder, now=1000.0),
+    ]
+
+    assert keys.cookie_holder(f"{expiry}.{holder}.{signature}", now=1001.0) == holder
+    assert keys.cookie_holder(keys.cookie(now=1000.0), now=1001.0) == OWN
+    assert keys.cookie(now=1000.0).count(".") == 1
+    assert [keys.cookie_holder(each, now=1001.0) for each in forged] == [None] * len(forged)

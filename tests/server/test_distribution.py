@@ -16,7 +16,7 @@ from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
-from ampmon_server.store import Edit, Judgement, Store, Wanted
+from ampmon_server.store import Edit, Judgement, Store, Token, Wanted
 from ampmon_server.tables import metadata
 from batches import START, Trainer
 from postgres import Postgres
@@ -208,6 +208,10 @@ def kept(store: Store, run: Any) -> None:
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
     list(store.clear(gone.run_id))
+    store.belonging(run_id)
+    store.keep_token(token := Token(b"digest", "ci", "ada", ("read",), None, 1))
+    store.token(token.id), store.tokens(), store.mark_token_used(token.digest, 2)
+    store.revoke_token("ci", 3)
     store.keep_login(b"code", "own", 2, 1), store.use_login(b"code", 1)
 
 
