@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from ampmon import wire
@@ -325,3 +327,48 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
     assert keys.cookie_holder(keys.cookie(now=1000.0), now=1001.0) == OWN
     assert keys.cookie(now=1000.0).count(".") == 1
     assert [keys.cookie_holder(each, now=1001.0) for each in forged] == [None] * len(forged)
+
+
+def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
+    """The questions that the server asks its database for some paths, but for those about tokens."""
+    told: list[str] = []
+
+    def note(*happening: Any) -> None:
+        told.append(happening[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for path in paths:
+            assert client.get(path).status_code == 200
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    return [each for each in told if each.startswith("SELECT") and "FROM tokens" not in each]
+
+
+def test_who_sees_every_project_pays_nothing(
+    client: TestClient, holding: Client, store: Store
+) -> None:
+    """A token for all projects makes the server ask its database what the data directory's own token does, no more."""
+    run_id = trained(store)
+    paths = [f"/api/v1/runs/{run_id}{rest}" for rest in ("", "/updates", "/skips", "/diagnosis")]
+    paths += ["/api/v1/runs", "/api/v1/runs/groups", f"/api/v1/compare?runs={run_id}"]
+
+    assert asked(holding("read"), paths) == asked(client, paths)
+    assert len(asked(holding("read", projects=["vision"]), paths)) > len(asked(client, paths))
+
+
+def test_a_database_that_is_locked_holds_up_nobody_who_reads(
+    app: FastAPI, holding: Client, store: Store
+) -> None:
+    """A token is used though its use cannot be noted; that is done when the database can be written again."""
+    known = holding("read")
+    file = sqlite3.connect(str(store._engine.url.database), isolation_level=None)
+    file.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    assert known.get("/api/v1/runs").status_code == 200
+    assert time.monotonic() - began < 2
+    assert [each.last_used for each in store.tokens()] == [None]
+    file.execute("ROLLBACK")
+    file.close()
+    app.state.service.tokens._noting.submit(int).result()
+    assert [each.last_used is None for each in store.tokens()] == [False]

@@ -120,7 +120,10 @@ def _asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Re
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
     url = arguments.url or _written(settings) or options.url
     refusal = None
-    for token in _tokens(settings, options.token):
+    tokens = _tokens(settings, options.token)
+    if arguments.url and not arguments.token_file:
+        tokens.reverse()  # a server elsewhere need not see this directory's token
+    for token in tokens:
         with Asking(url, token) as server:
             try:
                 return ask(server)
@@ -132,19 +135,19 @@ def _asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Re
     raise refusal
 
 
-def _tokens(settings: Settings, told: str | None) -> Iterator[str]:
-    """The data directory's own, or that of the file that was named; then AMPMON_TOKEN. Raises Unanswered for none."""
+def _tokens(settings: Settings, told: str | None) -> list[str]:
+    """The data directory's own, or that of the file that was named, and AMPMON_TOKEN. Raises Unanswered for none."""
     file = settings.token_file or settings.data_directory / "token"
+    found = [told] if told else []
     try:
-        yield file.read_text("ascii").strip()
+        return [file.read_text("ascii").strip(), *found]
     except (OSError, ValueError) as error:
-        if not told:
-            why = error.strerror if isinstance(error, OSError) else "not a token"
-            raise Unanswered(
-                f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
-            ) from None
-    if told:
-        yield told
+        if found:
+            return found
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise Unanswered(
+            f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
+        ) from None
 
 
 def _written(settings: Settings) -> str | None:
