@@ -16,9 +16,10 @@ from ampmon_server.auth.logins import FAILURES_SECONDS
 from ampmon_server.base_path import BasePath
 from ampmon_server.problems import problem
 from ampmon_server.routes import all_routes
+from ampmon_server.routes.callers import NotAllowed
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NotFound
+from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
 from ampmon_server.upkeep import keep_pruned
 from ampmon_server.writer import LineTooLong
 
@@ -55,7 +56,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, keys=lambda: app.state.service.keys, settings=settings)
+    app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
     app.add_middleware(
         BasePath, base_path=settings.base_path
     )  # the last one added is the first asked
@@ -67,6 +68,15 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
 
 async def _not_found(_: Request, error: Exception) -> Response:
     return problem(404, str(error))
+
+
+async def _not_allowed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, NotAllowed)
+    return problem(403, str(error), scope=error.scope)
+
+
+async def _name_taken(_: Request, error: Exception) -> Response:
+    return problem(409, str(error), field="name")
 
 
 async def _missing_header(_: Request, error: Exception) -> Response:
@@ -105,6 +115,8 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 _ANSWERS = {
     NotFound: _not_found,
+    NotAllowed: _not_allowed,
+    NameTaken: _name_taken,
     HeaderMissing: _missing_header,
     BadBatch: _bad_input,
     BadQuery: _bad_input,

@@ -47,15 +47,15 @@ class Comparison:
     own_steps: bool
 
 
-def draw(store: Store, run_ids: Sequence[UUID], name: str, view: View) -> Figure:
-    """A chart of those of the runs that are there. Raises NotFound, where it or all of them are not."""
+def draw(store: Store, run_ids: Sequence[UUID | None], name: str, view: View) -> Figure:
+    """A chart of those of the runs that are there; None is not. Raises NotFound, where it or all of them are not."""
     figure = COMPARED.get(name)
     if figure is None:
         raise NotFound(
             f"There is no figure {name!r} of several runs; there are {', '.join(COMPARED)}."
         )
     found = [
-        Compared(held[0].name, place, _source(store, run_id, held[0], view), held[0].started)
+        Compared(held[0].name, place, _source(store, held[0], view), held[0].started)
         for place, run_id in enumerate(run_ids)
         if (held := _held(store, run_id))
     ]
@@ -65,8 +65,8 @@ def draw(store: Store, run_ids: Sequence[UUID], name: str, view: View) -> Figure
     return figure(found, replace(view, zone=0))
 
 
-def compare(store: Store, run_ids: Sequence[UUID]) -> Comparison:
-    """What is told of the runs side by side."""
+def compare(store: Store, run_ids: Sequence[UUID | None]) -> Comparison:
+    """What is told of the runs side by side; None is of a run that is not there."""
     found = [_held(store, run_id) for run_id in run_ids]
     came = [None if each is None else dict(_came(store, each[0])) for each in found]
     made = [None if each is None else dict(_made(each[1])) for each in found]
@@ -79,17 +79,17 @@ def _has_own_steps(store: Store, run: Summary) -> bool:
     return any(each.user_steps for each in store.scalar_names(UUID(run.run_id)))
 
 
-def _held(store: Store, run_id: UUID) -> tuple[Summary, Identity] | None:
+def _held(store: Store, run_id: UUID | None) -> tuple[Summary, Identity] | None:
     try:
-        return store.run(run_id)
+        return None if run_id is None else store.run(run_id)
     except NotFound:
         return None
 
 
-def _source(store: Store, run_id: UUID, run: Summary, view: View) -> Source:
+def _source(store: Store, run: Summary, view: View) -> Source:
     began = run.started if view.x == "time" else 0
     series = store.series(
-        run_id,
+        UUID(run.run_id),
         start=0 if view.start is None else view.start + began,
         stop=COUNT_MAX + 1 if view.stop is None else view.stop + began,
         by=view.x,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ampmon_server.auth import Keys, Logins
+from ampmon_server.auth import Callers, Keys, Logins, Tokens
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
@@ -25,6 +25,8 @@ class Service:
     store: Store
     keys: Keys
     logins: Logins
+    tokens: Tokens
+    callers: Callers
     bus: Bus
     writer: Writer
     judge: Judge
@@ -42,7 +44,10 @@ class Service:
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
         judge = Judge(store, writer, bus, settings.thresholds)
-        return cls(settings, store, keys, Logins(store), bus, writer, judge, follower)
+        tokens = Tokens(store)
+        callers = Callers(keys, tokens)
+        logins = Logins(store)
+        return cls(settings, store, keys, logins, tokens, callers, bus, writer, judge, follower)
 
     def close(self) -> None:
         self.bus.close()
@@ -50,4 +55,5 @@ class Service:
         self.writer.close()
         if self.follower is not None:
             self.follower.close()
+        self.tokens.close()
         self.store.close()

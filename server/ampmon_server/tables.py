@@ -304,11 +304,30 @@ gradient_rollups = _rolled_up("gradient_rollups")
 parameter_rollups = _rolled_up("parameter_rollups")
 scalar_rollups = _rolled_up("scalar_rollups", _key("name", _word()))
 
-# Of no run, and small: a cluster keeps a copy on every node. The codes that bring a browser in, by their digests.
+# Of no run, and small: a cluster keeps a copy on every node.
+# Access tokens, and the codes that bring a browser in, each by its digest.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("owner", String(256), nullable=False),
+    # JSON: what it may do, and the projects that it opens; null for all of them.
+    Column("scopes", Text, nullable=False),
+    Column("projects", Text),
+    Column("made", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("last_used", BigInteger),
+    Column("revoked", BigInteger),
+    sqlite_with_rowid=False,
+)
+
 logins = Table(
     "logins",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
     Column("expires", BigInteger, nullable=False),
+    # With which token it was made: `own` for the one in the data directory.
+    Column("token_id", String(12), nullable=False),
     sqlite_with_rowid=False,
 )

@@ -389,11 +389,11 @@ def test_a_session_is_no_cookie(tmp_path: Path) -> None:
     keys, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     session = keys.session(now=1000.0)
 
-    assert keys.is_session(session, now=1000.0 + SESSION_SECONDS - 2)
-    assert not keys.is_session(session, now=1000.0 + SESSION_SECONDS + 2)
-    assert not other.is_session(session, now=1000.0)
-    assert not keys.is_cookie(session, now=1000.0)
-    assert not keys.is_session(keys.cookie(now=1000.0), now=1000.0)
+    assert keys.session_holder(session, now=1000.0 + SESSION_SECONDS - 2)
+    assert not keys.session_holder(session, now=1000.0 + SESSION_SECONDS + 2)
+    assert not other.session_holder(session, now=1000.0)
+    assert not keys.cookie_holder(session, now=1000.0)
+    assert not keys.session_holder(keys.cookie(now=1000.0), now=1000.0)
 
 
 def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
@@ -403,11 +403,11 @@ def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
     cookie = keys.cookie(now=1000.0)
     later = f"{int(cookie.partition('.')[0]) + 9}.{cookie.partition('.')[2]}"
 
-    assert again.is_cookie(cookie, now=1000.0 + COOKIE_SECONDS - 2)
-    assert not again.is_cookie(cookie, now=1000.0 + COOKIE_SECONDS + 2)
-    assert not again.is_cookie(later, now=1000.0)
-    assert not other.is_cookie(cookie, now=1000.0)
-    assert not any(again.is_cookie(junk) for junk in ("", ".", "x.y", "1", "9" * 5000))
+    assert again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS - 2)
+    assert not again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS + 2)
+    assert not again.cookie_holder(later, now=1000.0)
+    assert not other.cookie_holder(cookie, now=1000.0)
+    assert not any(again.cookie_holder(junk) for junk in ("", ".", "x.y", "1", "9" * 5000))
 
 
 def test_the_token_is_kept_from_others(tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_servers_may_share_a_token(tmp_path: Path) -> None:
     one, two = Keys.load(tmp_path / "one", shared), Keys.load(tmp_path / "two", shared)
 
     assert one == two
-    assert two.is_cookie(one.cookie())
+    assert two.cookie_holder(one.cookie())
     assert two.cookie_name == one.cookie_name != Keys.load(tmp_path / "other").cookie_name
     assert not (tmp_path / "one" / "token").exists()
 

@@ -16,7 +16,7 @@ from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
-from ampmon_server.store import Edit, Judgement, Store, Wanted
+from ampmon_server.store import Edit, Judgement, Store, Token, Wanted
 from ampmon_server.tables import metadata
 from batches import START, Trainer
 from postgres import Postgres
@@ -96,7 +96,7 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
             assert (key.parent.name, key.column.name) == ("run_id", "run_id")
         assert table.autoincrement_column is None
         assert not any(column.identity for column in table.columns)
-    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins"}
+    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins", "tokens"}
 
 
 def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -> None:
@@ -208,7 +208,11 @@ def kept(store: Store, run: Any) -> None:
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
     list(store.clear(gone.run_id))
-    store.keep_login(b"code", 2, 1), store.use_login(b"code", 1)
+    store.belonging(run_id)
+    store.keep_token(token := Token(b"digest", "ci", "ada", ("read",), None, 1))
+    store.token(token.id), store.tokens(), store.mark_token_used(token.digest, 2)
+    store.revoke_token("ci", 3)
+    store.keep_login(b"code", "own", 2, 1), store.use_login(b"code", 1)
 
 
 @pytest.fixture(scope="module")

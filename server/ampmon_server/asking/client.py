@@ -51,16 +51,27 @@ class Asking:
         """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
         return self._ask("GET", path, fields)
 
-    def post(self, path: str) -> bytes:
-        """What the server makes at a path under /api/v1. Blocks; raises Unanswered."""
-        return self._ask("POST", path)
+    def post(self, path: str, body: object = None) -> bytes:
+        """What the server makes at a path under /api/v1, of ``body`` as JSON. Blocks; raises Unanswered."""
+        return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
 
-    def _ask(self, method: str, path: str, fields: dict[str, str] | None = None) -> bytes:
+    def delete(self, path: str) -> None:
+        """Let the server forget what is at a path under /api/v1. Blocks; raises Unanswered."""
+        self._ask("DELETE", path)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
         try:
             answer = self._http.request(
                 method,
                 f"{self.url}/api/v1{path}",
                 fields=fields,
+                body=body,
                 headers=self._headers,
                 redirect=False,
             )
@@ -73,7 +84,7 @@ class Asking:
             raise Refused(
                 401, f"{self.url} does not accept this token: name its --data-dir or --token-file"
             )
-        if answer.status not in {200, 201}:
+        if answer.status not in {200, 201, 204}:
             raise Refused(answer.status, _detail(answer))
         return answer.data
 

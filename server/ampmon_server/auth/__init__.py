@@ -1,10 +1,22 @@
-"""Who may come in: the token, one-time links, the cookie, the session in memory; and the guard before every route."""
+"""Who may come in, and for what: tokens, one-time links, cookies, sessions in memory; the guard before every route."""
 
 from __future__ import annotations
 
+from ampmon_server.auth.caller import Caller
+from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.guard import Guard
 from ampmon_server.auth.keys import KeyProblem, Keys
 from ampmon_server.auth.logins import Logins, TooManyAttempts
+from ampmon_server.auth.tokens import Tokens
 
 
-__all__ = ["Guard", "KeyProblem", "Keys", "Logins", "TooManyAttempts"]
+__all__ = [
+    "Caller",
+    "Callers",
+    "Guard",
+    "KeyProblem",
+    "Keys",
+    "Logins",
+    "Tokens",
+    "TooManyAttempts",
+]

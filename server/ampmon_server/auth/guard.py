@@ -1,7 +1,8 @@
 """The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
 
-It also puts the security headers on every answer and turns what nobody caught into a problem document. It knows no
-route but the one that logs in and, where the page may stand in frames, those of the page's own files.
+Who calls stands in the request's state from then on, as `caller`. It also puts the security headers on every answer and
+turns what nobody caught into a problem document. It knows no route but the one that logs in and, where the page may
+stand in frames, those of the page's own files; which scope a request needs is told in `auth.needs`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ampmon_server.auth import stranger
+from ampmon_server.auth.caller import Caller
+from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.headers import Sealed, security_headers
-from ampmon_server.auth.keys import Keys
+from ampmon_server.auth.needs import needed
 from ampmon_server.problems import problem
 from ampmon_server.settings import LOOPBACK, Settings
+from ampmon_server.store import Busy
 
 
 LOGIN_PATH = "/login"
@@ -31,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 
 class Guard:
-    """Denies by default. ``keys`` gives the keys once the server is open."""
+    """Denies by default. ``callers`` gives those who are known once the server is open."""
 
-    def __init__(self, app: ASGIApp, keys: Callable[[], Keys], settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, callers: Callable[[], Callers], settings: Settings) -> None:
         self._app = app
-        self._keys = keys
+        self._callers = callers
         self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *settings.allowed_hosts))
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
@@ -49,7 +52,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
-        refusal = self._refusal(scope)
+        refusal = await self._refusal(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -62,7 +65,7 @@ class Guard:
             answer = problem(500, "The server failed at this; its log says how.")
             await answer(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not come in; None for who may."""
         headers = Headers(scope=scope)
         if _host_name(headers.get("host", "")) not in self._hosts:
@@ -71,26 +74,39 @@ class Guard:
             return None if scope["method"] == "GET" else _unless_own(headers)
         if self._framed and scope["method"] == "GET" and _SHELL.fullmatch(scope["path"]):
             return None  # in a frame of another site a browser sends no cookie
-        if "authorization" in headers:
-            return None if self._is_bearer(headers["authorization"]) else _unknown(headers)
-        if not has_cookie(headers, self._keys()):
+        try:
+            return await self._unless_known(scope, headers)
+        except Busy as error:
+            return problem(503, str(error), headers={"Retry-After": "1"})
+
+    async def _unless_known(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to who is not known, or lacks a scope. Raises Busy."""
+        bearer = "authorization" in headers
+        callers = self._callers()
+        caller = await (
+            _bearing(callers, headers["authorization"]) if bearer else callers.with_cookie(headers)
+        )
+        if caller is None:
             return _unknown(headers)
-        return None if scope["method"] in _SAFE_METHODS else _unless_own(headers)
+        scope.setdefault("state", {})["caller"] = caller
+        if not bearer and scope["method"] not in _SAFE_METHODS:
+            foreign = _unless_own(headers)
+            if foreign is not None:
+                return foreign
+        return _unless_allowed(caller, scope)
 
-    def _is_bearer(self, authorization: str) -> bool:
-        scheme, _, given = authorization.partition(" ")
-        keys, given = self._keys(), given.strip()
-        return scheme.lower() == "bearer" and (keys.is_token(given) or keys.is_session(given))
+
+async def _bearing(callers: Callers, authorization: str) -> Caller | None:
+    scheme, _, given = authorization.partition(" ")
+    return await callers.with_key(given.strip()) if scheme.lower() == "bearer" else None
 
 
-def has_cookie(headers: Headers, keys: Keys) -> bool:
-    """Whether a request carries a cookie that this server gave."""
-    try:
-        cookies = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return False
-    morsel = cookies.get(keys.cookie_name)
-    return morsel is not None and keys.is_cookie(morsel.value)
+def _unless_allowed(caller: Caller, scope: Scope) -> Response | None:
+    """The answer to who may come in, but not for this."""
+    need = needed(scope["method"], scope["path"])
+    if need is None or caller.may(need):
+        return None
+    return problem(403, f"This needs a token with the scope `{need}`.", scope=need)
 
 
 def _unknown(headers: Headers) -> Response:
@@ -98,7 +114,7 @@ def _unknown(headers: Headers) -> Response:
         return stranger.page(stranger.UNKNOWN)
     return problem(
         401,
-        "Send the token in the data directory's file `token`: Authorization: Bearer <token>",
+        "Send a token, such as that in the data directory's file `token`: Authorization: Bearer <token>",
         headers={"WWW-Authenticate": 'Bearer realm="ampmon"'},
     )
 

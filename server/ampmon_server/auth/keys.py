@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ampmon_server.auth.caller import OWN
+
 
 COOKIE_SECONDS = 30 * 24 * 3600
 SESSION_SECONDS = 7 * 24 * 3600
@@ -63,35 +65,40 @@ class Keys:
         """Compared in constant time."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def cookie(self, now: float | None = None) -> str:
-        """A cookie's value: good for a month, and as long as the token is the same, over restarts too."""
-        return self._signed("cookie", COOKIE_SECONDS, now)
+    def cookie(self, token_id: str = OWN, now: float | None = None) -> str:
+        """A cookie's value, for the holder of a token: good for a month, and as long as that is, over restarts too."""
+        return self._signed("cookie", token_id, COOKIE_SECONDS, now)
 
-    def is_cookie(self, given: str, now: float | None = None) -> bool:
-        """Whether a cookie's value is one of ours, and not expired."""
-        return self._is_signed("cookie", given, now)
+    def cookie_holder(self, given: str, now: float | None = None) -> str | None:
+        """The id of the token that a cookie's value was made for; None where it is not one of ours, or has expired."""
+        return self._holder("cookie", given, now)
 
-    def session(self, now: float | None = None) -> str:
+    def session(self, token_id: str = OWN, now: float | None = None) -> str:
         """What a page that has no cookie holds in memory, and sends as a token: good for a week."""
-        return self._signed("session", SESSION_SECONDS, now)
+        return self._signed("session", token_id, SESSION_SECONDS, now)
 
-    def is_session(self, given: str, now: float | None = None) -> bool:
-        """Whether that is one of ours, and not expired."""
-        return self._is_signed("session", given, now)
+    def session_holder(self, given: str, now: float | None = None) -> str | None:
+        """The same of a session."""
+        return self._holder("session", given, now)
 
-    def _signed(self, kind: str, seconds: float, now: float | None) -> str:
+    def _signed(self, kind: str, token_id: str, seconds: float, now: float | None) -> str:
         expiry = str(int((time.time() if now is None else now) + seconds))
-        return f"{expiry}.{self._signature(kind, expiry)}"
+        holder = [] if token_id == OWN else [token_id]
+        return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
 
-    def _is_signed(self, kind: str, given: str, now: float | None) -> bool:
-        expiry, _, signature = given.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(kind, expiry).encode()):
-            return False
-        return int(expiry) > (time.time() if now is None else now)
+    def _holder(self, kind: str, given: str, now: float | None) -> str | None:
+        expiry, *holder, signature = given.split(".") if given.count(".") in {1, 2} else ("", "")
+        token_id = holder[0] if holder else OWN
+        expected = self._signature(kind, token_id, expiry)
+        if not hmac.compare_digest(signature.encode(), expected.encode()):
+            return None
+        return token_id if int(expiry) > (time.time() if now is None else now) else None
 
-    def _signature(self, kind: str, expiry: str) -> str:
-        message = f"{kind} of {self.server_id} until {expiry}".encode()
-        return hmac.new(self.token.encode(), message, hashlib.sha256).hexdigest()
+    def _signature(self, kind: str, token_id: str, expiry: str) -> str:
+        # No expiry makes the one message of the other: they differ in their second word.
+        whose = "" if token_id == OWN else f" for {token_id}"
+        message = f"{kind}{whose} of {self.server_id} until {expiry}"
+        return hmac.new(self.token.encode(), message.encode(), hashlib.sha256).hexdigest()
 
 
 def _is_sound(token: str) -> bool:

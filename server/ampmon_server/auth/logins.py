@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ampmon_server.auth.caller import OWN
 from ampmon_server.store import Store
 
 
@@ -33,22 +34,22 @@ class Logins:
         self._lock = threading.Lock()
         self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
 
-    def new(self, seconds: float = CODE_SECONDS) -> str:
-        """A code that is good once, for so many seconds."""
+    def new(self, seconds: float = CODE_SECONDS, token_id: str = OWN) -> str:
+        """A code that is good once, for so many seconds, and lets in as the holder of that token."""
         code = secrets.token_urlsafe(32)
         now = self._now()
-        self._store.keep_login(_digest(code), now + round(seconds * 1e6), now)
+        self._store.keep_login(_digest(code), token_id, now + round(seconds * 1e6), now)
         return code
 
-    def redeem(self, code: str) -> bool:
-        """Use a code up; whether it was good. Raises TooManyAttempts."""
+    def redeem(self, code: str) -> str | None:
+        """Use a code up; the id of its token, None where it was not good. Raises TooManyAttempts."""
         self._refuse_a_flood()
         # Looked up by digest, so the time it takes tells nothing of a code.
-        good = self._store.use_login(_digest(code), self._now())
-        if not good:
+        token_id = self._store.use_login(_digest(code), self._now())
+        if token_id is None:
             with self._lock:
                 self._failures.append(self._clock())
-        return good
+        return token_id
 
     def _refuse_a_flood(self) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ A notice may be late or merged with the next, and is only ever a reason to ask t
 from __future__ import annotations
 
 from ampmon_server.bus.follower import Follower
-from ampmon_server.bus.local import INTERVAL_S, PENDING_MAX, Advance, Bus, Listener
+from ampmon_server.bus.local import INTERVAL_S, PENDING_MAX, QUIET_S, Advance, Bus, Listener
 
 
-__all__ = ["INTERVAL_S", "PENDING_MAX", "Advance", "Bus", "Follower", "Listener"]
+__all__ = ["INTERVAL_S", "PENDING_MAX", "QUIET_S", "Advance", "Bus", "Follower", "Listener"]

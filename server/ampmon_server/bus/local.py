@@ -155,11 +155,11 @@ class Listener:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
 
-    async def advances(self) -> AsyncIterator[list[Advance]]:
+    async def advances(self, quiet_s: float = QUIET_S) -> AsyncIterator[list[Advance]]:
         """What is new, at most twenty times a second, until the bus closes; nothing, where that is so for long."""
         while True:
             with move_on_after(
-                QUIET_S
+                quiet_s
             ):  # asyncio.wait_for loses a cancellation that comes with the news
                 await self._news.wait()
             if self._ended:

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ampmon.config import DEFAULT_URL
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, proxies, report, sync, thresholds
+from ampmon_server.cli import db, doctor, proxies, report, sync, thresholds, token
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -36,6 +35,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "doctor": doctor.run,
     "report": report.run,
     "sync": sync.run,
+    "token": token.run,
 }
 """Commands that load what they need themselves."""
 
@@ -45,10 +45,6 @@ def _run(arguments: argparse.Namespace) -> int:
         from ampmon_server.cli import serve
 
         return serve.run(arguments)
-    if arguments.command == "token":
-        from ampmon_server.cli import token
-
-        return token.run(arguments)
     return _RUN[arguments.command](arguments)
 
 
@@ -80,13 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="judge a run only when somebody asks, not as its records arrive",
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
-    token = commands.add_parser("token", help="ways into a running server")
-    token.add_argument("what", choices=["link"], help="link: print a new one-time link")
-    token.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
-    token.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
-    token.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
-    )
+    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     doctor.add_arguments(
         commands.add_parser("doctor", help="say what is wrong with a run, and why")
     )

@@ -1,56 +1,191 @@
-"""``ampmon token``: asks a running server for a way in."""
+"""``ampmon token``: asks a running server for a way in, and for tokens that open it to others."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
-import urllib3
 
-from ampmon.config import DEFAULT_URL, data_directory
+from ampmon.config import DEFAULT_URL, resolve
+from ampmon.errors import ConfigurationError
+from ampmon.identity.attempt import owner
+from ampmon_server.asking.client import Asking, Refused, Unanswered
 from ampmon_server.settings import Settings
 
 
-TIMEOUT_S = 5.0
+DEFAULT_SCOPES = ("ingest", "read")
+_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+_LISTED = (
+    ("id", "id"),
+    ("name", "name"),
+    ("owner", "owner"),
+    ("scopes", "scopes"),
+    ("projects", "projects"),
+    ("made", "made"),
+    ("expires", "expires"),
+    ("last used", "last_used"),
+    ("revoked", "revoked"),
+)
+"""The columns of the list, and what the server calls what is in them."""
+
+Result = TypeVar("Result")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the sub-commands."""
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    _add(commands, "link", "print a new one-time link")
+    new = _add(commands, "new", "make a token for somebody, and print it, once")
+    new.add_argument("name", metavar="NAME", help="what it is called in the list")
+    new.add_argument(
+        "--scope",
+        action="append",
+        help="what it may do: ingest, read or admin; may be given again (ingest and read)",
+    )
+    new.add_argument(
+        "--project", action="append", help="a project that it opens; may be given again (all)"
+    )
+    new.add_argument("--owner", help="whose the runs are that it starts (your login name)")
+    new.add_argument("--expires", help="when it ends: 12h, 90d, 4w (never)")
+    _add(commands, "list", "list all tokens; none of them is told")
+    revoke = _add(commands, "revoke", "let a token be good no more")
+    revoke.add_argument("name", metavar="ID_OR_NAME", help="as the list tells it")
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=does, description=does)
+    parser.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
+    parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
+    parser.add_argument(
+        "--token-file", type=Path, help="file with a token that several servers share"
+    )
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a new one-time link; 2, with one line that says what to do, where there is none to be had."""
-    settings = Settings(data_directory=arguments.data_dir or data_directory())
-    file = arguments.token_file or settings.data_directory / "token"
-    url = (arguments.url or _written(settings) or DEFAULT_URL).rstrip("/")
+    """Run one sub-command; 2, with one line that says what to do, where the server did not do it."""
+    does = {"link": _link, "new": _new, "list": _list, "revoke": _revoke}
     try:
-        token = file.read_text().strip()
-        print(_new_link(url, token))
-    except OSError as error:
-        problem = f"{file}: {error.strerror}; start `ampmon serve`, or name its --data-dir"
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        problem = (
-            f"{url} gave no link ({type(error).__name__}): start `ampmon serve`, or name its --url"
-        )
-    else:
-        return 0
-    print(f"ampmon token: {problem}", file=sys.stderr)
-    return 2
+        print(does[arguments.what](arguments))
+    except (Unanswered, ConfigurationError) as problem:
+        print(f"ampmon token: {problem}", file=sys.stderr)
+        return 2
+    if arguments.what == "new":
+        print("This is the one time that it is shown: the server keeps its hash.", file=sys.stderr)
+    return 0
+
+
+def _link(arguments: argparse.Namespace) -> str:
+    made = _asked(arguments, lambda server: server.post("/login-links"))
+    return str(_read(made, arguments)["url"])
+
+
+def _new(arguments: argparse.Namespace) -> str:
+    wanted = {
+        "name": arguments.name,
+        "owner": arguments.owner or owner(),
+        "scopes": sorted(set(arguments.scope or DEFAULT_SCOPES)),
+        "projects": arguments.project,
+        "expires": _expiry(arguments.expires),
+    }
+    made = _asked(arguments, lambda server: server.post("/tokens", wanted))
+    return str(_read(made, arguments)["token"])
+
+
+def _list(arguments: argparse.Namespace) -> str:
+    told = _read(_asked(arguments, lambda server: server.get("/tokens")), arguments)
+    rows = [[_said(name, token[name]) for _, name in _LISTED] for token in told["tokens"]]
+    return "\n".join(_table([[title for title, _ in _LISTED], *rows]))
+
+
+def _revoke(arguments: argparse.Namespace) -> str:
+    _asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
+    return f"{arguments.name} is revoked."
+
+
+def _asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
+    """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
+    options = resolve(url=arguments.url, dir=arguments.data_dir)
+    settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
+    url = arguments.url or _written(settings) or options.url
+    refusal = None
+    tokens = _tokens(settings, options.token)
+    if arguments.url and not arguments.token_file:
+        tokens.reverse()  # a server elsewhere need not see this directory's token
+    for token in tokens:
+        with Asking(url, token) as server:
+            try:
+                return ask(server)
+            except Refused as refused:
+                if refused.status not in {401, 403}:
+                    raise
+                refusal = refused
+    assert refusal is not None
+    raise refusal
+
+
+def _tokens(settings: Settings, told: str | None) -> list[str]:
+    """The data directory's own, or that of the file that was named, and AMPMON_TOKEN. Raises Unanswered for none."""
+    file = settings.token_file or settings.data_directory / "token"
+    found = [told] if told else []
+    try:
+        return [file.read_text("ascii").strip(), *found]
+    except (OSError, ValueError) as error:
+        if found:
+            return found
+        why = error.strerror if isinstance(error, OSError) else "not a token"
+        raise Unanswered(
+            f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
+        ) from None
 
 
 def _written(settings: Settings) -> str | None:
     with suppress(OSError):
-        return settings.address_file.read_text().strip()
+        return settings.address_file.read_text().strip() or None
     return None
 
 
-def _new_link(url: str, token: str) -> str:
-    """Raises HTTPError where nobody answers, ValueError where the answer is no link."""
-    with urllib3.PoolManager(retries=False, timeout=TIMEOUT_S) as http:
-        answer = http.request(
-            "POST",
-            f"{url}/api/v1/login-links",
-            headers={"Authorization": f"Bearer {token}"},
-            redirect=False,
-        )
-    if answer.status != 201:
-        raise ValueError(f"HTTP {answer.status}")
-    return str(msgspec.json.decode(answer.data, type=dict[str, str | int])["url"])
+def _read(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Raises Unanswered for what no ampmon server says."""
+    try:
+        return msgspec.json.decode(answer, type=dict[str, Any])
+    except msgspec.DecodeError:
+        raise Unanswered(f"{arguments.url}: no ampmon server answers there") from None
+
+
+def _expiry(told: str | None) -> int | None:
+    """In us since the epoch; None for never. Raises ConfigurationError."""
+    if told is None or told == "never":
+        return None
+    parts = re.fullmatch(r"([1-9][0-9]{0,5})([hdw])", told)
+    if parts is None:
+        raise ConfigurationError(f"--expires {told}: a number and h, d or w, such as 90d; or never")
+    return round((time.time() + int(parts[1]) * _SECONDS[parts[2]]) * 1e6)
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, int):
+        return datetime.fromtimestamp(value / 1e6, timezone.utc).strftime("%Y-%m-%d %H:%M")
+    if value is None:
+        return {"projects": "all", "revoked": "no"}.get(name, "never")
+    return str(value)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

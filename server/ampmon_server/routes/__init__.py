@@ -16,6 +16,7 @@ from ampmon_server.routes import (
     runs,
     series,
     simulate,
+    tokens,
     whatif,
 )
 
@@ -33,6 +34,7 @@ def all_routes() -> list[BaseRoute]:
         figures,
         live,
         login,
+        tokens,
         page,
         health,
     )

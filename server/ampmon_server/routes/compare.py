@@ -12,6 +12,7 @@ from ampmon_server import comparing
 from ampmon_server.figures import View
 from ampmon_server.figures.compared import RUNS_MAX
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.callers import CallerDependency, visible
 from ampmon_server.routes.figures import view_of
 from ampmon_server.routes.queries import RunIds, runs_in
 from ampmon_server.store import BadQuery
@@ -20,14 +21,16 @@ from ampmon_server.store import BadQuery
 router = APIRouter(prefix="/api/v1/compare")
 
 
-def _compared(runs: RunIds) -> list[UUID]:
+def _compared(
+    runs: RunIds, caller: CallerDependency, service: ServiceDependency
+) -> list[UUID | None]:
     found = runs_in(runs, RUNS_MAX)
     if not found:
         raise BadQuery("runs", "it names no run")
-    return found
+    return visible(service, caller, found)
 
 
-Runs = Annotated[list[UUID], Depends(_compared)]
+Runs = Annotated[list[UUID | None], Depends(_compared)]
 
 
 @router.get("")

@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from ampmon_server.diagnosis import diagnose, effective
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.callers import OF_RUN
 
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}")
+router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/diagnosis")

@@ -13,11 +13,12 @@ from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.policy import Kind
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import Number, ParameterName, StreamNumber
 from ampmon_server.store import BadQuery
 
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}/figures")
+router = APIRouter(prefix="/api/v1/runs/{run_id}/figures", dependencies=[OF_RUN])
 
 
 def view_of(

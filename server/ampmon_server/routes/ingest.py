@@ -17,8 +17,9 @@ from ampmon import wire
 from ampmon_server.bus import Advance
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency
+from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
-from ampmon_server.store import Receipt
+from ampmon_server.store import Receipt, Sender
 from ampmon_server.writer import Room
 
 
@@ -37,15 +38,18 @@ class _Rejected(Exception):
 
 
 @router.post("/ingest")
-async def ingest(request: Request, service: ServiceDependency) -> Response:
+async def ingest(
+    request: Request, service: ServiceDependency, caller: CallerDependency
+) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
+    sender = Sender(caller.owner, caller.projects)
     try:
         json = _is_json(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         with service.writer.room() as room:
             body = await _read(request, service, room)
             receipt, run_id = await service.writer.run(
-                lambda: _store(service, body, encoding, json)
+                lambda: _store(service, body, encoding, json, sender)
             )
     except _Rejected as rejected:
         return rejected.answer
@@ -89,9 +93,11 @@ async def _read(request: Request, service: Service, room: Room) -> bytes:
     return bytes(body)
 
 
-def _store(service: Service, body: bytes, encoding: str, json: bool) -> tuple[Receipt, UUID]:
+def _store(
+    service: Service, body: bytes, encoding: str, json: bool, sender: Sender
+) -> tuple[Receipt, UUID]:
     batch = _decode(service, _unpacked(body, encoding, service.settings.decoded_bytes_max), json)
-    return service.store.ingest(batch), batch.run_id
+    return service.store.ingest(batch, sender), batch.run_id
 
 
 def _unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:

@@ -12,10 +12,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
 
-from ampmon_server.bus import Advance
+from ampmon_server.auth import Caller
+from ampmon_server.auth.caller import OWN
+from ampmon_server.auth.tokens import KNOWN_S
+from ampmon_server.bus import QUIET_S, Advance
 from ampmon_server.routes.answers import ServiceDependency
+from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
-from ampmon_server.store import BadQuery
+from ampmon_server.store import BadQuery, Busy, Change, Store
 
 
 router = APIRouter(prefix="/api/v1")
@@ -40,19 +44,66 @@ def _asked_for(
 
 @router.get("/live")
 async def follow(
-    service: ServiceDependency, asked: Annotated[list[UUID] | None, Depends(_asked_for)]
+    service: ServiceDependency,
+    caller: CallerDependency,
+    asked: Annotated[list[UUID] | None, Depends(_asked_for)],
 ) -> Response:
     """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
-    return StreamingResponse(_events(service, asked), headers=_HEADERS, media_type=_EVENTS)
+    return StreamingResponse(_events(service, caller, asked), headers=_HEADERS, media_type=_EVENTS)
 
 
-async def _events(service: Service, asked: list[UUID] | None) -> AsyncIterator[bytes]:
+async def _events(
+    service: Service, caller: Caller, asked: list[UUID] | None
+) -> AsyncIterator[bytes]:
+    seen = _Seen(service.store, caller)
+    quiet_s = QUIET_S if caller.token_id == OWN else KNOWN_S
     with service.bus.listen(asked) as listener:
         # Asked after listening, so that nothing falls between; a run may then be told of twice.
-        known = await to_thread.run_sync(service.store.versions, asked)
+        known = await seen.at_first(asked)
         yield b"".join(_told(Advance(*each)) for each in known) or _NOTHING
-        async for advances in listener.advances():
-            yield b"".join(map(_told, advances)) or _NOTHING
+        async for advances in listener.advances(quiet_s):
+            if not await _is_known(service, caller):
+                return
+            yield b"".join(map(_told, await seen.of(advances))) or _NOTHING
+
+
+async def _is_known(service: Service, caller: Caller) -> bool:
+    """Whether the caller's token is still good; while the database cannot tell, what it said last holds."""
+    try:
+        return await service.callers.with_id(caller.token_id) is not None
+    except Busy:
+        return True
+
+
+class _Seen:
+    """What a caller may be told of: nothing of another project's run. Who sees all costs no question."""
+
+    def __init__(self, store: Store, caller: Caller) -> None:
+        self._store = store
+        self._projects = caller.projects
+        self._shown: set[UUID] = set()
+
+    async def at_first(self, asked: list[UUID] | None) -> list[Change]:
+        """Where the runs asked for stand, or the newest."""
+        known = await to_thread.run_sync(self._versions, asked, 1000)
+        if self._projects is not None:
+            self._shown.update(run_id for run_id, _, _ in known)
+        return known
+
+    async def of(self, advances: list[Advance]) -> list[Advance]:
+        """Those of them that are to be told: the last one of a run that was shown and is gone, too."""
+        if self._projects is None or not advances:
+            return advances
+        asked = [each.run_id for each in advances]
+        known = await to_thread.run_sync(self._versions, asked, len(asked))
+        there = {run_id for run_id, _, _ in known}
+        told = [each for each in advances if each.run_id in there | self._shown]
+        self._shown.difference_update(asked)
+        self._shown |= there
+        return told
+
+    def _versions(self, asked: list[UUID] | None, limit: int) -> list[Change]:
+        return self._store.versions(asked, limit, self._projects)
 
 
 @lru_cache(maxsize=1024)

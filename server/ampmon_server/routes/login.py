@@ -9,12 +9,13 @@ from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 
-from ampmon_server.auth import Keys, stranger
-from ampmon_server.auth.guard import LOGIN_PATH, has_cookie
+from ampmon_server.auth import Caller, stranger
+from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer
+from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
 
 
@@ -28,43 +29,45 @@ _HOW = "Make a new one with: ampmon token link"
 
 
 class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
-    """What a stranger shows: a one-time code, or the token itself."""
+    """What a stranger shows: a one-time code, or a token itself."""
 
     key: str
     memory: bool = False
 
 
 @router.post("/api/v1/login-links", status_code=201)
-def make_link(request: Request, service: ServiceDependency) -> Response:
-    """A new one-time link, good for ten minutes."""
+def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
+    """A new one-time link, good for ten minutes, that lets a browser in as whoever asks."""
     # The name the caller used is the one that works from where the caller is; the guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
-    url = f"{place}{LOGIN_PATH}?code={service.logins.new()}"
+    url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"
     return json_answer({"url": url, "expires_s": CODE_SECONDS}, status=201)
 
 
 @router.get(LOGIN_PATH, include_in_schema=False)
-def log_in(request: Request, service: ServiceDependency, code: str = "") -> Response:
+async def log_in(request: Request, service: ServiceDependency, code: str = "") -> Response:
     """Trade a one-time code for a cookie, and go to the page."""
-    if not service.logins.redeem(code):
-        if has_cookie(request.headers, service.keys):
+    caller = await _redeemed(service, code)
+    if caller is None:
+        if await service.callers.with_cookie(request.headers) is not None:
             return RedirectResponse(HOME, 303)
         return stranger.page(stranger.EXPIRED)
-    return _with_cookie(RedirectResponse(HOME, 303), request, service.keys)
+    return _with_cookie(RedirectResponse(HOME, 303), request, service, caller)
 
 
 @router.post(LOGIN_PATH)
 async def sign_in(request: Request, service: ServiceDependency) -> Response:
-    """Trade a one-time code, or the token, for a cookie or, with `memory`, for a session that the page itself holds."""
+    """Trade a one-time code, or a token, for a cookie or, with `memory`, for a session that the page itself holds."""
     try:
         attempt = msgspec.json.decode(await _body(request), type=_Attempt)
     except (msgspec.DecodeError, UnicodeDecodeError, TimeoutError, ClientDisconnect):
         return problem(422, 'Send {"key": a one-time code or the token}.', field="body")
-    if not await to_thread.run_sync(_is_good, service, attempt.key):
+    caller = await service.callers.with_token(attempt.key) or await _redeemed(service, attempt.key)
+    if caller is None:
         return problem(401, f"This code was used, has expired or never was. {_HOW}")
     if attempt.memory:
-        return json_answer({"session": service.keys.session()})
-    return _with_cookie(Response(status_code=204), request, service.keys)
+        return json_answer({"session": service.keys.session(caller.token_id)})
+    return _with_cookie(Response(status_code=204), request, service, caller)
 
 
 async def _body(request: Request) -> bytes:
@@ -78,14 +81,16 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _is_good(service: Service, key: str) -> bool:
-    return service.keys.is_token(key) or service.logins.redeem(key)
+async def _redeemed(service: Service, code: str) -> Caller | None:
+    """Who made a one-time code, which is used up; None where it is not good, or its token is not any more."""
+    token_id = await to_thread.run_sync(service.logins.redeem, code)
+    return None if token_id is None else await service.callers.with_id(token_id)
 
 
-def _with_cookie(answer: Response, request: Request, keys: Keys) -> Response:
+def _with_cookie(answer: Response, request: Request, service: Service, caller: Caller) -> Response:
     answer.set_cookie(
-        keys.cookie_name,
-        keys.cookie(),
+        service.keys.cookie_name,
+        service.keys.cookie(caller.token_id),
         max_age=COOKIE_SECONDS,
         path=None,  # a browser takes the directory of this address, as it sees it: a proxy's prefix is in it
         httponly=True,

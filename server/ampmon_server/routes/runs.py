@@ -16,6 +16,7 @@ from ampmon_server.bus import Advance
 from ampmon_server.figures.sparkline import sparkline
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
 from ampmon_server.routes.queries import Cursor, Limit, RunIds, runs_in
 from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
@@ -37,6 +38,7 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
 def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     request: Request,
     service: ServiceDependency,
+    caller: CallerDependency,
     project: Annotated[str | None, Query(max_length=256)] = None,
     status: Status | None = None,
     tag: Annotated[str | None, Query(max_length=256)] = None,
@@ -49,7 +51,9 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     cursor: Cursor = None,
 ) -> Response:
     """Summaries of runs, newest first unless ``sort`` says otherwise, and how many there are in ``total``."""
-    wanted = Wanted(project, status, tag, search, archived, sort, order == "ascending")
+    wanted = Wanted(
+        project, status, tag, search, archived, sort, order == "ascending", caller.projects
+    )
     page = service.store.runs(wanted, limit=limit, offset=offset, cursor=cursor)
     answer = {
         "runs": page.rows,
@@ -61,19 +65,23 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 @router.get("/runs/groups")
-def list_groups(request: Request, service: ServiceDependency, archived: bool = False) -> Response:
+def list_groups(
+    request: Request, service: ServiceDependency, caller: CallerDependency, archived: bool = False
+) -> Response:
     """What the list can be filtered by: projects and tags, each with how many runs have it."""
-    return tagged_json(service.store.groups(archived=archived), request)
+    return tagged_json(service.store.groups(archived=archived, within=caller.projects), request)
 
 
 @router.get("/runs/scales")
-def list_scales(request: Request, service: ServiceDependency, runs: RunIds) -> Response:
+def list_scales(
+    request: Request, service: ServiceDependency, caller: CallerDependency, runs: RunIds
+) -> Response:
     """The history of each run's scale as a path of SVG in a box of 96 by 24, null before its first update."""
-    cells = service.store.scales(runs_in(runs, SCALES_MAX))
+    cells = service.store.scales(runs_in(runs, SCALES_MAX), caller.projects)
     return tagged_json({str(run_id): sparkline(each) for run_id, each in cells.items()}, request)
 
 
-@router.get("/runs/{run_id}")
+@router.get("/runs/{run_id}", dependencies=[OF_RUN])
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """A run's summary, and who reported to it."""
     summary, identity = service.store.run(run_id)
@@ -81,7 +89,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     return tagged_json({**document, "identity": identity}, request)
 
 
-@router.patch("/runs/{run_id}")
+@router.patch("/runs/{run_id}", dependencies=[OF_RUN, OF_OWN_RUN])
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
     body = bytearray()
@@ -99,7 +107,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     return json_answer(summary)
 
 
-@router.delete("/runs/{run_id}")
+@router.delete("/runs/{run_id}", dependencies=[OF_RUN, OF_OWN_RUN])
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
     service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))

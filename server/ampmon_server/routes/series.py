@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import (
     Cursor,
     Limit,
@@ -21,7 +22,7 @@ from ampmon_server.routes.queries import (
 from ampmon_server.store import BadQuery, ParameterPage, ParameterSort
 
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}")
+router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 UPDATES_MAX = 1_000_000
 

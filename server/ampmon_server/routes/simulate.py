@@ -12,10 +12,11 @@ from ampmon_server.alternatives import tried
 from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import StreamNumber
 
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}")
+router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/simulate")

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ampmon_server.alternatives import measured
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
+from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import StreamNumber
 from ampmon_server.store import BadQuery, NotFound
 from ampmon_server.whatif import (
@@ -23,7 +24,7 @@ from ampmon_server.whatif import (
 )
 
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}")
+router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/whatif")

@@ -10,6 +10,7 @@ from ampmon_server.store.errors import (
     BadQuery,
     Busy,
     HeaderMissing,
+    NameTaken,
     NotFound,
     StoreError,
     Unusable,
@@ -17,23 +18,26 @@ from ampmon_server.store.errors import (
 from ampmon_server.store.gathered import Page as ParameterPage
 from ampmon_server.store.gathered import Sort as ParameterSort
 from ampmon_server.store.identity import Identity
-from ampmon_server.store.ingest import Receipt
+from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep, Size
 from ampmon_server.store.pruning import Pruning
-from ampmon_server.store.runs import Edit, Status, Summary
+from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
+from ampmon_server.store.tokens import Token
 from ampmon_server.store.upgrading import Upgrade
 from ampmon_server.store.verify import Verification
 from ampmon_server.store.windows import Stretch
 
 
 __all__ = [
+    "ANYONE",
     "BadBatch",
     "BadQuery",
+    "Belonging",
     "Busy",
     "Change",
     "Distribution",
@@ -46,6 +50,7 @@ __all__ = [
     "Judgement",
     "Keep",
     "Listed",
+    "NameTaken",
     "NotFound",
     "Paged",
     "ParameterPage",
@@ -53,6 +58,7 @@ __all__ = [
     "ParameterSort",
     "Pruning",
     "Receipt",
+    "Sender",
     "Series",
     "Size",
     "Sort",
@@ -61,6 +67,7 @@ __all__ = [
     "StoreError",
     "Stretch",
     "Summary",
+    "Token",
     "Unusable",
     "Upgrade",
     "Verification",

@@ -5,6 +5,7 @@ StoreError
 ├── HeaderMissing   records of an attempt or a stream that was never introduced
 ├── BadQuery        a question that cannot be answered; names the parameter
 ├── NotFound        no such run, stream or sample
+├── NameTaken       a token that is still good has that name
 ├── Busy            the database is locked or full: the same call may succeed later
 │   └── Conflict    another transaction was in the way: the same call may succeed at once
 └── Unusable        the database cannot be opened; says what to do
@@ -44,6 +45,10 @@ class BadQuery(StoreError, ValueError):
 
 class NotFound(StoreError, LookupError):
     """There is no such run, stream or sample."""
+
+
+class NameTaken(StoreError):
+    """A token that is still good has that name."""
 
 
 class Busy(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -11,6 +12,7 @@ from ampmon_server.store import attempts, judgements, keeping
 from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share, divide
+from ampmon_server.store.errors import NotFound
 from ampmon_server.store.ledger import Page
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
@@ -30,20 +32,37 @@ class Receipt:
     last_step: int | None = None
 
 
-def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends a batch. ``owner``: of a run that begins with it; None for whom its header names.
+
+    ``projects`` are those whose runs it may write; None for all.
+    """
+
+    owner: str | None = None
+    projects: Collection[str] | None = None
+
+
+ANYONE = Sender()
+
+
+def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender = ANYONE) -> Receipt:
     """Store a batch within the connection's transaction; records that are held already change nothing.
 
-    Raises BadBatch or HeaderMissing: the transaction is then to be rolled back.
+    Raises BadBatch, HeaderMissing, or NotFound where the sender may not write the run: the transaction is then to be
+    rolled back.
     """
     shares = divide(batch)
     state = run_state.lock(connection, batch.run_id)
     if state is None:
-        state = run_state.begin(connection, attempts.header_of(batch))
+        state = run_state.begin(connection, attempts.header_of(batch), sender.owner)
     if state.deleted:
         # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
+    _check_project(state, batch, sender)
     attempt, new = attempts.resolve(connection, batch, state, now)
+    _check_project(state, batch, sender)  # a run's first start may have named another
     before = replace(state)
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)
@@ -62,6 +81,12 @@ def ingest(connection: Connection, batch: wire.Batch, now: int) -> Receipt:
         run_state.save(connection, state)
     ack = wire.Ack(acked=acked, version=state.version, findings=judgements.listed(state.findings))
     return Receipt(ack, changed, state.last_step)
+
+
+def _check_project(state: RunState, batch: wire.Batch, sender: Sender) -> None:
+    """Raises NotFound, in the same words whether such a run is there or would have been new."""
+    if sender.projects is not None and state.project not in sender.projects:
+        raise NotFound(f"There is no run {batch.run_id} in the projects of this token.")
 
 
 def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], list[Share]]:

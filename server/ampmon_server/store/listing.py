@@ -5,6 +5,7 @@ What changes with each batch has no index: it would be written with each, and te
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,6 +53,8 @@ class Wanted:
     archived: bool = False
     sort: Sort = "started"
     ascending: bool = False
+    projects: Collection[str] | None = None
+    """Those of which anything may be told."""
 
     @property
     def is_newest_first(self) -> bool:
@@ -105,19 +108,21 @@ def read_page(
     return Listed([summary(row, now) for row in rows], following, total)
 
 
-def read_groups(connection: Connection, *, archived: bool = False) -> Groups:
-    """The projects and tags of runs, in order of their names."""
+def read_groups(
+    connection: Connection, *, archived: bool = False, within: Collection[str] | None = None
+) -> Groups:
+    """The projects and tags of runs, in order of their names; of the runs ``within`` some projects, if given."""
     table = runs.c
     number = func.count()
     projects = connection.execute(
         select(table.project, number)
-        .where(*_listed(archived, indexed=True))
+        .where(*_listed(archived, indexed=True), *_within(within))
         .group_by(table.project)
         .limit(GROUPS_MAX)
     )
     tagged = connection.execute(
         select(table.tags, number)
-        .where(*_listed(archived, indexed=False), table.tags != "[]")
+        .where(*_listed(archived, indexed=False), *_within(within), table.tags != "[]")
         .group_by(table.tags)
     )
     tags: dict[str, int] = {}
@@ -139,11 +144,17 @@ def _listed(archived: bool, *, indexed: bool) -> list[ColumnElement[bool]]:
     return [2 * table.deleted + table.archived == int(archived)]
 
 
+def _within(projects: Collection[str] | None) -> list[ColumnElement[bool]]:
+    """That a run is of one of these projects; nothing where all will do."""
+    return [] if projects is None else [runs.c.project.in_(projects)]
+
+
 def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
     table, status = runs.c, wanted.status
     conditions = _listed(wanted.archived, indexed=wanted.is_indexed or wanted.project is not None)
     if wanted.project is not None:
         conditions.append(table.project == wanted.project)
+    conditions += _within(wanted.projects)
     if status is not None:
         conditions.append(table.state == ("running" if status == "silent" else status))
     if status in {"running", "silent"}:

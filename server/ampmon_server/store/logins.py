@@ -10,7 +10,7 @@ from ampmon_server.tables import logins
 CODES_MAX = 1000
 
 
-def keep(connection: Connection, digest: bytes, expires: int, now: int) -> None:
+def keep(connection: Connection, digest: bytes, token_id: str, expires: int, now: int) -> None:
     """Let a code be good until ``expires``, in us since the epoch. Of too many, those that end first go."""
     connection.execute(delete(logins).where(logins.c.expires <= now))
     excess = (connection.scalar(select(func.count()).select_from(logins)) or 0) - CODES_MAX + 1
@@ -18,12 +18,10 @@ def keep(connection: Connection, digest: bytes, expires: int, now: int) -> None:
         first = select(logins.c.digest).order_by(logins.c.expires).limit(excess)
         going = connection.scalars(first).all()
         connection.execute(delete(logins).where(logins.c.digest.in_(going)))
-    connection.execute(insert(logins).values(digest=digest, expires=expires))
+    connection.execute(insert(logins).values(digest=digest, expires=expires, token_id=token_id))
 
 
-def use_up(connection: Connection, digest: bytes, now: int) -> bool:
-    """Forget a code; whether it was good. Of two who come with the same at once, one has it."""
-    gone = connection.execute(
-        delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
-    )
-    return gone.rowcount == 1
+def use_up(connection: Connection, digest: bytes, now: int) -> str | None:
+    """Forget a code; the id of its token, None where it was not good. Of two who come with it at once, one has it."""
+    good = delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
+    return connection.scalar(good.returning(logins.c.token_id))

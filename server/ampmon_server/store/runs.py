@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 from uuid import UUID
@@ -91,6 +92,25 @@ def read_one(connection: Connection, run_id: UUID, now: int) -> Summary:
     return summary(find(connection, run_id), now)
 
 
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """Whose a run is, and of which project."""
+
+    project: str
+    owner: str
+
+
+def belonging(connection: Connection, run_id: UUID) -> Belonging:
+    """Raises NotFound."""
+    of = select(runs.c.project, runs.c.owner)
+    row = connection.execute(
+        of.where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    return Belonging(*row)
+
+
 def find(connection: Connection, run_id: UUID, *, held: bool = False) -> Row[Any]:
     """The row of a run, ``held`` until the transaction ends if it is to be. Raises NotFound."""
     statement = select(*TOLD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
@@ -149,12 +169,19 @@ def summary(row: Row[Any], now: int) -> Summary:
     )
 
 
-def read_versions(connection: Connection, run_ids: list[UUID] | None, limit: int) -> list[Change]:
-    """(run, version, last step) of the runs asked for, or of the newest ``limit``."""
+def read_versions(
+    connection: Connection,
+    run_ids: list[UUID] | None,
+    limit: int,
+    projects: Collection[str] | None = None,
+) -> list[Change]:
+    """(run, version, last step) of the runs asked for, or of the newest ``limit``; in ``projects`` only, if given."""
     table = runs.c
     statement = select(table.run_id, table.version, table.last_step).where(table.deleted == 0)
     if run_ids is not None:
         statement = statement.where(table.run_id.in_([run_id.bytes for run_id in run_ids]))
+    if projects is not None:
+        statement = statement.where(table.project.in_(projects))
     rows = connection.execute(statement.order_by(table.started.desc()).limit(limit))
     return [(UUID(bytes=run_id), version, step) for run_id, version, step in rows]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select, tuple_
@@ -18,11 +18,16 @@ CELLS = 16
 """So many cells at least, and 16 times as many at most, where a run has as many of the finest."""
 
 
-def read(connection: Connection, run_ids: Sequence[UUID]) -> dict[UUID, Cells]:
-    """Cells of the updates of each run's first scaler, none of a run that has none; runs that are gone are left out."""
+def read(
+    connection: Connection, run_ids: Sequence[UUID], projects: Collection[str] | None = None
+) -> dict[UUID, Cells]:
+    """Cells of the updates of each run's first scaler, none of a run that has none.
+
+    Runs that are gone are left out, and so are those of other ``projects``, if some are given.
+    """
     ids = [run_id.bytes for run_id in run_ids]
     keys: dict[bytes, tuple[int, int | None]] = {}
-    for run_id, number, first, last in _scalers(connection, ids):
+    for run_id, number, first, last in _scalers(connection, ids, projects):
         level = None if first is None or last is None else _level(first, last)
         keys.setdefault(run_id, (number, level))
     wanted = [(run_id, number, level) for run_id, (number, level) in keys.items() if level]
@@ -41,7 +46,7 @@ def read(connection: Connection, run_ids: Sequence[UUID]) -> dict[UUID, Cells]:
 
 
 def _scalers(
-    connection: Connection, ids: list[bytes]
+    connection: Connection, ids: list[bytes], projects: Collection[str] | None
 ) -> list[tuple[bytes, int, int | None, int | None]]:
     """Run, number, first and last step of each scaler, a run's first one first."""
     table = streams.c
@@ -53,6 +58,8 @@ def _scalers(
         .group_by(table.run_id, table.scaler)
         .order_by(number)
     )
+    if projects is not None:
+        statement = statement.where(runs.c.project.in_(projects))
     return [tuple(row) for row in connection.execute(statement)]
 
 

@@ -77,15 +77,16 @@ class RunState:
     findings: str | None = None
 
     @classmethod
-    def of(cls, header: wire.AttemptHeader) -> RunState:
-        """A run as the first of its attempts tells of it."""
-        state = cls(header.run_id.bytes, "", "", "", "[]", header.started)
+    def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
+        """A run as the first of its attempts tells of it; whose it is stays as it is here."""
+        whose = header.owner if owner is None else owner
+        state = cls(header.run_id.bytes, "", "", whose, "[]", header.started)
         state.describe(header)
         return state
 
     def describe(self, header: wire.AttemptHeader) -> None:
-        """Take name, project, owner and tags from an attempt."""
-        self.project, self.name, self.owner = header.project, header.name, header.owner
+        """Take name, project and tags from an attempt."""
+        self.project, self.name = header.project, header.name
         self.tags = orjson.dumps(header.tags).decode()
 
     def count(self, change: Counts) -> None:
@@ -116,9 +117,12 @@ def lock(connection: Connection, run_id: UUID) -> RunState | None:
     return RunState(**row._mapping) if row else None
 
 
-def begin(connection: Connection, header: wire.AttemptHeader) -> RunState:
-    """The row of a run that was not known, made and held; where another server has just made it, that one's."""
-    state = RunState.of(header)
+def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None = None) -> RunState:
+    """The row of a run that was not known, made and held; where another server has just made it, that one's.
+
+    It belongs to ``owner``, or else to whom the header names.
+    """
+    state = RunState.of(header, owner)
     # Waits for the other's commit, which the next statement then sees.
     insert_rows(connection, runs, [_row(state)])
     return lock(connection, header.run_id) or state

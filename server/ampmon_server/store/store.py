@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 from uuid import UUID
@@ -33,7 +33,6 @@ from ampmon_server.store import (
     judgements,
     listing,
     logged,
-    logins,
     opening,
     prune,
     ranks,
@@ -48,8 +47,10 @@ from ampmon_server.store import (
 )
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
+from ampmon_server.store.entry import Entry
 from ampmon_server.store.errors import Unusable
 from ampmon_server.store.identity import Identity
+from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement
 from ampmon_server.store.listing import Groups, Listed, Wanted
 from ampmon_server.store.notices import Notices
@@ -57,7 +58,7 @@ from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.recent import Recent
-from ampmon_server.store.runs import Edit, Summary
+from ampmon_server.store.runs import Belonging, Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.skips import Landmark
 from ampmon_server.store.windows import Stretch
@@ -77,7 +78,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads):
+class Store(SampledReads, Entry):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
@@ -121,10 +122,13 @@ class Store(SampledReads):
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
-    def ingest(self, batch: wire.Batch) -> ingest.Receipt:
-        """Store a batch, once; on return it is committed. Raises BadBatch or HeaderMissing, with nothing stored."""
+    def ingest(self, batch: wire.Batch, sender: Sender = ANYONE) -> Receipt:
+        """Store a batch, once; on return it is committed.
+
+        Raises BadBatch, HeaderMissing, or NotFound for a run that is not the sender's to write, with nothing stored.
+        """
         return engine.write(
-            self._engine, lambda connection: ingest.ingest(connection, batch, _now())
+            self._engine, lambda connection: ingest.ingest(connection, batch, _now(), sender)
         )
 
     def edit(self, run_id: UUID, edit: Edit) -> Summary:
@@ -167,14 +171,6 @@ class Store(SampledReads):
         """Prune a run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, due)
 
-    def keep_login(self, digest: bytes, expires: int, now: int) -> None:
-        """Let a login code, of which this is the digest, be good until ``expires``; times in us since the epoch."""
-        engine.write(self._engine, lambda connection: logins.keep(connection, digest, expires, now))
-
-    def use_login(self, digest: bytes, now: int) -> bool:
-        """Use a login code up; whether it was good."""
-        return engine.write(self._engine, lambda connection: logins.use_up(connection, digest, now))
-
     # -- reads ------------------------------------------------------------------------------------------------------
 
     def runs(
@@ -191,15 +187,22 @@ class Store(SampledReads):
                 connection, _now(), wanted or Wanted(), limit=limit, offset=offset, cursor=cursor
             )
 
-    def scales(self, run_ids: Sequence[UUID]) -> dict[UUID, Cells]:
+    def scales(
+        self, run_ids: Sequence[UUID], within: Collection[str] | None = None
+    ) -> dict[UUID, Cells]:
         """Of each of these runs that is there, a bounded number of cells of its updates."""
         with engine.reading(self._engine) as connection:
-            return sparklines.read(connection, run_ids)
+            return sparklines.read(connection, run_ids, within)
 
-    def groups(self, *, archived: bool = False) -> Groups:
-        """The projects and tags that runs have."""
+    def groups(self, *, archived: bool = False, within: Collection[str] | None = None) -> Groups:
+        """The projects and tags that runs have; of those ``within`` some projects, if they are given."""
         with engine.reading(self._engine) as connection:
-            return listing.read_groups(connection, archived=archived)
+            return listing.read_groups(connection, archived=archived, within=within)
+
+    def belonging(self, run_id: UUID) -> Belonging:
+        """Whose a run is, and of which project. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return runs.belonging(connection, run_id)
 
     def run(self, run_id: UUID) -> tuple[Summary, Identity]:
         """Raises NotFound."""
@@ -221,10 +224,15 @@ class Store(SampledReads):
         with engine.reading(self._engine) as connection:
             return history.read(connection, run_id, stream)
 
-    def versions(self, run_ids: list[UUID] | None = None, limit: int = 1000) -> list[Change]:
-        """(run, version, last step) of the runs asked for that exist, or of the newest."""
+    def versions(
+        self,
+        run_ids: list[UUID] | None = None,
+        limit: int = 1000,
+        within: Collection[str] | None = None,
+    ) -> list[Change]:
+        """(run, version, last step) of the runs asked for that exist, or of the newest; ``within`` some projects."""
         with engine.reading(self._engine) as connection:
-            return runs.read_versions(connection, run_ids, limit)
+            return runs.read_versions(connection, run_ids, limit, within)
 
     def changes_since(self, changed: int) -> list[Change]:
         """The runs that moved on at ``changed``, in us since the epoch, or later, deleted ones included."""

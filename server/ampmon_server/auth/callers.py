@@ -1,0 +1,54 @@
+"""Finds out who calls: by a token, by the session that a page holds, or by a cookie."""
+
+from __future__ import annotations
+
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers
+
+from ampmon_server.auth.caller import OPERATOR, OWN, Caller
+from ampmon_server.auth.keys import Keys
+from ampmon_server.auth.tokens import Tokens
+from ampmon_server.store import Token
+
+
+class Callers:
+    """Everyone whom this server knows. What is unknown, expired, revoked or damaged is None alike; may raise Busy."""
+
+    def __init__(self, keys: Keys, tokens: Tokens) -> None:
+        self._keys = keys
+        self._tokens = tokens
+
+    async def with_key(self, given: str) -> Caller | None:
+        """Who has this token, or this page's session."""
+        holder = self._keys.session_holder(given)
+        return await (self.with_token(given) if holder is None else self.with_id(holder))
+
+    async def with_token(self, given: str) -> Caller | None:
+        """Who has this token."""
+        if self._keys.is_token(given):
+            return OPERATOR
+        return _caller(await self._tokens.with_secret(given))
+
+    async def with_cookie(self, headers: Headers) -> Caller | None:
+        """Whose cookie a request carries."""
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return None
+        morsel = cookies.get(self._keys.cookie_name)
+        holder = None if morsel is None else self._keys.cookie_holder(morsel.value)
+        return None if holder is None else await self.with_id(holder)
+
+    async def with_id(self, token_id: str) -> Caller | None:
+        """Who has the token with this id."""
+        if token_id == OWN:
+            return OPERATOR
+        return _caller(await self._tokens.with_id(token_id))
+
+
+def _caller(token: Token | None) -> Caller | None:
+    if token is None:
+        return None
+    projects = None if token.projects is None else frozenset(token.projects)
+    return Caller(token.owner, frozenset(token.scopes), projects, token.id)

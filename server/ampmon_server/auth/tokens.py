@@ -1,0 +1,118 @@
+"""The tokens that the database has, as they were a moment ago: a batch that comes in costs no question of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from ampmon_server.store import Store, StoreError, Token
+from ampmon_server.store.tokens import id_of
+
+
+PREFIX = "ampmon_"
+KNOWN_S = 2.0
+"""So long a token, or that there is none, is believed: it is how soon a revocation acts in every server process."""
+KNOWN_MAX = 1024
+NOTED_US = 60 * 1_000_000
+"""That a token was used is written once in so long."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tokens:
+    """Makes tokens, finds them and revokes them. Safe to use from any thread and event loop; may raise Busy."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, tuple[float, Token | None]] = {}
+        self._noted: dict[bytes, int] = {}
+        # Threads of their own: those of the routes may all be drawing, and a note may wait for a writer.
+        self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
+        self._noting = ThreadPoolExecutor(1, thread_name_prefix="ampmon-token-notes")
+
+    def new(
+        self,
+        name: str,
+        owner: str,
+        scopes: Collection[str],
+        projects: Collection[str] | None = None,
+        expires: int | None = None,
+    ) -> tuple[str, Token]:
+        """A new token, and what is kept of it; ``expires`` in us since the epoch. Blocks; raises NameTaken."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        listed = None if projects is None else tuple(sorted(set(projects)))
+        token = Token(_digest(secret), name, owner, tuple(scopes), listed, self._now(), expires)
+        self._store.keep_token(token)
+        self._known.pop(token.id, None)
+        return secret, token
+
+    def revoke(self, named: str) -> None:
+        """Let the tokens with this id or name be good no more. Blocks; raises NotFound."""
+        for token in self._store.revoke_token(named, self._now()):
+            self._known.pop(token.id, None)
+
+    async def with_secret(self, given: str) -> Token | None:
+        """The token itself, shown; None where it is not good."""
+        if not given.startswith(PREFIX):
+            return None
+        # Looked up by digest, so the time it takes tells nothing of a token.
+        digest = _digest(given)
+        token = await self._good(id_of(digest))
+        if token is None or not hmac.compare_digest(token.digest, digest):
+            return None
+        return self._used(token)
+
+    async def with_id(self, token_id: str) -> Token | None:
+        """The token that a cookie or a code was made with; None where it is not good any more."""
+        token = await self._good(token_id)
+        return None if token is None else self._used(token)
+
+    async def _good(self, token_id: str) -> Token | None:
+        until, token = self._known.get(token_id, (0.0, None))
+        if time.monotonic() >= until:
+            loop = asyncio.get_running_loop()
+            token = await loop.run_in_executor(self._asking, self._look, token_id)
+        return token if token is not None and token.is_good(self._now()) else None
+
+    def _look(self, token_id: str) -> Token | None:
+        until = time.monotonic() + KNOWN_S
+        token = self._store.token(token_id)
+        self._known.pop(token_id, None)
+        for oldest in list(self._known)[: max(len(self._known) - KNOWN_MAX + 1, 0)]:
+            self._known.pop(oldest, None)
+        self._known[token_id] = until, token
+        return token
+
+    def _used(self, token: Token) -> Token:
+        now = self._now()
+        if now - max(token.last_used or 0, self._noted.get(token.digest, 0)) >= NOTED_US:
+            self._noted[token.digest] = now
+            with suppress(RuntimeError):  # the server is stopping
+                self._noting.submit(self._note, token.digest, now)
+        return token
+
+    def _note(self, digest: bytes, now: int) -> None:
+        try:
+            self._store.mark_token_used(digest, now)
+        except StoreError as error:  # nobody's request is to fail for it
+            _log.warning("It is not noted that token %s was used: %s", id_of(digest), error)
+
+    def _now(self) -> int:
+        return round(self._clock() * 1e6)
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        for threads in (self._asking, self._noting):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="replace")).digest()

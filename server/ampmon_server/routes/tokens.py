@@ -1,0 +1,84 @@
+"""Access tokens: made, listed and revoked by whoever may do everything, for everybody else."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ampmon import wire
+from ampmon_server.auth.caller import Scope
+from ampmon_server.problems import problem
+from ampmon_server.routes.answers import ServiceDependency, json_answer
+from ampmon_server.routes.callers import OVER_ALL
+from ampmon_server.store import Token
+
+
+router = APIRouter(prefix="/api/v1/tokens", dependencies=[OVER_ALL])
+
+_BODY_BYTES_MAX = 64 * 1024
+_Called = Annotated[str, msgspec.Meta(pattern=r"^[\w.@+-]{1,64}$")]
+_Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
+_Projects = Annotated[frozenset[wire.Name], msgspec.Meta(min_length=1, max_length=64)]
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A token that is to be made. ``projects``: null for all; ``expires`` in us since the epoch, null for never."""
+
+    name: _Called
+    owner: wire.Name
+    scopes: _Scopes
+    projects: _Projects | None = None
+    expires: Annotated[int, msgspec.Meta(ge=0, le=wire.COUNT_MAX)] | None = None
+
+
+@router.get("")
+def list_tokens(service: ServiceDependency) -> Response:
+    """Every token that was ever made, the newest first; none of them can be told."""
+    return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
+
+
+@router.post("", status_code=201)
+async def make_token(request: Request, service: ServiceDependency) -> Response:
+    """A new token, told this once."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            return problem(413, f"At most {_BODY_BYTES_MAX} bytes.", field="body")
+    try:
+        wanted = msgspec.json.decode(body, type=_Wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return problem(422, str(error), field="body")
+    if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
+        return problem(422, "It would have expired already.", field="expires")
+    secret, token = await service.writer.run(
+        lambda: service.tokens.new(
+            wanted.name, wanted.owner, sorted(wanted.scopes), wanted.projects, wanted.expires
+        )
+    )
+    return json_answer({"token": secret, **_told(token)}, status=201)
+
+
+@router.delete("/{token}")
+async def revoke_token(token: str, service: ServiceDependency) -> Response:
+    """Revoke a token, by its id or its name: within two seconds it opens nothing."""
+    await service.writer.run(lambda: service.tokens.revoke(token))
+    return Response(status_code=204)
+
+
+def _told(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "owner": token.owner,
+        "scopes": token.scopes,
+        "projects": token.projects,
+        "made": token.made,
+        "expires": token.expires,
+        "last_used": token.last_used,
+        "revoked": token.revoked,
+    }

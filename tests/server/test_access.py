@@ -1,0 +1,374 @@
+"""Every route holds every caller to its scopes and projects, by one table; revoked and expired tokens open nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import Engine, event
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.auth import Keys
+from ampmon_server.auth.caller import OWN, SCOPES
+from ampmon_server.auth.tokens import Tokens
+from ampmon_server.store import Sender, Store
+from batches import Trainer
+
+
+Client = Callable[..., TestClient]
+
+# What a route needs, and whose it is: a `run` is hidden from other projects, its `owner`'s to change; `all` is for who
+# sees every project; `open` needs nobody to be known.
+ROUTES = {
+    "POST /api/v1/ingest": ("ingest", "run"),
+    "GET /api/v1/runs": ("read", ""),
+    "GET /api/v1/runs/groups": ("read", ""),
+    "GET /api/v1/runs/scales": ("read", ""),
+    "GET /api/v1/runs/{run_id}": ("read", "run"),
+    "PATCH /api/v1/runs/{run_id}": ("ingest", "run"),
+    "DELETE /api/v1/runs/{run_id}": ("ingest", "run"),
+    "GET /api/v1/compare": ("read", ""),
+    "GET /api/v1/compare/figures/{name}": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/updates": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/skips": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/skips/nearest": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/events": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/parameters": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/modules": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/scalars": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/diagnosis": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/simulate": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/whatif": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/figures/{name}": ("read", "run"),
+    "GET /api/v1/live": ("read", ""),
+    "POST /api/v1/login-links": (None, ""),
+    "GET /login": (None, "open"),
+    "POST /login": (None, "open"),
+    "GET /api/v1/tokens": ("admin", "all"),
+    "POST /api/v1/tokens": ("admin", "all"),
+    "DELETE /api/v1/tokens/{token}": ("admin", "all"),
+    "GET /": ("read", ""),
+    "GET /css/{name}": ("read", ""),
+    "GET /roles.json": ("read", ""),
+    "GET /js/{name}": ("read", ""),
+    "GET /findings/{name}": ("read", ""),
+    "GET /findings/img/{name}": ("read", ""),
+    "GET /vendor/{name}": ("read", ""),
+    "GET /healthz": (None, ""),
+    "GET /readyz": (None, ""),
+    "GET /api/v1/openapi.json": ("read", ""),
+    "HEAD /api/v1/openapi.json": ("read", ""),
+}
+NAMES = {"figures": "scale", "css": "base.css", "js": "main.js", "vendor": "plotly.min.js"}
+PROJECTS = {"own": ["vision"], "other": ["speech"], "all": None}
+
+
+@pytest.fixture
+def store(app: FastAPI, stranger: TestClient) -> Store:
+    """The running app's own."""
+    return app.state.service.store
+
+
+@pytest.fixture
+def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
+    """Makes a token, and a client that carries it."""
+    made: list[TestClient] = []
+
+    def make(*scopes: str, projects: Sequence[str] | None = None, owner: str = "ada") -> TestClient:
+        name = f"token-{len(made)}"
+        secret, _ = app.state.service.tokens.new(name, owner, scopes, projects)
+        headers = {"Authorization": f"Bearer {secret}"}
+        made.append(TestClient(app, base_url=str(stranger.base_url), headers=headers))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:
+    """A run with something for every route to show."""
+    trainer = Trainer(uuid4(), project=project)
+    records = [
+        *trainer.updates(40, skipped=[3], sampled=[0, 20]),
+        trainer.scalars({"loss": 1.0}),
+    ]
+    store.ingest(trainer.batch(records), Sender(owner))
+    return trainer.run_id
+
+
+def walked(app: FastAPI) -> set[str]:
+    """Every method and path of the app."""
+    return {
+        f"{method} {route.path}"  # type: ignore[attr-defined]
+        for route in app.routes
+        for method in route.methods  # type: ignore[attr-defined]
+    }
+
+
+class Walk:
+    """Asks for each route once, of a run of the project `vision` that is ada's."""
+
+    def __init__(self, app: FastAPI, store: Store) -> None:
+        self._service = app.state.service
+        self._store = store
+        self._run = trained(store)
+        self._made = 0
+
+    def ask(self, client: TestClient, call: str) -> Any:
+        method, _, path = call.partition(" ")
+        self._made += 1
+        run_id = trained(self._store) if method == "DELETE" and "{run_id}" in path else self._run
+        folder = path.rpartition("/")[0].rpartition("/")[2]
+        path = path.format(
+            run_id=run_id, name=NAMES.get(folder, "overflow"), token=self._token(path)
+        )
+        return client.request(method, path, **self._with(call, run_id))
+
+    def _token(self, path: str) -> str:
+        if "{token}" not in path:
+            return ""
+        return self._service.tokens.new(f"made-{self._made}", "ada", ["read"])[1].id
+
+    def _with(self, call: str, run_id: UUID) -> dict[str, Any]:
+        name = f"new-{self._made}"
+        trainer = Trainer(run_id, project="vision", resume_step=40)
+        given: Mapping[str, dict[str, Any]] = {
+            "POST /api/v1/ingest": {
+                "content": wire.encode(trainer.batch(trainer.updates(1))),
+                "headers": {"Content-Type": "application/msgpack"},
+            },
+            "POST /api/v1/tokens": {"json": {"name": name, "owner": "ada", "scopes": ["read"]}},
+            "PATCH /api/v1/runs/{run_id}": {"json": {"archived": False}},
+            "GET /api/v1/runs/{run_id}/skips/nearest": {"params": {"side": "after"}},
+        }
+        params = {"params": {"runs": str(run_id)}} if "compare" in call or "scales" in call else {}
+        return given.get(call, params)
+
+
+@pytest.fixture
+def walk(app: FastAPI, store: Store) -> Walk:
+    app.state.service.bus.close()  # so that the stream of news ends when it has begun
+    return Walk(app, store)
+
+
+def test_every_route_is_in_the_table(app: FastAPI) -> None:
+    """A route that the table does not name fails this, and so does a name without a route."""
+    assert walked(app) == set(ROUTES)
+
+
+ASKED = [call for call, (_, whose) in ROUTES.items() if whose != "open"]
+
+
+def expected(call: str, scope: str, projects: str, status: int) -> int:
+    """What the table says of a call; ``status`` is what the data directory's own token is answered."""
+    needed, whose = ROUTES[call]
+    if needed is not None and scope not in {needed, "admin"}:
+        return 403
+    if whose == "run" and projects == "other":
+        return 404
+    return 403 if whose == "all" and projects != "all" else status
+
+
+def test_the_table_holds(walk: Walk, client: TestClient, holding: Client) -> None:
+    """Whoever lacks the scope is refused with its name, a run of another project is not there, all else is as ever."""
+    usual = {call: walk.ask(client, call).status_code for call in ASKED}
+    for scope in SCOPES:
+        for which, projects in PROJECTS.items():
+            known = holding(scope, projects=projects)
+            for call in ASKED:
+                answer = walk.ask(known, call)
+                wanted = expected(call, scope, which, usual[call])
+                assert answer.status_code == wanted, (call, scope, which, answer.text)
+                if wanted == 403 and answer.content:
+                    assert answer.json()["scope"] == ROUTES[call][0]
+
+
+def test_what_the_operator_is_answered(walk: Walk, client: TestClient) -> None:
+    """The routes that are walked do answer: what others are held to is no error of the walk's own."""
+    bad = {call: walk.ask(client, call).status_code for call in ASKED}
+    bad = {call: status for call, status in bad.items() if status >= 400}
+
+    assert set(bad) <= {
+        "GET /readyz",  # the bus is closed
+        "GET /findings/{name}",
+        "GET /findings/img/{name}",
+        "GET /api/v1/runs/{run_id}/modules",
+    }
+
+
+def test_none_of_a_bad_token(app: FastAPI, walk: Walk, stranger: TestClient) -> None:
+    """No token, an unknown, an expired and a revoked one are answered alike on every route."""
+    tokens = app.state.service.tokens
+    past = Tokens(app.state.service.store, clock=lambda: time.time() - 100)
+    expired, _ = past.new("expired", "ada", SCOPES, expires=round((time.time() - 50) * 1e6))
+    past.close()
+    revoked, _ = tokens.new("revoked", "ada", SCOPES)
+    tokens.revoke("revoked")
+    bad = [None, "ampmon_unknown", expired, revoked, revoked[:-1]]
+    for call in ASKED:
+        told = set()
+        for each in bad:
+            stranger.headers.pop("Authorization", None)
+            if each is not None:
+                stranger.headers["Authorization"] = f"Bearer {each}"
+            answer = walk.ask(stranger, call)
+            assert answer.status_code == 401, (call, each)
+            told.add(answer.text)
+        assert len(told) == 1
+
+
+def test_another_projects_run_is_as_none(holding: Client, store: Store) -> None:
+    """What is said of a hidden run is, but for its id, what is said of one that never was; nothing is changed by it."""
+    hidden, none = trained(store, "speech"), uuid4()
+    known = holding("admin", projects=["vision"])
+    for method, path in [call.split() for call in ROUTES if "/{run_id}" in call]:
+        answers = [
+            known.request(method, path.format(run_id=run_id, name="scale"), json={})
+            if method == "PATCH"
+            else known.request(method, path.format(run_id=run_id, name="scale"))
+            for run_id in (hidden, none)
+        ]
+        assert {each.status_code for each in answers} == {404}, path
+        assert answers[0].text.replace(str(hidden), "") == answers[1].text.replace(str(none), "")
+    assert store.run(hidden)[0].version == 1
+
+
+def test_lists_show_the_callers_projects(holding: Client, store: Store) -> None:
+    """The list, its groups and scales, and a comparison tell of the caller's projects alone."""
+    mine, hidden = trained(store), trained(store, "speech")
+    known, both = holding("read", projects=["vision"]), f"{hidden},{mine}"
+    listed = known.get("/api/v1/runs").json()
+    compared = known.get(f"/api/v1/compare?runs={both}").json()["runs"]
+
+    assert ([each["run_id"] for each in listed["runs"]], listed["total"]) == ([str(mine)], 1)
+    assert known.get("/api/v1/runs?project=speech").json()["total"] == 0
+    assert known.get("/api/v1/runs/groups").json()["projects"] == {"vision": 1}
+    assert set(known.get(f"/api/v1/runs/scales?runs={both}").json()) == {str(mine)}
+    assert [each and each["run_id"] for each in compared] == [None, str(mine)]
+    assert len(holding("read").get("/api/v1/runs").json()["runs"]) == 2
+
+
+def test_only_its_owner_changes_a_run(holding: Client, store: Store) -> None:
+    """Another's token is refused, in the words of a run that is not there where it may not even read; admin may."""
+    run_id = trained(store)
+    path = f"/api/v1/runs/{run_id}"
+    reader, writer = holding("ingest", "read", owner="eve"), holding("ingest", owner="eve")
+
+    assert reader.patch(path, json={"name": "mine"}).json()["scope"] == "admin"
+    assert [reader.delete(path).status_code, writer.delete(path).status_code] == [403, 404]
+    assert writer.delete(path).json()["detail"] == f"There is no run {run_id}."
+    assert holding("ingest", owner="ada").patch(path, json={"name": "new"}).status_code == 200
+    assert holding("admin", owner="eve").delete(path).status_code == 204
+
+
+def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:
+    """A run that a token starts is its owner's, whatever its record says; of another project it is not taken."""
+    known = holding("ingest", owner="grace", projects=["vision"])
+    answers = []
+    for project in ("vision", "speech"):
+        trainer = Trainer(uuid4(), project=project)
+        content, kind = wire.encode(trainer.batch(trainer.updates(1))), "application/msgpack"
+        headers = {"Content-Type": kind}
+        answers.append(known.post("/api/v1/ingest", content=content, headers=headers))
+
+    assert [each.status_code for each in answers] == [200, 404]
+    assert "in the projects of this token" in answers[1].json()["detail"]
+    (run,) = store.runs().rows
+    assert (run.owner, run.project) == ("grace", "vision")
+
+
+def test_a_browser_is_let_in_as_who_made_its_link(
+    app: FastAPI, holding: Client, stranger: TestClient, store: Store
+) -> None:
+    """Cookie and session have the rights of the token that they came from, and end with it; so does a code."""
+    trained(store), trained(store, "speech")
+    known = holding("read", projects=["vision"])
+    link, code, unused = (known.post("/api/v1/login-links").json()["url"] for _ in range(3))
+    assert stranger.get(link).status_code == 303
+    headers = {"Origin": str(stranger.base_url)}
+    key = {"key": code.partition("code=")[2], "memory": True}
+    session = stranger.post("/login", json=key, headers=headers).json()["session"]
+    held = {"Authorization": f"Bearer {session}"}
+    for carried in ({}, held):
+        assert stranger.get("/api/v1/runs", headers=carried).json()["total"] == 1
+        assert stranger.get("/api/v1/tokens", headers=carried).status_code == 403
+    secret = {"key": known.headers["Authorization"].split()[1]}
+    assert stranger.post("/login", json=secret, headers=headers).status_code == 204
+    app.state.service.tokens.revoke("token-0")
+    for carried in ({}, held):
+        assert stranger.get("/api/v1/runs", headers=carried).status_code == 401
+    assert stranger.get(unused).status_code == 401
+    assert stranger.post("/login", json=secret, headers=headers).status_code == 401
+
+
+def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
+    """A cookie names the token that it was made with, and no other can be made of it; without a name it is the own."""
+    keys, holder = Keys.load(tmp_path), "0123456789ab"
+    expiry, _, signature = keys.cookie(holder, now=1000.0).split(".")
+    forged = [
+        f"{expiry}.{signature}",
+        f"{expiry} for {holder}.{signature}",
+        f"{expiry}.own.{signature}",
+        f"{expiry}.{holder[::-1]}.{signature}",
+        f"{expiry}..{holder}.{signature}",
+        f"{int(expiry) + 9}.{holder}.{signature}",
+        keys.session(holder, now=1000.0),
+    ]
+
+    assert keys.cookie_holder(f"{expiry}.{holder}.{signature}", now=1001.0) == holder
+    assert keys.cookie_holder(keys.cookie(now=1000.0), now=1001.0) == OWN
+    assert keys.cookie(now=1000.0).count(".") == 1
+    assert [keys.cookie_holder(each, now=1001.0) for each in forged] == [None] * len(forged)
+
+
+def asked(client: TestClient, paths: Sequence[str]) -> list[str]:
+    """The questions that the server asks its database for some paths, but for those about tokens."""
+    told: list[str] = []
+
+    def note(*happening: Any) -> None:
+        told.append(happening[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for path in paths:
+            assert client.get(path).status_code == 200
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    return [each for each in told if each.startswith("SELECT") and "FROM tokens" not in each]
+
+
+def test_who_sees_every_project_pays_nothing(
+    client: TestClient, holding: Client, store: Store
+) -> None:
+    """A token for all projects makes the server ask its database what the data directory's own token does, no more."""
+    run_id = trained(store)
+    paths = [f"/api/v1/runs/{run_id}{rest}" for rest in ("", "/updates", "/skips", "/diagnosis")]
+    paths += ["/api/v1/runs", "/api/v1/runs/groups", f"/api/v1/compare?runs={run_id}"]
+
+    assert asked(holding("read"), paths) == asked(client, paths)
+    assert len(asked(holding("read", projects=["vision"]), paths)) > len(asked(client, paths))
+
+
+def test_a_database_that_is_locked_holds_up_nobody_who_reads(
+    app: FastAPI, holding: Client, store: Store
+) -> None:
+    """A token is used though its use cannot be noted; that is done when the database can be written again."""
+    known = holding("read")
+    file = sqlite3.connect(str(store._engine.url.database), isolation_level=None)
+    file.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    assert known.get("/api/v1/runs").status_code == 200
+    assert time.monotonic() - began < 2
+    assert [each.last_used for each in store.tokens()] == [None]
+    file.execute("ROLLBACK")
+    file.close()
+    app.state.service.tokens._noting.submit(int).result()
+    assert [each.last_used is None for each in store.tokens()] == [False]

@@ -1,0 +1,150 @@
+"""`ampmon token` against a real server: tokens made, listed and revoked, and what a revocation ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import urllib3
+
+from ampmon_server.cli import main
+from batches import Trainer
+from posted import post
+from serving import Server
+
+
+Token = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def token(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Token:
+    """Runs `ampmon token` on the server's data directory: its exit code, and what it printed on both ways."""
+    monkeypatch.delenv("AMPMON_TOKEN", raising=False)
+
+    def run(*words: str, directory: Path = server.directory) -> tuple[int, str, str]:
+        code = main(["token", *words, "--data-dir", str(directory)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+def bearing(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def test_a_token_is_made_used_listed_and_revoked(server: Server, token: Token) -> None:
+    """A new token is printed alone, opens what it is for, is listed without itself, and opens nothing once revoked."""
+    code, printed, said = token("new", "ci", "--scope", "read", "--owner", "ada", "--expires", "9d")
+    secret = printed.strip()
+    assert code == 0
+    assert re.fullmatch(r"ampmon_[\w-]{43}", secret)
+    assert "one time" in said
+
+    assert server.request("GET", "/api/v1/runs", headers=bearing(secret)).status == 200
+    refused = server.request("DELETE", f"/api/v1/runs/{uuid4()}", headers=bearing(secret))
+    assert json.loads(refused.data)["scope"] == "ingest"
+    _, listed, _ = token("list")
+    titles, row = listed.splitlines()
+    assert titles.split() == (
+        ["id", "name", "owner", "scopes", "projects", "made", "expires", "last", "used", "revoked"]
+    )
+    assert row.split()[1:5] == ["ci", "ada", "read", "all"]
+    assert secret not in listed
+
+    assert token("revoke", row.split()[0])[0] == 0
+    assert server.request("GET", "/api/v1/runs", headers=bearing(secret)).status == 401
+    assert token("revoke", "ci") == (
+        2,
+        "",
+        "ampmon token: There is no token 'ci' that could be revoked.\n",
+    )
+
+
+def test_a_token_is_for_training_and_looking_by_default(token: Token) -> None:
+    """Without more words it ingests and reads, in all projects, for ever, and is of who asks."""
+    token("new", "mine")
+    _, listed, _ = token("list")
+
+    assert listed.splitlines()[1].split()[3:5] == ["ingest,read", "all"]
+    assert "never" in listed
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("a b",), "name"),
+        (("x", "--scope", "all"), "'all'"),
+        (("x", "--expires", "90"), "such as 90d"),
+        (("x", "--project", ""), "projects"),
+    ],
+)
+def test_what_cannot_be_is_said(token: Token, words: tuple[str, ...], why: str) -> None:
+    """A name, scope, time or project that cannot be is refused in one line, and makes nothing."""
+    code, printed, said = token("new", *words)
+
+    assert (code, printed, said.count("\n")) == (2, "", 1)
+    assert why in said
+    assert len(token("list")[1].splitlines()) == 1
+
+
+def test_an_admin_far_away_has_a_token_too(
+    server: Server, token: Token, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the data directory AMPMON_TOKEN is asked with: one of `admin` does, another is told what it lacks."""
+    secrets = {
+        scope: token("new", scope, "--scope", scope)[1].strip() for scope in ("admin", "read")
+    }
+    far = {"directory": tmp_path / "elsewhere"}
+    assert token("list", "--url", server.url, **far)[0] == 2
+    monkeypatch.setenv("AMPMON_TOKEN", secrets["read"])
+    assert "scope `admin`" in token("list", "--url", server.url, **far)[2]
+    monkeypatch.setenv("AMPMON_TOKEN", secrets["admin"])
+    assert token("list", "--url", server.url, **far)[0] == 0
+
+
+def events(stream: urllib3.BaseHTTPResponse) -> list[dict[str, object]]:
+    """What a stream tells until it ends."""
+    told = b"".join(stream.stream(1024))
+    return [json.loads(line[6:]) for line in told.splitlines() if line.startswith(b"data: ")]
+
+
+def test_a_stream_tells_of_the_callers_projects_and_ends_with_its_token(
+    server: Server, token: Token
+) -> None:
+    """A page hears of its own projects' runs alone, of their deletion too, and of nothing soon after it is revoked."""
+    secret = token("new", "page", "--scope", "read", "--project", "vision")[1].strip()
+    mine, hidden = Trainer(uuid4(), project="vision"), Trainer(uuid4(), project="speech")
+    post(server, hidden.batch(hidden.updates(1)))
+    post(server, mine.batch(mine.updates(1)))
+    stream = server.request("GET", "/api/v1/live", headers=bearing(secret), preload_content=False)
+    for each in (hidden, mine):
+        post(server, each.batch(each.updates(1)))
+    later = Trainer(uuid4(), project="vision")
+    post(server, later.batch(later.updates(1)))
+    time.sleep(0.5)
+    for each in (hidden, mine):
+        server.request("DELETE", f"/api/v1/runs/{each.run_id}")
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert token("revoke", "page")[0] == 0
+    told = events(stream)
+
+    assert time.monotonic() - began < 8
+    assert {each["run"] for each in told} == {str(mine.run_id), str(later.run_id)}
+    assert [each["version"] for each in told if each["run"] == str(mine.run_id)] == [1, 2, 3]
+
+
+def test_the_servers_own_token_needs_no_list(server: Server, token: Token) -> None:
+    """What lies in the data directory opens all as before, and is not among the tokens that can be revoked."""
+    assert os.stat(server.directory / "token").st_size > 40
+    assert token("list")[1].splitlines()[1:] == []
+    assert token("revoke", "own")[0] == 2

@@ -1,0 +1,230 @@
+"""Tokens as the store keeps them, and what they mean for runs: one contract on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import event, text
+
+from ampmon_server.auth import Tokens
+from ampmon_server.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX
+from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
+from ampmon_server.store.tokens import id_of
+from batches import Trainer
+
+
+pytestmark = pytest.mark.engines
+
+SCOPES = ("ingest", "read")
+
+
+def token(name: str, **more: object) -> Token:
+    digest = hashlib.sha256(name.encode()).digest()
+    fields = {"owner": "ada", "scopes": SCOPES, "projects": None, "made": 100, **more}
+    return Token(digest, name, **fields)  # type: ignore[arg-type]
+
+
+def trained(store: Store, project: str, sender: Sender | None = None) -> UUID:
+    trainer = Trainer(uuid4(), project=project)
+    batch = trainer.batch(trainer.updates(3))
+    store.ingest(batch, *([] if sender is None else [sender]))
+    return trainer.run_id
+
+
+def test_a_token_is_kept_as_it_was_made(store: Store) -> None:
+    """Tokens are found by their ids as they were kept, the newest first in the list; another id finds none."""
+    first, second = token("first", projects=("a", "b"), expires=900), token("second", made=200)
+    for each in (first, second):
+        store.keep_token(each)
+
+    assert store.tokens() == [second, first]
+    assert store.token(first.id) == first
+    assert store.token("0" * 12) is None
+    assert store.token("' OR 1=1 --") is None
+
+
+def test_a_token_is_revoked_by_id_or_name(store: Store) -> None:
+    """A revoked token says when it was; it cannot be revoked again, and one that never was cannot either."""
+    for each in (token("one"), token("two"), token("three")):
+        store.keep_token(each)
+    store.revoke_token("one", 500)
+    store.revoke_token(token("two").id, 600)
+
+    assert {each.name: each.revoked for each in store.tokens()} == {
+        "one": 500,
+        "two": 600,
+        "three": None,
+    }
+    for name in ("one", token("two").id, "four", "", "%"):
+        with pytest.raises(NotFound):
+            store.revoke_token(name, 700)
+
+
+def test_a_name_is_taken_as_long_as_its_token_is_good(store: Store) -> None:
+    """Two good tokens have no name in common; that of an expired or a revoked one is free again."""
+    store.keep_token(token("ci", expires=150))
+    with pytest.raises(NameTaken, match="'ci'"):
+        store.keep_token(Token(b"\1" * 32, "ci", "ada", SCOPES, None, 149))
+    store.keep_token(Token(b"\2" * 32, "ci", "ada", SCOPES, None, 150))
+    store.revoke_token("ci", 160)
+    store.keep_token(Token(b"\3" * 32, "ci", "ada", SCOPES, None, 170))
+
+    assert [each.is_good(170) for each in store.tokens()] == [True, False, False]
+
+
+def test_the_last_use_is_the_latest(store: Store) -> None:
+    """Of uses that are noted out of order the latest stays."""
+    kept = token("ci")
+    store.keep_token(kept)
+    for now in (300, 500, 400):
+        store.mark_token_used(kept.digest, now)
+
+    found = store.token(kept.id)
+    assert found is not None
+    assert found.last_used == 500
+
+
+def test_only_a_hash_is_stored(store: Store) -> None:
+    """What is made opens, and no row of the database holds it."""
+    tokens = Tokens(store)
+    secret, made = tokens.new("ci", "ada", SCOPES)
+    with store._engine.connect() as connection:
+        rows = repr(connection.execute(text("SELECT * FROM tokens")).all())
+
+    assert secret.startswith(PREFIX)
+    assert len(secret) == len(PREFIX) + 43
+    assert made.digest == hashlib.sha256(secret.encode()).digest()
+    assert made.id == id_of(made.digest) == made.digest.hex()[:12]
+    assert secret not in rows
+    assert secret.removeprefix(PREFIX) not in rows
+    assert asyncio.run(tokens.with_secret(secret)) == made
+    for wrong in (secret[:-1], secret + "x", secret.swapcase(), secret.removeprefix(PREFIX), ""):
+        assert asyncio.run(tokens.with_secret(wrong)) is None
+    tokens.close()
+
+
+def test_a_lookup_is_kept_for_two_seconds(store: Store) -> None:
+    """Asked for again it costs no query, unknown ones neither; what another process revokes is gone when that is up."""
+    tokens, others = Tokens(store), Tokens(store)
+    secret, _ = tokens.new("ci", "ada", SCOPES)
+    asked: list[str] = []
+
+    def note(*happening: Any) -> None:
+        if happening[2].startswith("SELECT"):
+            asked.append(happening[2])
+
+    event.listen(store._engine, "before_cursor_execute", note)
+    began = time.monotonic()
+    for _ in range(100):
+        asyncio.run(tokens.with_secret(secret))
+        asyncio.run(tokens.with_secret(PREFIX + "unknown"))
+    if time.monotonic() - began < KNOWN_S:
+        assert len(asked) == 2
+    event.remove(store._engine, "before_cursor_execute", note)
+    others.revoke("ci")
+    time.sleep(KNOWN_S)
+    assert asyncio.run(tokens.with_secret(secret)) is None
+    tokens.close(), others.close()
+
+
+def test_unknown_tokens_take_no_room(store: Store) -> None:
+    """However many unknown tokens are tried, what is remembered of them is bounded."""
+    tokens = Tokens(store)
+    for number in range(KNOWN_MAX + 50):
+        tokens._look(f"{number:012x}")
+
+    assert len(tokens._known) == KNOWN_MAX
+    tokens.close()
+
+
+def test_a_use_is_noted_once_a_minute(store: Store) -> None:
+    """The last use is written when a token is first used, and then not before a minute is up."""
+    now = [1e9]
+    tokens = Tokens(store, clock=lambda: now[0])
+    secret, made = tokens.new("ci", "ada", SCOPES)
+    seen = []
+    for later in (0.0, 1.0, 58.0, 2.0):
+        now[0] += later
+        asyncio.run(tokens.with_secret(secret))
+        tokens._noting.submit(int).result()  # the one thread that notes has come to its end
+        found = store.token(made.id)
+        assert found is not None
+        seen.append(found.last_used)
+
+    first = round(1e9 * 1e6)
+    assert seen == [first, first, first, first + NOTED_US + 1_000_000]
+    tokens.close()
+
+
+def test_an_expired_token_is_good_no_more(store: Store) -> None:
+    """A token ends at the time that it was made for, though it was looked up just before."""
+    now = [1e9]
+    tokens = Tokens(store, clock=lambda: now[0])
+    secret, made = tokens.new("ci", "ada", SCOPES, expires=round((1e9 + 10) * 1e6))
+
+    assert asyncio.run(tokens.with_id(made.id)) == made
+    now[0] += 10
+    assert asyncio.run(tokens.with_id(made.id)) is None
+    assert asyncio.run(tokens.with_secret(secret)) is None
+    tokens.close()
+
+
+def test_a_run_belongs_to_who_started_it(store: Store) -> None:
+    """The owner is the sender's, whatever the record says, and a later start by another does not change it."""
+    trainer = Trainer(uuid4(), rank=1, world_size=2)
+    store.ingest(trainer.batch(trainer.updates(2)), Sender("grace"))
+    first = Trainer(trainer.run_id, world_size=2)
+    store.ingest(first.batch(first.updates(2)), Sender("linus"))
+    again = Trainer(trainer.run_id, resume_step=2)
+    store.ingest(again.batch(again.updates(2)))
+
+    assert store.belonging(trainer.run_id).owner == "grace"
+    assert store.run(trainer.run_id)[0].owner == "grace"
+    assert store.belonging(trained(store, "vision")).owner == "ada"
+
+
+def test_a_sender_is_kept_to_its_projects(store: Store) -> None:
+    """A batch for a run of another project is refused, be it new or there, in the same words; nothing is kept."""
+    mine, other = Sender("ada", frozenset({"vision"})), trained(store, "speech")
+    (before,) = store.versions([other])
+    late = Trainer(other, resume_step=3, project="vision")
+    told = []
+    for trainer in (late, Trainer(uuid4(), project="speech")):
+        with pytest.raises(NotFound) as refused:
+            store.ingest(trainer.batch(trainer.updates(2)), mine)
+        told.append(str(refused.value).replace(str(trainer.run_id), "R"))
+
+    assert told[0] == told[1]
+    assert store.versions() == [before]
+    assert store.belonging(trained(store, "vision", mine)).project == "vision"
+
+
+def test_a_run_does_not_change_sides(store: Store) -> None:
+    """A sender who may write a run cannot move it into a project that it may not write."""
+    later = Trainer(uuid4(), rank=1, world_size=2, project="vision")
+    first = Trainer(later.run_id, world_size=2, project="speech")
+    mine = Sender("ada", frozenset({"vision"}))
+    store.ingest(later.batch(later.updates(1)), mine)
+    with pytest.raises(NotFound):
+        store.ingest(first.batch(first.updates(1)), mine)
+
+    assert store.belonging(later.run_id).project == "vision"
+
+
+def test_lists_are_kept_to_projects(store: Store) -> None:
+    """List, groups, scales and versions tell of the projects that are given, and of none for none."""
+    runs = {project: trained(store, project) for project in ("vision", "speech", "text")}
+    for within in ({"vision"}, {"vision", "text"}, set()):
+        of = frozenset(within)
+        wanted = {str(runs[project]) for project in within}
+        listed = store.runs(Wanted(projects=of))
+        assert ({each.run_id for each in listed.rows}, listed.total) == (wanted, len(wanted))
+        assert set(store.groups(within=of).projects) == within
+        assert {str(run) for run in store.scales(list(runs.values()), of)} == wanted
+        assert {str(run) for run, _, _ in store.versions(within=of)} == wanted
+    assert store.runs(Wanted(project="speech", projects=frozenset({"vision"}))).total == 0
