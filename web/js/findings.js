@@ -129,7 +129,7 @@ export class Findings {
 
   /** @param {Diagnosis} diagnosis */
   #show({ severity, findings, training }) {
-    this.verdict.hidden = false;
+    this.verdict.hidden = !this.#any && severity === null;
     setVerdict(this.verdict, severity);
     const answer = answerOf(severity, findings.length, this.#any);
     this.#answer.hidden = answer === "";
@@ -169,7 +169,7 @@ function write(element, words) {
  * @param {boolean} any whether there is an update to judge by
  */
 export function answerOf(severity, findings, any) {
-  if (!any && severity === null) return "Nothing to judge by yet: the first update has not come.";
+  if (!any && severity === null) return "Nothing to judge by: there is no update.";
   if (severity === null) return "Healthy: nothing found that harms this run.";
   return severity === "notice" ? `Healthy: nothing found that harms this run, ${plural(findings, "thing")} to know.` : "";
 }
