@@ -268,6 +268,20 @@ def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
     assert reader.ask("localStorage.length") == 0
 
 
+def test_the_keyboard_skips_to_the_content(own_reader: Reader) -> None:
+    """The keyboard's first stop is a link past the bar: it takes the focus there, and the address stays as it is."""
+    reader = own_reader
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.show(run, "?start=5&stop=15")
+    before = reader.ask("location.hash")
+    reader.page.keyboard.press("Tab")
+    assert reader.ask("document.activeElement.textContent") == "Skip to the content"
+    reader.page.keyboard.press("Enter")
+    assert reader.ask("document.activeElement.id") == "content"
+    assert reader.ask("location.hash") == before
+
+
 def test_a_definition_is_shown_on_focus(reader: Reader) -> None:
     """The definition of a number appears on reaching it with the keyboard, inside the window, and goes with Escape."""
     run = PostedRun(reader.server)
