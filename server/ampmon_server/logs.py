@@ -5,6 +5,7 @@ A request is named by its method and its route's template: a path may hold a tok
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import secrets
@@ -13,7 +14,6 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any
 
-import orjson
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -71,7 +71,7 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, timezone.utc),
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -82,4 +82,6 @@ class _Json(logging.Formatter):
             "exception": self.formatException(record.exc_info) if record.exc_info else None,
         }
         line |= {name: value for name, value in told.items() if value is not None}
-        return orjson.dumps(line, default=str).decode()
+        return json.dumps(
+            line
+        )  # in ASCII: orjson would fail at half a character, as of a file's name

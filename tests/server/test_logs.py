@@ -159,6 +159,16 @@ def test_a_failure_is_told_once_with_its_cause(
     assert "RuntimeError: planted" in line["exception"]
 
 
+def test_any_message_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line breaks and half characters of a message stay in its one line; another library's lines are JSON too."""
+    with saying("json"):
+        logging.getLogger("uvicorn.error").warning("of %s", "a\nb\udcff")
+    (line,) = capsys.readouterr().err.splitlines()
+
+    assert json.loads(line)["message"] == "of a\nb\udcff"
+    assert json.loads(line)["logger"] == "uvicorn.error"
+
+
 def test_plain_lines_are_words(new_server: Callable[..., Server]) -> None:
     """By default a line is the words and the id, and no path can break out of it."""
     server = new_server()
