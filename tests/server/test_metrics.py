@@ -7,6 +7,7 @@ import random
 import re
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 from urllib.parse import quote
@@ -236,6 +237,39 @@ def test_the_manual_names_every_metric(client: TestClient) -> None:
 
     assert {name for name in plain if f"`{name}" not in page} == set()
     assert {reason for reason in get_args(Reason) if f"`{reason}`" not in page} == set()
+
+
+@pytest.mark.engines
+def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> None:
+    """With SQLite the file's size is told, with PostgreSQL none; either is ready, and says how long it took to see."""
+    counted = scrape(client)
+
+    assert (("ampmon_database_bytes", ()) in counted) is (database is None)
+    assert [value(counted, "ready", part=part) for part in ("database", "schema", "bus")] == [
+        1,
+        1,
+        1,
+    ]
+    assert 0 < value(counted, "ready_check_seconds") < 10
+
+
+def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI) -> None:
+    """Where news of other processes cannot be read, the bus is not ready, and why is not told to whoever asks."""
+
+    class Deaf:
+        trouble = "connection to host db.internal as user ampmon failed"
+        way = "polling"
+
+    service = app.state.service
+    app.state.service = replace(service, follower=Deaf())
+    answer = client.get("/readyz")
+    counted = scrape(client)
+    app.state.service = service
+
+    assert answer.status_code == 503
+    assert answer.json()["parts"]["bus"] == answer.json()["detail"] != "ok"
+    assert "db.internal" not in answer.text
+    assert value(counted, "ready", part="bus") == 0
 
 
 @pytest.mark.parametrize("what", ["database", "schema"])
