@@ -93,6 +93,12 @@ class Server:
         return self.log.read_text(errors="replace")
 
     @property
+    def announced(self) -> str:
+        """The one line that it prints beside its log, in which the asking of `answers` shows as well."""
+        (line,) = [each for each in self.printed.splitlines() if each.startswith("ampmon is at ")]
+        return line
+
+    @property
     def token(self) -> str:
         return self.token_file.read_text().strip()
 

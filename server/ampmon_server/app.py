@@ -14,6 +14,7 @@ from starlette.responses import Response
 from ampmon_server.auth import Guard, TooManyAttempts
 from ampmon_server.auth.logins import FAILURES_SECONDS
 from ampmon_server.base_path import BasePath
+from ampmon_server.metrics import Metrics
 from ampmon_server.problems import problem
 from ampmon_server.routes import all_routes
 from ampmon_server.routes.callers import NotAllowed
@@ -21,6 +22,7 @@ from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
 from ampmon_server.upkeep import keep_pruned
+from ampmon_server.watched import Watched
 from ampmon_server.writer import LineTooLong
 
 
@@ -57,9 +59,9 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
-    app.add_middleware(
-        BasePath, base_path=settings.base_path
-    )  # the last one added is the first asked
+    app.add_middleware(BasePath, base_path=settings.base_path)
+    app.state.metrics = Metrics(lambda: app.state.service)
+    app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)

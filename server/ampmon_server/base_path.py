@@ -19,7 +19,9 @@ class BasePath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if self._base_path and path.startswith(f"{self._base_path}/"):
-            scope = {**scope, "path": path[len(self._base_path) :]}
+            scope["path"] = path[
+                len(self._base_path) :
+            ]  # in place, for the others to see the route too
         elif self._base_path and path == self._base_path and scope["type"] == "http":
             # The page's own addresses are relative to it, as to a directory.
             await RedirectResponse(f"{path}/", 308)(scope, receive, send)

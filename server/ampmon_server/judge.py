@@ -34,10 +34,14 @@ _log = logging.getLogger(__name__)
 
 
 class Judge:
-    """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised."""
+    """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised.
+
+    ``looks`` are all that it took, and ``seconds`` what they took, waiting to write included.
+    """
 
     def __init__(self, store: Store, writer: Writer, bus: Bus, thresholds: Thresholds) -> None:
         self.failed: Counter[str] = Counter()
+        self.looks, self.seconds = 0, 0.0
         self._store = store
         self._writer = writer
         self._bus = bus
@@ -56,7 +60,10 @@ class Judge:
             run_id = await self._next()
             begun = time.monotonic()
             await self._look(run_id)
-            await asyncio.sleep(REST * (time.monotonic() - begun))
+            took = time.monotonic() - begun
+            self.looks += 1
+            self.seconds += took
+            await asyncio.sleep(REST * took)
 
     def close(self) -> None:
         """Finish the look that is under way."""

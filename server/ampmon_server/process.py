@@ -24,6 +24,7 @@ class Process(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 create_app(service.settings, service),
+                log_config=None,  # its lines go where the others go
                 log_level="warning",
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",

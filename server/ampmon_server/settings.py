@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ampmon.config import DEFAULT_URL, data_directory
 from ampmon_server.thresholds import Thresholds
 
+
+LogFormat = Literal["text", "json"]
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = int(DEFAULT_URL.rpartition(":")[2])
@@ -48,6 +51,9 @@ class Settings:
     """From where on a finding is worth a word."""
     judging: bool = True
     """Whether runs are judged as their records arrive, and not only when somebody asks."""
+
+    log_format: LogFormat = "text"
+    """How `ampmon serve` writes its log."""
 
     @property
     def server_directory(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,16 @@ class Writer:
         self._waiting = 0
         self._bytes = 0
 
+    @property
+    def waiting(self) -> int:
+        """Who stands in line now, whoever is being served included."""
+        return self._waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of their bodies, and of those that still arrive."""
+        return self._bytes
+
     @contextmanager
     def room(self) -> Iterator[Room]:
         """Room for a body, given back at the end. Raises LineTooLong where too many wait already."""
@@ -81,7 +92,11 @@ class Writer:
 
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, turn)
+            # With the request's context, in which its id stands: an executor's threads have none of their own.
+            context = contextvars.copy_context()
+            return await asyncio.get_running_loop().run_in_executor(
+                self._executor, lambda: context.run(turn)
+            )
         finally:
             self._waiting -= 1
 

@@ -63,6 +63,7 @@ ROUTES = {
     "GET /vendor/{name}": ("read", ""),
     "GET /healthz": (None, ""),
     "GET /readyz": (None, ""),
+    "GET /metrics": ("read", ""),
     "GET /api/v1/openapi.json": ("read", ""),
     "HEAD /api/v1/openapi.json": ("read", ""),
 }

@@ -37,7 +37,7 @@ def crew(new_server: Callable[..., Server], empty_database: str) -> Server:
 
 def test_workers_are_one_server(crew: Server) -> None:
     """One line is printed, its link is good once whoever is asked, the cookie is good at all; a signal ends all."""
-    (line,) = crew.printed.splitlines()
+    line = crew.announced
     link = line.split()[3]
     http = urllib3.PoolManager(retries=False)
     # Each request is a connection of its own, and so may come to either.

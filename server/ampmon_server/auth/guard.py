@@ -20,6 +20,7 @@ from ampmon_server.auth.caller import Caller
 from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.headers import Sealed, security_headers
 from ampmon_server.auth.needs import needed
+from ampmon_server.logs import method_of, route_of
 from ampmon_server.problems import problem
 from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import Busy
@@ -59,7 +60,8 @@ class Guard:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
+            told = {"method": method_of(scope), "route": route_of(scope), "status": 500}
+            _log.exception("%(method)s %(route)s failed", told, extra=told)
             if send.started:
                 raise
             answer = problem(500, "The server failed at this; its log says how.")

@@ -101,6 +101,10 @@ class Bus:
         return self._occupied.wait(timeout_s)
 
     @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    @property
     def interval_s(self) -> float:
         """How long a listener rests after it has been told."""
         return max(INTERVAL_S, len(self._listeners) / TELLINGS_PER_S)

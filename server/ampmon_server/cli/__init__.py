@@ -75,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="judge a run only when somebody asks, not as its records arrive",
     )
+    serve.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines of words, or of JSON (%(default)s)",
+    )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     doctor.add_arguments(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ampmon.config import data_directory
+from ampmon_server import logs
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = _settings(arguments)
         _check_workers(settings, arguments.workers)
+        logs.set_up(settings.log_format)
         with _listening(settings) as listener:
             if arguments.workers == 1:
                 _serve_alone(settings, listener, open_browser=arguments.open)
@@ -58,6 +60,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
+        log_format=arguments.log_format,
     )
 
 

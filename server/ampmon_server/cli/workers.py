@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -13,6 +14,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
+from ampmon_server import logs
 from ampmon_server.auth import KeyProblem
 from ampmon_server.process import STOP_SECONDS, Process
 from ampmon_server.service import Service
@@ -27,6 +29,7 @@ _SOON_S = 5.0
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
 _CANNOT_START = 2
 
+_log = logging.getLogger(__name__)
 _spawn = multiprocessing.get_context("spawn")
 
 
@@ -74,10 +77,10 @@ class Workers:
         process.join()
         if time.monotonic() - began > _SOON_S:
             self._pause = _PAUSE_S
-        print(
-            f"ampmon serve: worker {process.pid} ended ({process.exitcode}); another takes its place",
-            file=sys.stderr,
-            flush=True,
+        _log.warning(
+            "ampmon serve: worker %d ended (%s); another takes its place",
+            process.pid,
+            process.exitcode,
         )
         if self._stop.poll(self._pause):
             return True
@@ -96,6 +99,7 @@ class Workers:
 
 def _serve(settings: Settings, listener: socket.socket) -> None:
     """What a worker does."""
+    logs.set_up(settings.log_format)
     try:
         service = Service.open(settings)
     except (KeyProblem, Unusable) as problem:

@@ -15,6 +15,7 @@ import orjson
 from fastapi import Depends, Request
 from starlette.responses import FileResponse, Response
 
+from ampmon_server.metrics import Metrics
 from ampmon_server.service import Service
 
 
@@ -30,6 +31,14 @@ def _service(request: Request) -> Service:
 
 
 ServiceDependency = Annotated[Service, Depends(_service)]
+
+
+async def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+MetricsDependency = Annotated[Metrics, Depends(_metrics)]
 
 
 def json_answer(value: object, *, status: int = 200) -> Response:

@@ -1,13 +1,14 @@
-"""Whether the server lives, and whether it can do its work."""
+"""Whether the server lives, whether it can do its work, and what it has done."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.responses import Response
 
+from ampmon_server import readiness
 from ampmon_server.problems import problem
-from ampmon_server.routes.answers import ServiceDependency, json_answer
-from ampmon_server.store import Unusable
+from ampmon_server.routes.answers import MetricsDependency, ServiceDependency, json_answer
 
 
 router = APIRouter()
@@ -22,13 +23,15 @@ async def healthz() -> Response:
 @router.get("/readyz")
 def readyz(service: ServiceDependency) -> Response:
     """The database answers, its schema is this version's, and news are passed on, by the way that is told."""
-    try:
-        service.store.check()
-    except Unusable as error:
-        return problem(503, str(error))
-    if service.bus.closed:
-        return problem(503, "The server is stopping.")
-    follower = service.follower
-    if follower is not None and follower.trouble is not None:
-        return problem(503, f"Other server processes' news cannot be read: {follower.trouble}")
-    return json_answer({"status": "ready", "news": follower.way if follower else "own"})
+    found = readiness.look(service)
+    parts = {part: why or "ok" for part, why in found.parts.items()}
+    if found.trouble is not None:
+        return problem(503, found.trouble, parts=parts)
+    news = service.follower.way if service.follower else "own"
+    return json_answer({"status": "ready", "news": news, "parts": parts})
+
+
+@router.get("/metrics")
+def metrics(metrics: MetricsDependency) -> Response:
+    """What this process has counted, as Prometheus reads it."""
+    return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

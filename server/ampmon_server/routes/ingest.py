@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from uuid import UUID
+from collections.abc import Mapping
 
 import anyio
 import msgspec
@@ -15,8 +15,9 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.bus import Advance
+from ampmon_server.metrics import Reason, reason_of
 from ampmon_server.problems import problem
-from ampmon_server.routes.answers import ServiceDependency
+from ampmon_server.routes.answers import MetricsDependency, ServiceDependency
 from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
 from ampmon_server.store import Receipt, Sender
@@ -31,15 +32,31 @@ _GZIP = 16 + zlib.MAX_WBITS
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 
 
+_STATUS: Mapping[Reason, int] = {
+    "damaged": 400,
+    "encoding": 415,
+    "gone": 400,
+    "invalid": 422,
+    "slow": 408,
+    "too_large": 413,
+    "type": 415,
+    "version": 400,
+}
+
+
 class _Rejected(Exception):
-    def __init__(self, status: int, detail: str, field: str | None = None) -> None:
+    def __init__(self, reason: Reason, detail: str, field: str | None = None) -> None:
         super().__init__(detail)
-        self.answer = problem(status, detail, field=field)
+        self.reason: Reason = reason
+        self.answer = problem(_STATUS[reason], detail, field=field)
 
 
 @router.post("/ingest")
 async def ingest(
-    request: Request, service: ServiceDependency, caller: CallerDependency
+    request: Request,
+    service: ServiceDependency,
+    metrics: MetricsDependency,
+    caller: CallerDependency,
 ) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
     sender = Sender(caller.owner, caller.projects)
@@ -48,14 +65,19 @@ async def ingest(
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         with service.writer.room() as room:
             body = await _read(request, service, room)
-            receipt, run_id = await service.writer.run(
+            receipt, batch = await service.writer.run(
                 lambda: _store(service, body, encoding, json, sender)
             )
     except _Rejected as rejected:
+        metrics.refused(rejected.reason)
         return rejected.answer
+    except Exception as error:
+        metrics.refused(reason_of(error))
+        raise
+    metrics.took(len(batch.records), len(body))
     if receipt.changed:
-        service.bus.publish(Advance(run_id, receipt.ack.version, receipt.last_step))
-        service.judge.note(run_id)
+        service.bus.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
+        service.judge.note(batch.run_id)
     return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
 
 
@@ -63,14 +85,16 @@ def _is_json(request: Request) -> bool:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and kind not in _MSGPACK:
         raise _Rejected(
-            415, "A batch is application/msgpack or application/json.", field="Content-Type"
+            "type", "A batch is application/msgpack or application/json.", field="Content-Type"
         )
     return kind == "application/json"
 
 
 async def _read(request: Request, service: Service, room: Room) -> bytes:
     settings = service.settings
-    too_large = _Rejected(413, f"A body holds at most {settings.body_bytes_max} bytes.", "body")
+    too_large = _Rejected(
+        "too_large", f"A body holds at most {settings.body_bytes_max} bytes.", "body"
+    )
     announced = request.headers.get("content-length", "")
     if (
         announced.isascii()
@@ -87,17 +111,17 @@ async def _read(request: Request, service: Service, room: Room) -> bytes:
                     raise too_large
                 room.grow(len(chunk))
     except ClientDisconnect:  # a sender that was killed: the next one sends it again
-        raise _Rejected(400, "The client went away.", "body") from None
+        raise _Rejected("gone", "The client went away.", "body") from None
     except TimeoutError:
-        raise _Rejected(408, "The body did not arrive in time.", "body") from None
+        raise _Rejected("slow", "The body did not arrive in time.", "body") from None
     return bytes(body)
 
 
 def _store(
     service: Service, body: bytes, encoding: str, json: bool, sender: Sender
-) -> tuple[Receipt, UUID]:
+) -> tuple[Receipt, wire.Batch]:
     batch = _decode(service, _unpacked(body, encoding, service.settings.decoded_bytes_max), json)
-    return service.store.ingest(batch, sender), batch.run_id
+    return service.store.ingest(batch, sender), batch
 
 
 def _unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
@@ -112,11 +136,13 @@ def _unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
         elif encoding == "identity":
             unpacked = body
         else:
-            raise _Rejected(415, "A body is plain, gzip or zstd.", "Content-Encoding")
+            raise _Rejected("encoding", "A body is plain, gzip or zstd.", "Content-Encoding")
     except (zlib.error, zstandard.ZstdError) as error:
-        raise _Rejected(400, f"The body is not {encoding}: {error}", "body") from None
+        raise _Rejected("damaged", f"The body is not {encoding}: {error}", "body") from None
     if len(unpacked) > bytes_max:
-        raise _Rejected(413, f"A batch holds at most {bytes_max} bytes when unpacked.", "body")
+        raise _Rejected(
+            "too_large", f"A batch holds at most {bytes_max} bytes when unpacked.", "body"
+        )
     return unpacked
 
 
@@ -133,11 +159,11 @@ def _decode(service: Service, body: bytes, json: bool) -> wire.Batch:
         return wire.decode_batch(body, json=json)
     except wire.UnsupportedVersion as error:
         service.refusals.note(str(error))
-        raise _Rejected(400, str(error), "schema_version") from None
+        raise _Rejected("version", str(error), "schema_version") from None
     except msgspec.ValidationError as error:
         words = str(error)
         path = _PATH.search(words)
-        raise _Rejected(422, words, path[1] if path else "body") from None
+        raise _Rejected("invalid", words, path[1] if path else "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         kind = "JSON" if json else "msgpack"
-        raise _Rejected(400, f"The body is not a batch in {kind}: {error}", "body") from None
+        raise _Rejected("damaged", f"The body is not a batch in {kind}: {error}", "body") from None

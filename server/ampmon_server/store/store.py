@@ -11,7 +11,6 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 
 from ampmon import wire
-from ampmon_server import migrations
 from ampmon_server.case import Case, Happening, Skip
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
@@ -48,7 +47,6 @@ from ampmon_server.store import (
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.entry import Entry
-from ampmon_server.store.errors import Unusable
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement
@@ -61,6 +59,7 @@ from ampmon_server.store.recent import Recent
 from ampmon_server.store.runs import Belonging, Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.skips import Landmark
+from ampmon_server.store.standing import Standing
 from ampmon_server.store.windows import Stretch
 
 
@@ -78,7 +77,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads, Entry):
+class Store(SampledReads, Standing, Entry):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
@@ -110,15 +109,6 @@ class Store(SampledReads, Entry):
     def notices(self) -> Notices | None:
         """What tells the other server processes of changes; None where there can be none."""
         return Notices(self._engine) if self.shared else None
-
-    def check(self) -> None:
-        """Raise Busy unless the database answers, and Unusable where its schema is not this version's any more."""
-        with engine.reading(self._engine) as connection:
-            found = migrations.schema(connection)
-        if found.age != "current":
-            raise Unusable(
-                f"The schema of the database is {found.revision} now: start this server anew."
-            )
 
     # -- writes -----------------------------------------------------------------------------------------------------
 

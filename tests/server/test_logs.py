@@ -1,0 +1,179 @@
+"""Logs: each request has an id, on its answer and in its lines; a refused or failed one is one line, with no secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server import logs
+from ampmon_server.settings import LogFormat
+from batches import Trainer
+from serving import Server
+
+
+RUN = "/api/v1/runs/{run_id}"
+MSGPACK = {"Content-Type": "application/msgpack"}
+
+
+@contextmanager
+def saying(form: LogFormat) -> Iterator[None]:
+    """This process's log as `ampmon serve` writes it, for a while."""
+    root, own = logging.getLogger(), logging.getLogger("ampmon_server")
+    before, levels = list(root.handlers), (root.level, own.level)
+    root.handlers = []
+    try:
+        logs.set_up(form)
+        yield
+    finally:
+        root.handlers = before
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+
+
+def lines(server: Server) -> list[dict[str, Any]]:
+    """What a server has logged as JSON, but for the tests' own asking whether it is there."""
+    told = [json.loads(line) for line in server.printed.splitlines() if line.startswith("{")]
+    return [line for line in told if line.get("route") != "/healthz"]
+
+
+@pytest.fixture
+def speaking(new_server: Callable[..., Server]) -> Server:
+    """A server that logs JSON."""
+    return new_server(options=["--log-format", "json"])
+
+
+def test_a_refused_request_is_one_line(speaking: Server) -> None:
+    """A line of JSON says when, what and how it ended, with the id on the answer; what went well says nothing."""
+    assert speaking.request("GET", "/api/v1/runs").status == 200
+    answer = speaking.request("GET", f"/api/v1/runs/{uuid4()}?secret=query")
+    (line,) = lines(speaking)
+
+    assert answer.status == 404
+    assert line["request"] == answer.headers["X-Request-ID"]
+    assert (line["method"], line["route"], line["status"]) == ("GET", RUN, 404)
+    assert (line["level"], line["message"]) == ("info", f"GET {RUN}: 404")
+    assert 0 < line["seconds"] < 10
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", line["time"])
+
+
+def test_nothing_secret_is_logged(speaking: Server) -> None:
+    """Neither query, header, body nor path is in the log, whoever asks."""
+    for token in (speaking.token, "hunter2"):
+        headers = {"Authorization": f"Bearer {token}", "Cookie": "a=hunter2", "X-Other": "hunter2"}
+        for path in (
+            "/hunter2",
+            "/api/v1/tokens/hunter2",
+            "/login?code=hunter2",
+            "/api/v1/live?runs=hunter2",
+        ):
+            for method in ("GET", "POST", "DELETE"):
+                speaking.request(method, path, headers=headers, body=b"hunter2")
+    logged = lines(speaking)
+    raw = speaking.printed.replace(speaking.announced, "")
+
+    assert len(logged) >= 20
+    assert "hunter2" not in raw
+    assert speaking.token not in raw
+    assert {line["route"] for line in logged} >= {"other", "/api/v1/tokens/{token}"}
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("abc-1.2_Z", True),
+        ("x" * 64, True),
+        ("x" * 65, False),
+        ("a b", False),
+        ('"', False),
+        ("", False),
+    ],
+)
+def test_an_id_that_is_given_is_taken(client: TestClient, given: str, taken: bool) -> None:
+    """A short and harmless id of the caller's is the request's; any other is not, and is on no answer."""
+    answers = [client.get(path, headers={"X-Request-ID": given}) for path in ("/healthz", "/none")]
+    told = [answer.headers["X-Request-ID"] for answer in answers]
+
+    assert (told == [given, given]) is taken
+    assert all(re.fullmatch(r"[\w.-]{1,64}", each) for each in told)
+
+
+def test_ids_differ(client: TestClient, stranger: TestClient) -> None:
+    """Each request without an id of its own is given another, also where it is let in by nobody."""
+    told = [who.get("/readyz").headers["X-Request-ID"] for who in (client, stranger) * 20]
+
+    assert len(set(told)) == len(told) == 40
+
+
+def test_the_id_is_in_every_thread(
+    app: FastAPI, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is logged while a batch is stored, in the writers' thread, and while a route reads has the request's id."""
+    store, seen = app.state.service.store, []
+    for name in ("ingest", "runs"):
+        asked = getattr(type(store), name)
+
+        def noting(*given: Any, asked: Any = asked, **more: Any) -> Any:
+            seen.append(logs.REQUEST.get())
+            return asked(*given, **more)
+
+        monkeypatch.setattr(type(store), name, noting)
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(trainer.updates(1)))
+    sent = client.post("/api/v1/ingest", content=body, headers={**MSGPACK, "X-Request-ID": "one"})
+    read = client.get("/api/v1/runs", headers={"X-Request-ID": "two"})
+
+    assert [sent.status_code, read.status_code] == [200, 200]
+    assert (seen[0], seen[-1]) == ("one", "two")
+    assert logs.REQUEST.get() is None
+
+
+def test_a_failure_is_told_once_with_its_cause(
+    app: FastAPI,
+    client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An error of the server's own is one line, with its id and how it came about."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(type(app.state.service.store), "runs", broken)
+    with saying("json"):
+        answer = client.get("/api/v1/runs?q=1", headers={"X-Request-ID": "failing"})
+    (line,) = [json.loads(each) for each in capsys.readouterr().err.splitlines()]
+
+    assert answer.status_code == 500
+    assert (line["request"], line["level"]) == ("failing", "error")
+    assert (line["route"], line["status"]) == ("/api/v1/runs", 500)
+    assert "RuntimeError: planted" in line["exception"]
+
+
+def test_any_message_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line breaks and half characters of a message stay in its one line; another library's lines are JSON too."""
+    with saying("json"):
+        logging.getLogger("uvicorn.error").warning("of %s", "a\nb\udcff")
+    (line,) = capsys.readouterr().err.splitlines()
+
+    assert json.loads(line)["message"] == "of a\nb\udcff"
+    assert json.loads(line)["logger"] == "uvicorn.error"
+
+
+def test_plain_lines_are_words(new_server: Callable[..., Server]) -> None:
+    """By default a line is the words and the id, and no path can break out of it."""
+    server = new_server()
+    answer = server.request("GET", "/a%0Ab%1b[31m", headers={"X-Request-ID": "plain"})
+    told = server.printed.replace(f"{server.announced}\n", "").splitlines()
+
+    assert answer.status == 404
+    assert [line for line in told if "healthz" not in line] == ["GET other: 404 [plain]"]

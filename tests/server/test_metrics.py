@@ -1,0 +1,297 @@
+"""`/metrics`: it counts what happens, its series are few whatever is asked for, and it names nobody's runs."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import string
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.app import create_app
+from ampmon_server.metrics import Reason
+from ampmon_server.settings import Settings
+from batches import Trainer
+from serving import Server
+
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "deploy" / "grafana.json"
+INGEST = "/api/v1/ingest"
+MSGPACK = {"Content-Type": "application/msgpack"}
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(text: str) -> Samples:
+    """Each series by its name and labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def scrape(client: TestClient) -> Samples:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    return samples(answer.text)
+
+
+def value(of: Samples, name: str, **labels: str) -> float:
+    return of.get((f"ampmon_{name}", tuple(sorted(labels.items()))), 0.0)
+
+
+def test_what_happens_is_counted(client: TestClient) -> None:
+    """A batch that is taken counts once, with its records and bytes; one that is not counts by why."""
+    trainer = Trainer()
+    batch = trainer.batch(trainer.updates(7))
+    body = wire.encode(batch)
+    before = scrape(client)
+    assert client.post(INGEST, content=body, headers=MSGPACK).status_code == 200
+    assert client.post(INGEST, content=b"\xc1", headers=MSGPACK).status_code == 400
+    assert client.post(INGEST, content=body).status_code == 415
+    assert client.get(f"/api/v1/runs/{uuid4()}").status_code == 404
+    after = scrape(client)
+
+    def more(name: str, **labels: str) -> float:
+        return value(after, name, **labels) - value(before, name, **labels)
+
+    assert more("ingest_batches_total") == 1
+    assert more("ingest_records_total") == len(batch.records) >= 7
+    assert more("ingest_bytes_total") == len(body)
+    assert more("ingest_refused_total", reason="damaged") == 1
+    assert more("ingest_refused_total", reason="type") == 1
+    run = "/api/v1/runs/{run_id}"
+    assert more("http_requests_total", method="GET", route=run, status="4xx") == 1
+    assert more("http_requests_total", method="POST", route=INGEST, status="2xx") == 1
+    assert more("http_request_duration_seconds_count", method="POST", route=INGEST) == 3
+    assert value(after, "writers_waiting") == value(after, "writers_waiting_bytes") == 0
+
+
+def test_records_that_build_on_nothing_are_counted_as_such(client: TestClient) -> None:
+    """A batch without the headers that it needs is refused for them, and one with a bad value for that."""
+    trainer = Trainer()
+    trainer.batch(trainer.updates(1))
+    later = trainer.batch(trainer.updates(1))
+    bare = wire.encode(
+        wire.Batch(
+            schema_version=later.schema_version,
+            run_id=later.run_id,
+            attempt_id=later.attempt_id,
+            records=later.records,
+        )
+    )
+    assert client.post(INGEST, content=bare, headers=MSGPACK).status_code == 409
+    answer = client.post(
+        INGEST, content=b'{"records": 1}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 422
+    counted = scrape(client)
+
+    assert value(counted, "ingest_refused_total", reason="header") == 1
+    assert value(counted, "ingest_refused_total", reason="invalid") == 1
+
+
+def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> None:
+    """Random paths, methods and tokens, hundreds of them, make no series that one of their kind had not made."""
+    letters = random.Random(0)
+
+    def odd() -> str:
+        return quote("".join(letters.choices(string.ascii_letters + "/.%{}~\n\x1b ", k=12)))
+
+    def ask(times: int) -> None:
+        for _ in range(times):
+            for method in ("GET", "POST", "TRACE", "BREW", odd().encode().hex().upper()):
+                for path in (f"/{odd()}", f"/api/v1/runs/{uuid4()}", f"/js/{odd().encode().hex()}"):
+                    client.request(method, path)
+                    stranger.request(method, path)
+
+    ask(2)
+    before = set(scrape(client))
+    before |= set(scrape(client))  # with the first one's own
+    ask(30)
+    after = scrape(client)
+
+    assert set(after) == before
+    labels = {value for _, pairs in after for name, value in pairs if name == "route"}
+    assert {"other", "/js/{name}", "/api/v1/runs/{run_id}"} <= labels
+    assert value(after, "http_requests_total", method="other", route="other", status="4xx") >= 60
+
+
+def test_nobody_is_named(client: TestClient) -> None:
+    """Neither project, run nor owner is in it, nor a token."""
+    trainer = Trainer(uuid4(), project="secret-project", name="secret-name")
+    batch = trainer.batch(trainer.updates(3))
+    assert client.post(INGEST, content=wire.encode(batch), headers=MSGPACK).status_code == 200
+    (run,) = client.get("/api/v1/runs").json()["runs"]
+    client.get(f"/api/v1/runs/{trainer.run_id}?stream={trainer.run_id}")
+    told = client.get("/metrics").text
+    token = client.headers["Authorization"].split()[1]
+
+    assert (run["project"], run["name"]) == ("secret-project", "secret-name")
+    for name in ("secret-project", "secret-name", str(trainer.run_id), token):
+        assert name not in told
+    assert not re.search(rf'"{re.escape(run["owner"])}"', told)
+
+
+def test_two_apps_share_nothing(client: TestClient, tmp_path: Path) -> None:
+    """Another app in the same process counts by itself."""
+    client.get("/healthz")
+    other = create_app(Settings(data_directory=tmp_path / "other", judging=False))
+    with TestClient(other, base_url=str(client.base_url)) as asking:
+        token = other.state.service.keys.token
+        told = scrape_with(asking, token)
+    key = {"method": "GET", "route": "/healthz", "status": "2xx"}
+
+    assert value(scrape(client), "http_requests_total", **key) == 1
+    assert value(told, "http_requests_total", **key) == 0
+
+
+def scrape_with(client: TestClient, token: str) -> Samples:
+    return samples(client.get("/metrics", headers={"Authorization": f"Bearer {token}"}).text)
+
+
+def test_a_server_process_tells_of_itself(new_server: Callable[..., Server]) -> None:
+    """A real server's answer has its process, the size of its file, its streams and its judge, and needs the token."""
+    server = new_server()
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(trainer.updates(20)))
+    assert server.request("POST", INGEST, body=body, headers=MSGPACK).status == 200
+    stream = server.request("GET", "/api/v1/live", preload_content=False)
+    news = stream.stream(16)
+    next(news)  # kept, for one that is forgotten is closed
+    told = samples(server.request("GET", "/metrics").data.decode())
+    news.close()
+    plain = server.request("GET", "/metrics", headers={"Authorization": ""})
+
+    assert plain.status == 401
+    assert value(told, "event_streams") == 1
+    assert value(told, "database_bytes") == (server.directory / "server/ampmon.db").stat().st_size
+    assert [value(told, "ready", part=part) for part in ("database", "schema", "bus")] == [1, 1, 1]
+    assert told["process_resident_memory_bytes", ()] > 10e6
+    assert {"ampmon_judgements_total", "ampmon_judgement_seconds_total"} <= {
+        name for name, _ in told
+    }
+
+
+def expressions(panels: list[dict[str, object]]) -> list[str]:
+    """Every expression of a dashboard's panels."""
+    return [
+        target["expr"]
+        for panel in panels
+        for target in panel.get("targets", [])  # type: ignore[attr-defined]
+    ]
+
+
+def named(expression: str) -> set[str]:
+    """The metrics that an expression names."""
+    return set(re.findall(r"\b(?:ampmon|process)_\w+", expression))
+
+
+def exposed(client: TestClient) -> set[str]:
+    """The names that `/metrics` has, of counters also where nothing was counted yet."""
+    told = client.get("/metrics").text
+    declared = {
+        f"{family.name}{end}"
+        for family in text_string_to_metric_families(told)
+        for end in {
+            "counter": ("_total",),
+            "histogram": ("_bucket", "_count", "_sum"),
+        }.get(family.type, ("",))
+    }
+    return {name for name, _ in samples(told)} | declared
+
+
+def test_the_dashboard_shows_what_there_is(client: TestClient) -> None:
+    """Each metric that Grafana's dashboard names is one that a server exposes; panels have ids of their own."""
+    board = json.loads(DASHBOARD.read_text())
+    panels = board["panels"]
+    asked = expressions(panels)
+
+    assert len({panel["id"] for panel in panels}) == len(panels) >= 8
+    assert all(named(each) for each in asked)
+    assert set().union(*map(named, asked)) <= exposed(client)
+    assert named("rate(ampmon_nothing_total[5m])") - exposed(client) == {"ampmon_nothing_total"}
+    assert all(panel["title"] and panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+def test_the_manual_names_every_metric(client: TestClient) -> None:
+    """docs/operations.md has each metric of ampmon's own, and each reason for which a batch is refused."""
+    page = (DASHBOARD.parents[1] / "operations.md").read_text()
+    own = {name for name, _ in samples(client.get("/metrics").text) if name.startswith("ampmon_")}
+    plain = {re.sub(r"_(bucket|count|sum)$", "", name) for name in own}
+    plain |= {name for name in exposed(client) if name.endswith("_total") and "ampmon" in name}
+    plain = {name for name in plain if f"{name}_total" not in plain}
+
+    assert {name for name in plain if f"`{name}" not in page} == set()
+    assert {reason for reason in get_args(Reason) if f"`{reason}`" not in page} == set()
+
+
+@pytest.mark.engines
+def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> None:
+    """With SQLite the file's size is told, with PostgreSQL none; either is ready, and says how long it took to see."""
+    counted = scrape(client)
+
+    assert (("ampmon_database_bytes", ()) in counted) is (database is None)
+    assert [value(counted, "ready", part=part) for part in ("database", "schema", "bus")] == [
+        1,
+        1,
+        1,
+    ]
+    assert 0 < value(counted, "ready_check_seconds") < 10
+
+
+def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI) -> None:
+    """Where news of other processes cannot be read, the bus is not ready, and why is not told to whoever asks."""
+
+    class Deaf:
+        trouble = "connection to host db.internal as user ampmon failed"
+        way = "polling"
+
+    service = app.state.service
+    app.state.service = replace(service, follower=Deaf())
+    answer = client.get("/readyz")
+    counted = scrape(client)
+    app.state.service = service
+
+    assert answer.status_code == 503
+    assert answer.json()["parts"]["bus"] == answer.json()["detail"] != "ok"
+    assert "db.internal" not in answer.text
+    assert value(counted, "ready", part="bus") == 0
+
+
+@pytest.mark.parametrize("what", ["database", "schema"])
+def test_what_is_not_ready_is_told(client: TestClient, app: FastAPI, what: str) -> None:
+    """`/readyz` and `/metrics` say which part cannot be used, without a name of a file, host or user."""
+    ready = client.get("/readyz")
+    assert ready.json()["parts"] == {"database": "ok", "schema": "ok", "bus": "ok"}
+    store = app.state.service.store
+    if what == "database":
+        store._engine.dispose()
+        file = Path(str(store._engine.url.database))
+        file.rename(file.with_name("away"))
+        file.mkdir()
+    else:
+        with store._engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    answer = client.get("/readyz")
+    parts = answer.json()["parts"]
+
+    assert answer.status_code == 503
+    assert (parts["bus"], parts["database"] == "ok") == ("ok", what == "schema")
+    assert answer.json()["detail"] == parts[what] != "ok"
+    assert "ampmon.db" not in answer.text
+    assert value(scrape(client), "ready", part=what) == 0
+    assert value(scrape(client), "ready", part="bus") == 1
