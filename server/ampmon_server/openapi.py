@@ -15,6 +15,7 @@ from ampmon_server.problems import PROBLEM, refusals
 
 
 _TOKEN = "token"
+_EVENTS = "text/event-stream"
 _REFS = "#/components/schemas/{name}"
 
 
@@ -56,6 +57,9 @@ def _tell_refusals(operation: dict[str, Any], method: str, path: str) -> None:
         told |= refusals(422)
     if known:  # a browser that does not send a token is shown how to come in
         told["401"]["content"]["text/html"] = {}
+    for answer in told.values():  # of a stream FastAPI says that it is one string
+        if _EVENTS in answer.get("content", {}):
+            answer["content"][_EVENTS] = {}
     operation["responses"] = dict(sorted(told.items()))
 
 

@@ -42,7 +42,7 @@ def missing(names: set[str], page: str = REFERENCE) -> set[str]:
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def functions_of(path: str) -> frozenset[str]:
     """The names of a file's functions; none where it is not there."""
     file = ROOT / path
     body = ast.parse(file.read_text()).body if file.is_file() else []
@@ -52,7 +52,9 @@ def tests_in(path: str) -> frozenset[str]:
 def not_there(page: str) -> list[str]:
     """The tests that a page names and nobody wrote."""
     return [
-        f"{path}::{name}" for path, name in NAMED_TEST.findall(page) if name not in tests_in(path)
+        f"{path}::{name}"
+        for path, name in NAMED_TEST.findall(page)
+        if name not in functions_of(path)
     ]
 
 
