@@ -15,6 +15,7 @@ from ampmon_server.auth import Guard, TooManyAttempts
 from ampmon_server.auth.logins import FAILURES_SECONDS
 from ampmon_server.base_path import BasePath
 from ampmon_server.metrics import Metrics
+from ampmon_server.openapi import describe
 from ampmon_server.problems import problem
 from ampmon_server.routes import all_routes
 from ampmon_server.routes.callers import NotAllowed
@@ -65,6 +66,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
     app.router.routes.extend(all_routes())
     for kind, answer in _ANSWERS.items():
         app.add_exception_handler(kind, answer)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's own way of it
     return app
 
 

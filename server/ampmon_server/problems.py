@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from starlette.responses import Response
+
+
+MEDIA_TYPE = "application/problem+json"
+
+PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"const": "about:blank"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What was wrong, in words."},
+        "field": {"type": "string", "description": "The input at fault, where it is one."},
+        "scope": {"type": "string", "description": "Which scope would allow it."},
+        "header": {"type": "string", "description": "Which header of a stream has to be sent."},
+    },
+}
+"""A problem document as JSON Schema."""
 
 
 def problem(
@@ -26,4 +45,15 @@ def problem(
         **({"field": field} if field is not None else {}),
         **more,
     }
-    return Response(orjson.dumps(document), status, headers, media_type="application/problem+json")
+    return Response(orjson.dumps(document), status, headers, media_type=MEDIA_TYPE)
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Answers with these statuses, as an OpenAPI document tells of them."""
+    return {
+        str(status): {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in sorted(statuses)
+    }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -28,6 +28,7 @@ PAGES = sorted(
 )
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
+NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
 
 
@@ -38,6 +39,23 @@ def missing(names: set[str], page: str = REFERENCE) -> set[str]:
         for name in names
         if not re.search(rf"`[^`\n]*{re.escape(name)}(?![\w/{{-])[^`\n]*`", page)
     }
+
+
+@cache
+def functions_of(path: str) -> frozenset[str]:
+    """The names of a file's functions; none where it is not there."""
+    file = ROOT / path
+    body = ast.parse(file.read_text()).body if file.is_file() else []
+    return frozenset(node.name for node in body if isinstance(node, ast.FunctionDef))
+
+
+def not_there(page: str) -> list[str]:
+    """The tests that a page names and nobody wrote."""
+    return [
+        f"{path}::{name}"
+        for path, name in NAMED_TEST.findall(page)
+        if name not in functions_of(path)
+    ]
 
 
 def environment_variables() -> set[str]:
@@ -146,15 +164,32 @@ def test_every_promise_is_held_by_tests() -> None:
     """Each promise about data names at least one test, and each test that it names is there."""
     page = (ROOT / "docs" / "promises.md").read_text().partition("## What is not promised")[0]
     promises = [text for text in page.split("\n\n") if text.startswith("**")]
-    named = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise) for promise in promises]
 
     assert len(promises) >= 10
-    assert [promise for promise, tests in zip(promises, named, strict=True) if not tests] == []
+    assert [promise for promise in promises if not NAMED_TEST.search(promise)] == []
+    assert not_there(page) == []
+
+
+def test_every_case_of_attack_and_failure_is_told_once() -> None:
+    """Each has its number, and names tests that are there, or says plainly that it is not yet proven."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    cases = re.findall(r"^\| (\d+) \| .* \|$", page, re.MULTILINE)
+    rows = [line for line in page.splitlines() if re.match(r"\| \d", line)]
+
+    assert [int(number) for number in cases] == list(range(1, 34))
     assert [
-        f"{path}::{name}"
-        for path, name in itertools.chain(*named)
-        if f"\ndef {name}(" not in (ROOT / path).read_text()
+        row for row in rows if not NAMED_TEST.search(row) and "not yet" not in row.lower()
     ] == []
+    assert not_there(page) == []
+
+
+def test_a_test_that_is_not_there_is_noticed() -> None:
+    """A name in no file, and a file that is not there, are told."""
+    file = "tests/architecture/test_documentation.py"
+    gone = [f"{file}::test_nothing", "tests/test_nowhere.py::test_a"]
+
+    assert not_there(" ".join(f"`{each}`" for each in gone)) == gone
+    assert not_there(f"`{file}::test_a_test_that_is_not_there_is_noticed`") == []
 
 
 STOCK_TRAINING = """

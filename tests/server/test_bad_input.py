@@ -6,6 +6,7 @@ import gzip
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -269,6 +270,11 @@ def test_odd_but_legal_values_are_kept(client: TestClient) -> None:
         ("{run}/updates?stop=9007199254740993", "stop"),
         ("{run}/updates?cursor=1e3", "cursor"),
         ("{run}/skips?cursor=1-2", "cursor"),
+        (f"{{run}}/skips?cursor=1-{'9' * 39}-1-1", "cursor"),
+        (f"{{run}}/events?cursor=1-1-1-{2**63}", "cursor"),
+        (f"runs?cursor=1-{2**128}", "cursor"),
+        (f"{{run}}/simulate?growth_interval={'9' * 400}", "growth_interval"),
+        (f"{{run}}/figures/simulated?sim_growth_interval={'9' * 400}", "sim_growth_interval"),
         ("{run}/events?limit=ten", "limit"),
         ("{run}/figures/scale?start=5&stop=5", "stop"),
         ("{run}/figures/scale?x=colour", "x"),
@@ -285,6 +291,42 @@ def test_a_bad_query_names_its_parameter(
     answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}")
 
     assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    "query",
+    [
+        "runs?project=",
+        "runs?search=",
+        "runs?tag=",
+        "{run}/scalars?name=",
+        "{run}/figures/scalars?name=",
+        "{run}/skips?parameter=",
+        "{run}/parameters?search=",
+        "{run}/whatif?parameter=",
+    ],
+)
+def test_a_null_character_is_asked_for_nowhere(
+    client: TestClient, send: Callable[[wire.Batch], object], query: str
+) -> None:
+    """PostgreSQL has no text that holds one: on every engine the question is refused by its name."""
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(3)))
+    answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}a%00")
+
+    assert answer.status_code == 422
+    assert query.endswith(f"{answer.json()['field']}=")
+
+
+@pytest.mark.engines
+def test_a_token_is_called_by_plain_letters(client: TestClient) -> None:
+    """A name that ends in a new line, holds a null character or a look-alike of a letter makes and revokes nothing."""
+    for name in ("ada\n", "a\0", "аda"):
+        wanted = {"name": name, "owner": "ada", "scopes": ["read"]}
+        assert client.post("/api/v1/tokens", json=wanted).status_code == 422
+        assert client.delete(f"/api/v1/tokens/{quote(name)}").status_code == 404
+    assert client.get("/api/v1/tokens").json() == {"tokens": []}
 
 
 @pytest.mark.parametrize(

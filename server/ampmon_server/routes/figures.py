@@ -14,7 +14,7 @@ from ampmon_server.figures import View
 from ampmon_server.policy import Kind
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
-from ampmon_server.routes.queries import Number, ParameterName, StreamNumber
+from ampmon_server.routes.queries import NO_NUL, Interval, Number, ParameterName, StreamNumber
 from ampmon_server.store import BadQuery
 
 
@@ -40,7 +40,7 @@ def _replay(
     init_scale: Annotated[float | None, Query(alias="sim_init_scale")] = None,
     growth_factor: Annotated[float | None, Query(alias="sim_growth_factor")] = None,
     backoff_factor: Annotated[float | None, Query(alias="sim_backoff_factor")] = None,
-    growth_interval: Annotated[int | None, Query(alias="sim_growth_interval")] = None,
+    growth_interval: Annotated[Interval, Query(alias="sim_growth_interval")] = None,
 ) -> dict[str, float | str | None]:
     return {
         "policy": policy,
@@ -58,7 +58,7 @@ def _asked(
     view: Annotated[View, Depends(view_of)],
     replay: Replayed,
     stream: StreamNumber = None,
-    logged: Annotated[str | None, Query(alias="name", max_length=256)] = None,
+    logged: Annotated[str | None, Query(alias="name", max_length=256, pattern=NO_NUL)] = None,
     whatif_scale: Annotated[int | None, Query(ge=-8, le=32)] = None,
     rank: Number = None,
 ) -> Asked:
@@ -69,7 +69,7 @@ def _of_parameters(
     asked: Annotated[Asked, Depends(_asked)],
     statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
     parameter: ParameterName = None,
-    search: Annotated[str, Query(max_length=256)] = "",
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     group: Literal["parameter", "module", "block"] | None = None,
 ) -> Asked:
     return replace(asked, statistic=statistic, parameter=parameter, search=search, level=group)

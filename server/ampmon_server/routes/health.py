@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from ampmon_server import readiness
 from ampmon_server.problems import problem
@@ -31,7 +31,7 @@ def readyz(service: ServiceDependency) -> Response:
     return json_answer({"status": "ready", "news": news, "parts": parts})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 def metrics(metrics: MetricsDependency) -> Response:
     """What this process has counted, as Prometheus reads it."""
     return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon_server.bus import Advance
 from ampmon_server.metrics import Reason, reason_of
-from ampmon_server.problems import problem
+from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import MetricsDependency, ServiceDependency
 from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
@@ -51,7 +51,22 @@ class _Rejected(Exception):
         self.answer = problem(_STATUS[reason], detail, field=field)
 
 
-@router.post("/ingest")
+_BATCH = {"schema": {"$ref": "#/components/schemas/Batch"}}
+_ACK = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Ack"}}}}
+_DESCRIBED = {
+    "requestBody": {
+        "required": True,
+        "description": "As msgpack, in which bytes are bytes, or as JSON, in which they are base64.",
+        "content": {"application/msgpack": _BATCH, "application/json": _BATCH},
+    }
+}
+
+
+@router.post(
+    "/ingest",
+    responses={200: _ACK, **refusals(400, 404, 408, 409, 413, 415)},
+    openapi_extra=_DESCRIBED,
+)
 async def ingest(
     request: Request,
     service: ServiceDependency,

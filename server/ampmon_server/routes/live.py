@@ -42,14 +42,18 @@ def _asked_for(
         raise BadQuery("runs", "run ids, separated by commas") from None
 
 
-@router.get("/live")
+class _Stream(StreamingResponse):
+    media_type = _EVENTS
+
+
+@router.get("/live", response_class=_Stream)
 async def follow(
     service: ServiceDependency,
     caller: CallerDependency,
     asked: Annotated[list[UUID] | None, Depends(_asked_for)],
 ) -> Response:
     """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
-    return StreamingResponse(_events(service, caller, asked), headers=_HEADERS, media_type=_EVENTS)
+    return _Stream(_events(service, caller, asked), headers=_HEADERS)
 
 
 async def _events(

@@ -13,8 +13,8 @@ from ampmon_server.auth import Caller, stranger
 from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
-from ampmon_server.problems import problem
-from ampmon_server.routes.answers import ServiceDependency, json_answer
+from ampmon_server.problems import problem, refusals
+from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
 from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
 
@@ -55,7 +55,11 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
     return _with_cookie(RedirectResponse(HOME, 303), request, service, caller)
 
 
-@router.post(LOGIN_PATH)
+@router.post(
+    LOGIN_PATH,
+    responses={204: {"description": "The cookie comes with it."}, **refusals(401, 429)},
+    openapi_extra={"security": [], **takes(_Attempt)},
+)
 async def sign_in(request: Request, service: ServiceDependency) -> Response:
     """Trade a one-time code, or a token, for a cookie or, with `memory`, for a session that the page itself holds."""
     try:

@@ -6,10 +6,14 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import Query
+from pydantic import Field
 
 from ampmon.wire import COUNT_MAX
 from ampmon_server.store import BadQuery
 
+
+NO_NUL = r"^[^\x00]*$"
+"""Of text that a database is asked for: PostgreSQL has no text with a null character in it."""
 
 Number = Annotated[int | None, Query(ge=0, le=COUNT_MAX)]
 """A step, or a time in microseconds since the epoch."""
@@ -21,15 +25,20 @@ StreamNumber = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Cursor = Annotated[str | None, Query(max_length=200)]
+Cursor = Annotated[str | None, Query(max_length=200, pattern=r"^[0-9]+(-[0-9]+)*$")]
 
 ScalarName = Annotated[
-    str | None, Query(max_length=256, description="What it was called in `ampmon.log`.")
+    str | None,
+    Query(max_length=256, pattern=NO_NUL, description="What it was called in `ampmon.log`."),
 ]
 
 ParameterName = Annotated[
-    str | None, Query(max_length=1024, description="A parameter by its name in the model.")
+    str | None,
+    Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
 ]
+
+Interval = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
+"""So many updates without a skip, until a scale grows."""
 
 RunIds = Annotated[str, Query(max_length=8192, description="Ids with commas between.")]
 

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon_server.bus import Advance
 from ampmon_server.figures.sparkline import sparkline
-from ampmon_server.problems import problem
-from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
+from ampmon_server.problems import problem, refusals
+from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
-from ampmon_server.routes.queries import Cursor, Limit, RunIds, runs_in
+from ampmon_server.routes.queries import NO_NUL, Cursor, Limit, RunIds, runs_in
 from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
 
@@ -39,10 +39,10 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     request: Request,
     service: ServiceDependency,
     caller: CallerDependency,
-    project: Annotated[str | None, Query(max_length=256)] = None,
+    project: Annotated[str | None, Query(max_length=256, pattern=NO_NUL)] = None,
     status: Status | None = None,
-    tag: Annotated[str | None, Query(max_length=256)] = None,
-    search: Annotated[str, Query(max_length=256)] = "",
+    tag: Annotated[str | None, Query(max_length=256, pattern=NO_NUL)] = None,
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     archived: bool = False,
     sort: Sort = "started",
     order: Literal["ascending", "descending"] = "descending",
@@ -89,7 +89,12 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     return tagged_json({**document, "identity": identity}, request)
 
 
-@router.patch("/runs/{run_id}", dependencies=[OF_RUN, OF_OWN_RUN])
+@router.patch(
+    "/runs/{run_id}",
+    dependencies=[OF_RUN, OF_OWN_RUN],
+    responses=refusals(413),
+    openapi_extra=takes(_Edit),
+)
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
     body = bytearray()
@@ -107,7 +112,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
     return json_answer(summary)
 
 
-@router.delete("/runs/{run_id}", dependencies=[OF_RUN, OF_OWN_RUN])
+@router.delete("/runs/{run_id}", status_code=204, dependencies=[OF_RUN, OF_OWN_RUN])
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
     service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))

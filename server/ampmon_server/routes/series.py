@@ -12,6 +12,7 @@ from ampmon.wire import COUNT_MAX
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import (
+    NO_NUL,
     Cursor,
     Limit,
     Number,
@@ -35,7 +36,7 @@ def list_updates(
     start: Number = None,
     stop: Number = None,
     limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
-    cursor: Annotated[str | None, Query(max_length=20)] = None,
+    cursor: Annotated[str | None, Query(max_length=20, pattern=r"^[0-9]+$")] = None,
 ) -> Response:
     """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together.
 
@@ -105,7 +106,7 @@ def list_events(
 
 
 def _parameter_page(
-    search: Annotated[str, Query(max_length=256)] = "",
+    search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     name: ParameterName = None,
     sort: ParameterSort = "model",
     backwards: bool = False,

@@ -13,7 +13,7 @@ from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
-from ampmon_server.routes.queries import StreamNumber
+from ampmon_server.routes.queries import Interval, StreamNumber
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
@@ -27,7 +27,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     init_scale: float | None = None,
     growth_factor: float | None = None,
     backoff_factor: float | None = None,
-    growth_interval: int | None = None,
+    growth_interval: Interval = None,
     policy: Annotated[
         Kind, Query(description="Whose policy; of torch's, what is not given is the run's.")
     ] = "torch",

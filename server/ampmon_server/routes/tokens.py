@@ -6,21 +6,22 @@ import time
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from ampmon import wire
 from ampmon_server.auth.caller import Scope
-from ampmon_server.problems import problem
-from ampmon_server.routes.answers import ServiceDependency, json_answer
+from ampmon_server.problems import problem, refusals
+from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
 from ampmon_server.routes.callers import OVER_ALL
+from ampmon_server.routes.queries import NO_NUL
 from ampmon_server.store import Token
 
 
 router = APIRouter(prefix="/api/v1/tokens", dependencies=[OVER_ALL])
 
 _BODY_BYTES_MAX = 64 * 1024
-_Called = Annotated[str, msgspec.Meta(pattern=r"^[\w.@+-]{1,64}$")]
+_Called = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
 _Projects = Annotated[frozenset[wire.Name], msgspec.Meta(min_length=1, max_length=64)]
 
@@ -41,7 +42,7 @@ def list_tokens(service: ServiceDependency) -> Response:
     return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, responses=refusals(409, 413), openapi_extra=takes(_Wanted))
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """A new token, told this once."""
     body = bytearray()
@@ -63,8 +64,10 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
     return json_answer({"token": secret, **_told(token)}, status=201)
 
 
-@router.delete("/{token}")
-async def revoke_token(token: str, service: ServiceDependency) -> Response:
+@router.delete("/{token}", status_code=204)
+async def revoke_token(
+    token: Annotated[str, Path(pattern=NO_NUL)], service: ServiceDependency
+) -> Response:
     """Revoke a token, by its id or its name: within two seconds it opens nothing."""
     await service.writer.run(lambda: service.tokens.revoke(token))
     return Response(status_code=204)

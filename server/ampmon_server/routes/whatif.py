@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ampmon_server.alternatives import measured
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
-from ampmon_server.routes.queries import StreamNumber
+from ampmon_server.routes.queries import ParameterName, StreamNumber
 from ampmon_server.store import BadQuery, NotFound
 from ampmon_server.whatif import (
     DOWN,
@@ -33,7 +33,7 @@ def show_whatif(
     request: Request,
     service: ServiceDependency,
     stream: StreamNumber = None,
-    parameter: Annotated[str | None, Query(max_length=1024)] = None,
+    parameter: ParameterName = None,
     headroom: Annotated[float, Query(ge=0, le=32)] = 1.0,
 ) -> Response:
     """Shares of underflow, subnormal and overflow at each scale in each format, with their bounds.

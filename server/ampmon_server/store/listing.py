@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select,
 
 from ampmon_server.store import paging
 from ampmon_server.store.errors import BadQuery
+from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import TOLD, Status, Summary, summary
 from ampmon_server.tables import runs
@@ -210,6 +211,6 @@ def _sorted_by(sort: Sort, now: int) -> ColumnElement[Any]:
 def _after(cursor: str, wanted: Wanted, offset: int) -> ColumnElement[bool]:
     if not wanted.is_newest_first or offset:
         raise BadQuery("cursor", "it goes with the newest first, and with no offset")
-    started, run_id = paging.decode(cursor, 2)
-    key = (started, (run_id % 2**128).to_bytes(16, "big"))
+    started, run_id = paging.decode(cursor, INTEGER_MAX, 2**128 - 1)
+    key = (started, run_id.to_bytes(16, "big"))
     return tuple_(runs.c.started, runs.c.run_id) < tuple_(*key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, tuple_
@@ -38,7 +39,9 @@ def newest(
     """
     statement = statement.order_by(*(column.desc() for column in key)).limit(limit + 1)
     if cursor is not None:
-        statement = statement.where(tuple_(*key) < tuple_(*decode(cursor, len(key))))
+        statement = statement.where(
+            tuple_(*key) < tuple_(*decode(cursor, *[INTEGER_MAX] * len(key)))
+        )
     rows = connection.execute(statement).all()
     if len(rows) <= limit:
         return rows, None
@@ -49,12 +52,11 @@ def encode(*key: int) -> str:
     return "-".join(map(str, key))
 
 
-def decode(cursor: str, length: int) -> list[int]:
-    """The key in a cursor. Raises BadQuery for what `encode` did not make."""
+def decode(cursor: str, *most: int) -> list[int]:
+    """The key in a cursor, whose numbers are so large at ``most``. Raises BadQuery for what `encode` did not make."""
     parts = cursor.split("-")
-    if len(parts) != length or not all(part.isascii() and part.isdigit() for part in parts):
-        raise BadQuery("cursor", "it is not one that this list gave")
-    key = [int(part) for part in parts if len(part) < 40]
-    if len(key) != length or any(number > INTEGER_MAX for number in key[:1]):
-        raise BadQuery("cursor", "it is not one that this list gave")
-    return key
+    if all(part.isascii() and part.isdigit() and len(part) < 40 for part in parts):
+        key = [int(part) for part in parts]
+        if len(key) == len(most) and all(map(le, key, most)):
+            return key
+    raise BadQuery("cursor", "it is not one that this list gave")

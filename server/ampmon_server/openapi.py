@@ -1,0 +1,83 @@
+"""The OpenAPI document, made true of all that stands before a route: the guard, and refusals as problem documents."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from ampmon import wire
+from ampmon_server.auth.needs import needed
+from ampmon_server.problems import PROBLEM, refusals
+
+
+_TOKEN = "token"
+_EVENTS = "text/event-stream"
+_REFS = "#/components/schemas/{name}"
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document of an app's routes. Made once, and kept with the app."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            routes=app.routes,
+            description="Refusals are problem documents (RFC 9457). Nothing is answered without a token.",
+        )
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                _tell_refusals(operation, method.upper(), path)
+        document["security"] = [{_TOKEN: []}]
+        document["components"] = {
+            "schemas": {"Problem": PROBLEM, **_of_the_wire()},
+            "securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}},
+        }
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _tell_refusals(operation: dict[str, Any], method: str, path: str) -> None:
+    """Add what is answered before and beside the route's own code; what the route says of itself stays."""
+    known = operation.get("security") != []
+    statuses = {421, 503}
+    if known:
+        statuses.add(401)
+    if not known or needed(method, path) is not None or method != "GET":
+        statuses.add(403)
+    if "{" in path:
+        statuses.add(404)
+    told = {**refusals(*statuses), **operation["responses"]}
+    told.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
+    asked = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
+    if asked or "requestBody" in operation:
+        told |= refusals(422)
+    if known:  # a browser that does not send a token is shown how to come in
+        told["401"]["content"]["text/html"] = {}
+    for answer in told.values():  # of a stream FastAPI says that it is one string
+        if _EVENTS in answer.get("content", {}):
+            answer["content"][_EVENTS] = {}
+    operation["responses"] = dict(sorted(told.items()))
+
+
+def _of_the_wire() -> dict[str, Any]:
+    """What is sent and acknowledged, as `ampmon.wire` defines it."""
+    _, schemas = msgspec.json.schema_components([wire.Batch, wire.Ack], ref_template=_REFS)
+    return {name: _in_ecma(schema) for name, schema in schemas.items()}
+
+
+def _in_ecma(schema: Any) -> Any:
+    """A schema whose patterns are anchored as ECMAScript does it, which JSON Schema asks for."""
+    if isinstance(schema, list):
+        return [_in_ecma(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: re.sub(r"\\Z\Z", "$", re.sub(r"\A\\A", "^", value))
+        if name == "pattern" and isinstance(value, str)
+        else _in_ecma(value)
+        for name, value in schema.items()
+    }

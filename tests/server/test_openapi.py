@@ -1,0 +1,128 @@
+"""The OpenAPI document is true: what is asked by it, or against it, is answered as it says, and never with a 5xx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import from_schema
+from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinished
+from schemathesis.python import asgi
+
+from ampmon_server.app import create_app
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from ampmon_server.store import Sender
+from batches import Trainer
+
+
+LIVE = "/api/v1/live"
+OFF = {"enabled": False}
+ASKED: dict[str, Any] = {
+    "seed": 1,
+    "generation": {"deterministic": True, "max-examples": 5, "database": "none", "no-shrink": True},
+    "phases": {"stateful": OFF},
+    "request-timeout": 3,
+    "checks": {
+        # A shape cannot say that `stop` is after `start`, that a list gave the cursor, or that counts add up.
+        "positive_data_acceptance": OFF,
+        # Starlette tells in Allow what the first route of a path takes; each method here is a route of its own.
+        "allow_header_conformance": OFF,
+    },
+    "operations": [
+        # A stranger is told 401 of any other method, and /runs/groups under PATCH is a run of that name: 404.
+        {"include-path": path, "checks": {"unsupported_method": OFF}}
+        for path in ("/login", "/api/v1/runs/groups", "/api/v1/runs/scales")
+    ]
+    + [  # each value of each field of each record, one at a time, would be thousands: here some are drawn
+        {"include-path": "/api/v1/ingest", "phases": {"coverage": OFF}}
+    ],
+}
+"""All checks but those, at every run alike."""
+
+
+@schemathesis.serializer("application/msgpack")
+def as_msgpack(_: object, value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    opened = Service.open(settings)
+    yield opened
+    asgi.shutdown_lifespans()
+    opened.close()
+
+
+def a_run(service: Service) -> str:
+    """A run with something for every route to show."""
+    trainer = Trainer(uuid4())
+    records = [
+        *trainer.updates(40, skipped=[3], sampled=[0, 20]),
+        trainer.scalars({"loss": 1.0}),
+        trainer.event("init"),
+    ]
+    service.store.ingest(trainer.batch(records), Sender("ada"))
+    return str(trainer.run_id)
+
+
+def described(service: Service, wanted: Callable[[str], bool]) -> Any:
+    """What the server's own document tells of the paths that are ``wanted``. Most runs that are asked for are there."""
+    app = create_app(service.settings, service)
+    document = app.openapi()
+    document["paths"] = {path: told for path, told in document["paths"].items() if wanted(path)}
+    token = service.keys.token
+    own = {"base-url": "http://127.0.0.1:8267", "auth": {"openapi": {"token": {"bearer": token}}}}
+    schema = schemathesis.openapi.from_dict(
+        document, config=SchemathesisConfig.from_dict({**ASKED, **own})
+    )
+    schema.app = app
+    run = a_run(service)
+
+    @schema.hook
+    def map_path_parameters(context: Any, path_parameters: dict[str, Any]) -> dict[str, Any]:
+        if context.operation.method == "delete" or "run_id" not in (path_parameters or {}):
+            return path_parameters
+        return {**path_parameters, "run_id": run}
+
+    return schema
+
+
+def asked(document: Any) -> list[str]:
+    """Asks all that the document lets think of; each thing that is not as it says, in words."""
+    wrong = []
+    for event in from_schema(document).execute():
+        if isinstance(event, NonFatalError | FatalError):
+            wrong.append(repr(event))
+        if isinstance(event, ScenarioFinished):
+            wrong += [
+                f"{event.recorder.label}: {check.name}: {check.failure_info.failure.message}"
+                for checks in event.recorder.checks.values()
+                for check in checks
+                if check.failure_info is not None
+            ]
+    return wrong
+
+
+def test_what_is_answered_is_what_is_told(service: Service) -> None:
+    """By every check that there is: statuses, types and shapes are in the document, and no answer is a 5xx."""
+    assert asked(described(service, lambda path: path != LIVE)) == []
+
+
+def test_the_stream_is_what_is_told(service: Service) -> None:
+    """The same of the stream of news, where it ends once it has begun."""
+    service.bus.close()
+    assert asked(described(service, lambda path: path == LIVE)) == []
+
+
+def test_what_is_not_told_is_noticed(service: Service) -> None:
+    """A document that keeps a refusal to itself is found to be untrue."""
+    schema = described(service, lambda path: path == "/api/v1/runs/{run_id}/diagnosis")
+    del schema.raw_schema["paths"]["/api/v1/runs/{run_id}/diagnosis"]["get"]["responses"]["404"]
+
+    assert any("404" in each for each in asked(schema))
