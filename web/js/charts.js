@@ -169,9 +169,12 @@ export class Charts {
    * @param {Summary} run
    */
   know(run) {
+    const end = endOf(run);
+    // A summary may be older than what was heard meanwhile.
+    const heard = run.version < this.#version ? this.#end : null;
+    this.#end = end && heard ? { ...end, step: Math.max(end.step, heard.step), updates: Math.max(end.updates, heard.updates) } : end;
     this.#version = Math.max(this.#version, run.version);
     this.#name = run.name;
-    this.#end = endOf(run);
     this.#offerRanks(run.ranks);
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
@@ -193,7 +196,8 @@ export class Charts {
    */
   hear(version, step) {
     this.#version = Math.max(this.#version, version);
-    if (this.#end && step !== null) this.#end.step = Math.max(this.#end.step, step);
+    const more = this.#end && step !== null ? Math.max(0, step - this.#end.step) : 0;
+    if (this.#end) this.#end = { ...this.#end, step: this.#end.step + more, updates: this.#end.updates + more };
     this.refresh();
   }
 

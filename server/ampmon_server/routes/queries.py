@@ -37,8 +37,8 @@ ParameterName = Annotated[
     Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
 ]
 
-Interval = Annotated[int, Field(ge=1, le=2**31 - 1)] | None
-"""So many updates without a skip, until a scale grows."""
+Interval = Annotated[int, Field(ge=-(2**53), le=2**53)] | None
+"""So many updates without a skip, until a scale grows. Which of them can be is the policy's to say, in words."""
 
 RunIds = Annotated[str, Query(max_length=8192, description="Ids with commas between.")]
 
