@@ -19,8 +19,8 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.open(f"#/compare?runs={ids},{gone}")
     reader.wait("the lines", lambda: reader.plot("scale", "plot.data.length") == 2)
     reader.wait("the facts", lambda: reader.texts(".facts"))
-    assert "1 run is not there" in reader.text(".notices")
-    assert reader.texts(".marked tbody th") == ["config.lr"]
+    reader.wait("who is gone", lambda: "1 run is not there" in reader.text(".notices"))
+    reader.wait("what differs", lambda: reader.texts(".marked tbody th") == ["config.lr"])
     reader.page.get_by_label("Show also").check()
     assert "config.depth" in reader.texts(".marked tbody th")
 

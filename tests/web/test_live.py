@@ -162,7 +162,7 @@ def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:
     run.updates(5)
     box = reader.page.get_by_role("dialog")
     box.wait_for()
-    assert reader.text("#connection") == "Signed out"
+    reader.wait("the end of the session", lambda: reader.text("#connection") == "Signed out")
     assert reader.range() == [9.5, 19.5]
     field = box.get_by_role("textbox")
     field.fill("not it")
@@ -172,6 +172,6 @@ def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:
     box.get_by_role("button", name="Sign in").click()
     reader.wait("the news", lambda: reader.text(SKIPPED) == "0 of 35")
     reader.wait("the connection", lambda: reader.text("#connection") == "Live")
-    assert box.count() == 0
+    reader.wait("the page without the box", lambda: box.count() == 0)
     assert reader.range() == [9.5, 19.5]
     assert reader.ask("window.notReloaded")
