@@ -14,8 +14,9 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon_server.bus import Advance
 from ampmon_server.figures.sparkline import sparkline
-from ampmon_server.problems import problem, refusals
+from ampmon_server.problems import refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
+from ampmon_server.routes.bodies import read_json
 from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
 from ampmon_server.routes.queries import NO_NUL, Cursor, Limit, RunIds, runs_in
 from ampmon_server.store import Edit, Sort, Status, Wanted
@@ -97,15 +98,9 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 )
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _EDIT_BYTES_MAX:
-            return problem(413, f"At most {_EDIT_BYTES_MAX} bytes.", field="body")
-    try:
-        given = msgspec.json.decode(body, type=_Edit)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return problem(422, str(error), field="body")
+    given = await read_json(request, _Edit, _EDIT_BYTES_MAX)
+    if isinstance(given, Response):
+        return given
     edit = Edit(given.name, given.tags, given.archived)
     summary = await service.writer.run(lambda: service.store.edit(run_id, edit))
     service.bus.publish(Advance(run_id, summary.version, summary.last_step))

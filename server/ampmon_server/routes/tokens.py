@@ -13,6 +13,7 @@ from ampmon import wire
 from ampmon_server.auth.caller import Scope
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
+from ampmon_server.routes.bodies import read_json
 from ampmon_server.routes.callers import OVER_ALL
 from ampmon_server.routes.queries import NO_NUL
 from ampmon_server.store import Token
@@ -45,15 +46,9 @@ def list_tokens(service: ServiceDependency) -> Response:
 @router.post("", status_code=201, responses=refusals(409, 413), openapi_extra=takes(_Wanted))
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """A new token, told this once."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            return problem(413, f"At most {_BODY_BYTES_MAX} bytes.", field="body")
-    try:
-        wanted = msgspec.json.decode(body, type=_Wanted)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return problem(422, str(error), field="body")
+    wanted = await read_json(request, _Wanted, _BODY_BYTES_MAX)
+    if isinstance(wanted, Response):
+        return wanted
     if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
         return problem(422, "It would have expired already.", field="expires")
     secret, token = await service.writer.run(
