@@ -203,7 +203,7 @@ def kept(store: Store, run: Any) -> None:
     store.groups(), store.runs(Wanted(sort="updates"))
     store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
-    assert store.keep(run_id, Judgement("healthy", None, ())) is not None
+    assert store.keep(run_id, Judgement("healthy", None, ())).change is not None
     for each in (gone, half):
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
