@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
 import pytest
@@ -175,6 +176,15 @@ def test_a_message_is_taken_by_one(store: Store) -> None:
     assert (store.take("own", 20, None), store.messages_due()) == (None, set())
     later(store, outbox.LEASE_US)
     assert store.take("own", 20, None) == taken
+
+
+def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
+    """However many ask for a message at the same time, one of them is given it."""
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+    with ThreadPoolExecutor(8) as threads:
+        takings = [threads.submit(store.take, "own", 20, None) for _ in range(8)]
+
+    assert sum(each.result() is not None for each in takings) == 1
 
 
 def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:

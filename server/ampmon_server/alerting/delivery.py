@@ -84,7 +84,7 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> O
             cwd=_ROOT,
             env=_environment(allow_private=allow_private),
         )
-    except OSError:
+    except (OSError, NotImplementedError):  # some event loops of Windows start no process
         return Outcome("failed")
     try:
         told, _ = await asyncio.wait_for(
