@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from ampmon_server.auth import Callers, Keys, Logins, Tokens
@@ -33,6 +34,8 @@ class Service:
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
     refusals: Refusals = field(default_factory=Refusals)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set once the process is to stop."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:

@@ -52,6 +52,9 @@ class Settings:
     judging: bool = True
     """Whether runs are judged as their records arrive, and not only when somebody asks."""
 
+    drain_seconds: float = 0.0
+    """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
+
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""
 

@@ -1,4 +1,4 @@
-"""What `ampmon serve` is told of proxies and frames; checked: a slip here would only show in a browser."""
+"""What `ampmon serve` is told of balancers, proxies and frames; checked: a slip here would only show in a browser."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ class BadAddress(Exception):
 
 
 def add_arguments(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--drain",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long after a signal it still serves, and says at /readyz that it stops (%(default)g)",
+    )
     serve.add_argument(
         "--allow-host",
         action="append",

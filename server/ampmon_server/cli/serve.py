@@ -60,6 +60,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
+        drain_seconds=max(arguments.drain, 0.0),
         log_format=arguments.log_format,
     )
 
