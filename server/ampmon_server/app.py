@@ -42,6 +42,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
+        beside.append(asyncio.create_task(opened.courier.keep_delivering()))
         try:
             yield
         finally:

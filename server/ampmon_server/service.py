@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ampmon_server.auth import Callers, Keys, Logins, Tokens
 from ampmon_server.bus import Bus, Follower
+from ampmon_server.courier import Courier
 from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
@@ -31,6 +32,7 @@ class Service:
     bus: Bus
     writer: Writer
     judge: Judge
+    courier: Courier
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
     refusals: Refusals = field(default_factory=Refusals)
@@ -46,11 +48,14 @@ class Service:
             follower = Follower(bus, store, store.notices())
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
-        judge = Judge(store, writer, bus, settings.thresholds)
+        judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
+        courier = Courier(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
         callers = Callers(keys, tokens)
         logins = Logins(store)
-        return cls(settings, store, keys, logins, tokens, callers, bus, writer, judge, follower)
+        return cls(
+            settings, store, keys, logins, tokens, callers, bus, writer, judge, courier, follower
+        )
 
     def close(self) -> None:
         self.bus.close()

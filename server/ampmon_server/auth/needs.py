@@ -16,7 +16,9 @@ _NEEDS: tuple[tuple[set[str], str, Scope | None], ...] = (
     ({"POST"}, r"/api/v1/ingest", "ingest"),
     # And only those of the run's owner; see `routes.callers`.
     ({"PATCH", "DELETE"}, r"/api/v1/runs/[^/]+", "ingest"),
-    (_LOOK, r"/api/v1/tokens(/.*)?", "admin"),
+    ({"POST"}, r"/api/v1/runs/[^/]+/alerts/[^/]+/acknowledge", "ingest"),
+    ({"POST", "DELETE"}, r"/api/v1/mutes(/[^/]+)?", "ingest"),
+    (_LOOK, r"/api/v1/(tokens(/.*)?|alerts/targets)", "admin"),
     (_LOOK, r"(?s:.*)", "read"),
 )
 

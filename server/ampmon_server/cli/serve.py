@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 
 from ampmon.config import data_directory
 from ampmon_server import logs
+from ampmon_server.alerting.reading import BadAlerts, read
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
@@ -39,14 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
                 _serve_alone(settings, listener, open_browser=arguments.open)
             else:
                 _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
-    except (_CannotStart, BadThreshold, proxies.BadAddress, KeyProblem, Unusable) as problem:
+    except _REFUSED as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr)
         return CANNOT_START
     return 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold and BadAddress."""
+    """Raises BadThreshold, BadAddress and BadAlerts."""
     return Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
@@ -61,12 +63,27 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
         drain_seconds=max(arguments.drain, 0.0),
+        alerts=_alerts(arguments),
         log_format=arguments.log_format,
     )
 
 
+def _alerts(arguments: argparse.Namespace) -> Alerts | None:
+    """Raises BadAlerts."""
+    if arguments.alerts is None:
+        if arguments.public_url is not None:
+            raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
+        return None
+    if arguments.no_judging:
+        raise _CannotStart("--alerts tells what is found, and --no-judging finds nothing")
+    return read(arguments.alerts.expanduser(), arguments.public_url)
+
+
 class _CannotStart(Exception):
     """What was asked for cannot be done; the message says what to do."""
+
+
+_REFUSED = (_CannotStart, BadAlerts, BadThreshold, proxies.BadAddress, KeyProblem, Unusable)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:
