@@ -71,7 +71,7 @@ def _differing(run: Planned, summary: Mapping[str, Any], skipped: int) -> Iterat
         "skipped": skipped,
         "last_step": run.updates - 1,
         "ranks": run.ranks,
-        "attempts": len(run.attempts) * run.ranks,
+        "attempts": len(run.attempts),
         "lost_records": 0,
         "project": run.project,
         "status": status[run.fate],

@@ -64,7 +64,7 @@ ROUTES = {
     "POST /login": (None, "open"),
     "GET /api/v1/tokens": ("admin", "all"),
     "POST /api/v1/tokens": ("admin", "all"),
-    "DELETE /api/v1/tokens/{token}": ("admin", "all"),
+    "DELETE /api/v1/tokens/{id}": ("admin", "all"),
     "GET /": ("read", ""),
     "GET /css/{name}": ("read", ""),
     "GET /roles.json": ("read", ""),
@@ -159,10 +159,11 @@ class Walk:
             rule="skip_rate",
             mute_id=self._mute(path),
         )
+        path = path.format(run_id=run_id, name=NAMES.get(folder, "overflow"), id=self._token(path))
         return client.request(method, path, **self._with(call, run_id))
 
     def _token(self, path: str) -> str:
-        if "{token}" not in path:
+        if "{id}" not in path:
             return ""
         return self._service.tokens.new(f"made-{self._made}", "ada", ["read"])[1].id
 
