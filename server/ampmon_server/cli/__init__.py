@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, proxies, report, sync, thresholds, token
+from ampmon_server.cli import db, doctor, health, proxies, report, sync, thresholds, token
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -33,6 +33,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "db": db.run,
     "demo": demo.main,
     "doctor": doctor.run,
+    "health": health.run,
     "report": report.run,
     "sync": sync.run,
     "token": token.run,
@@ -85,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     doctor.add_arguments(
         commands.add_parser("doctor", help="say what is wrong with a run, and why")
+    )
+    health.add_arguments(
+        commands.add_parser("health", help="say by an exit code whether a server can do its work")
     )
     report.add_arguments(
         commands.add_parser("report", help="write a run as one file that opens offline")

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _link(arguments: argparse.Namespace) -> str:
-    made = _asked(arguments, lambda server: server.post("/login-links"))
+    made = asked(arguments, lambda server: server.post("/login-links"))
     return str(_read(made, arguments)["url"])
 
 
@@ -99,22 +99,22 @@ def _new(arguments: argparse.Namespace) -> str:
         "projects": arguments.project,
         "expires": _expiry(arguments.expires),
     }
-    made = _asked(arguments, lambda server: server.post("/tokens", wanted))
+    made = asked(arguments, lambda server: server.post("/tokens", wanted))
     return str(_read(made, arguments)["token"])
 
 
 def _list(arguments: argparse.Namespace) -> str:
-    told = _read(_asked(arguments, lambda server: server.get("/tokens")), arguments)
+    told = _read(asked(arguments, lambda server: server.get("/tokens")), arguments)
     rows = [[_said(name, token[name]) for _, name in _LISTED] for token in told["tokens"]]
     return "\n".join(_table([[title for title, _ in _LISTED], *rows]))
 
 
 def _revoke(arguments: argparse.Namespace) -> str:
-    _asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
+    asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
     return f"{arguments.name} is revoked."
 
 
-def _asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
+def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
     """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
