@@ -155,11 +155,10 @@ class Walk:
         path = path.format(
             run_id=run_id,
             name=NAMES.get(folder, "overflow"),
-            token=self._token(path),
+            id=self._token(path),
             rule="skip_rate",
             mute_id=self._mute(path),
         )
-        path = path.format(run_id=run_id, name=NAMES.get(folder, "overflow"), id=self._token(path))
         return client.request(method, path, **self._with(call, run_id))
 
     def _token(self, path: str) -> str:
