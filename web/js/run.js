@@ -21,7 +21,7 @@ import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance } from "./live.js" */
-/** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
+/** @import { Address, Detail, Finding, LoggedName, Part, Range, Summary, View } from "../types/page.js" */
 
 const PARTS_MS = 1000;
 const TABLES_MS = 2000;
@@ -60,7 +60,8 @@ export class Run {
     const page = { view: () => this.charts.view, onView, ranks: () => this.#run?.ranks ?? 1 };
     this.skips = skipLedger(id, page);
     this.events = eventLedger(id, page);
-    this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
+    const look = (/** @type {Finding} */ finding, /** @type {Range} */ { start, stop }) => this.#lookAt(finding.scaler, start, stop);
+    this.findings = new Findings(id, look, () => void this.refresh().catch(() => this.onTrouble()));
     this.parameters = new Parameters(id, page.view, onView);
     this.nearest = new Skips(id);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
@@ -102,6 +103,7 @@ export class Run {
       throw error;
     });
     this.#run = /** @type {Detail} */ (summary);
+    this.findings.heed(this.#run.alerts ?? []);
     this.tick();
     this.charts.refresh();
     this.readParts();
