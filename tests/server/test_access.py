@@ -49,6 +49,7 @@ ROUTES = {
     "GET /api/v1/runs/{run_id}/figures/{name}": ("read", "run"),
     "GET /api/v1/live": ("read", ""),
     "POST /api/v1/login-links": (None, ""),
+    "GET /api/v1/proof": (None, "open"),
     "GET /login": (None, "open"),
     "POST /login": (None, "open"),
     "GET /api/v1/tokens": ("admin", "all"),
