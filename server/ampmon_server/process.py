@@ -11,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import uvicorn
 
 from ampmon_server.app import create_app
+from ampmon_server.auth.proxies import Proxies
+from ampmon_server.connection import HEAD_BYTES_MAX, Connection
 from ampmon_server.service import Service
 
 
@@ -34,9 +37,17 @@ class Process(uvicorn.Server):
     """Serves an open service; ``ready`` is called once it does."""
 
     def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
+        settings = service.settings
         super().__init__(
             uvicorn.Config(
-                create_app(service.settings, service),
+                create_app(settings, service),
+                http=partial(  # type: ignore[arg-type]  # it is called, and no more
+                    Connection,
+                    proxies=Proxies(settings.behind_proxy),
+                    head_seconds_max=settings.head_seconds_max,
+                ),
+                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+                proxy_headers=False,  # the guard knows whose count
                 log_config=None,  # its lines go where the others go
                 log_level="warning",
                 access_log=False,  # it would print the codes of one-time links
@@ -55,6 +66,8 @@ class Process(uvicorn.Server):
         self._replaced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._service.certificate is not None:
+            self.config.ssl = self._service.certificate.context
         await super().startup(sockets)
         if self.started and self._ready is not None:
             self._ready()

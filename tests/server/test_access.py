@@ -60,6 +60,7 @@ ROUTES = {
     "POST /api/v1/login-links": (None, ""),
     "GET /api/v1/me": (None, ""),
     "POST /logout": (None, ""),
+    "GET /api/v1/proof": (None, "open"),
     "GET /login": (None, "open"),
     "POST /login": (None, "open"),
     "GET /api/v1/tokens": ("admin", "all"),

@@ -39,7 +39,7 @@ ASKED: dict[str, Any] = {
     "operations": [
         # A stranger is told 401 of any other method, and /runs/groups under PATCH is a run of that name: 404.
         {"include-path": path, "checks": {"unsupported_method": OFF}}
-        for path in ("/login", "/api/v1/runs/groups", "/api/v1/runs/scales")
+        for path in ("/login", "/api/v1/proof", "/api/v1/runs/groups", "/api/v1/runs/scales")
     ]
     + [  # each value of each field of each record, one at a time, would be thousands: here some are drawn
         {"include-path": "/api/v1/ingest", "phases": {"coverage": OFF}}
