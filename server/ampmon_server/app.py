@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ampmon_server.auth import Guard, TooManyAttempts
-from ampmon_server.auth.logins import FAILURES_SECONDS
 from ampmon_server.base_path import BasePath
 from ampmon_server.metrics import Metrics
 from ampmon_server.openapi import describe
@@ -43,6 +42,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
         beside.append(asyncio.create_task(opened.courier.keep_delivering()))
+        if opened.certificate is not None:
+            beside.append(asyncio.create_task(opened.certificate.keep()))
         try:
             yield
         finally:
@@ -99,9 +100,9 @@ async def _busy(_: Request, error: Exception) -> Response:
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 
-async def _too_many_attempts(_: Request, __: Exception) -> Response:
-    wait = {"Retry-After": str(round(FAILURES_SECONDS))}
-    return problem(429, "Too many wrong codes were tried. Wait ten seconds.", headers=wait)
+async def _too_many_attempts(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TooManyAttempts)
+    return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

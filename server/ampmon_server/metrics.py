@@ -132,6 +132,12 @@ class _Standing(Collector):
             ),
         ):
             yield GaugeMetricFamily(f"ampmon_{name}", told, value)
+        if service.certificate is not None:
+            yield GaugeMetricFamily(
+                "ampmon_certificate_end_seconds",
+                "When the TLS certificate ends, since the epoch.",
+                service.certificate.ends_s,
+            )
         yield from self._judging(service)
         yield from self._alerting(service)
         yield from self._database(service)

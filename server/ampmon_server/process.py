@@ -1,48 +1,116 @@
-"""One server process: uvicorn, ended on a signal without being killed by it, its streams of news first."""
+"""One server process: uvicorn, which on a signal finishes what was begun, and is gone within its time in any case."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 
 import uvicorn
 
 from ampmon_server.app import create_app
+from ampmon_server.auth.proxies import Proxies
+from ampmon_server.connection import HEAD_BYTES_MAX, Connection
 from ampmon_server.service import Service
 
 
-STOP_SECONDS = 3
+KEEP_ALIVE_SECONDS = 5
+"""For so long a connection is kept that nobody uses."""
+STOP_SECONDS = 5
+"""What was asked for before a server stopped may take so long; then its connections are cut."""
+END_SECONDS = 9
+"""After so long a process is gone that does not end by itself, as where a thread waits for a database."""
+
+_CLOSE = (b"connection", b"close")
+_log = logging.getLogger(__name__)
 
 
 class Process(uvicorn.Server):
     """Serves an open service; ``ready`` is called once it does."""
 
     def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
+        settings = service.settings
         super().__init__(
             uvicorn.Config(
-                create_app(service.settings, service),
+                create_app(settings, service),
+                http=partial(  # type: ignore[arg-type]  # it is called, and no more
+                    Connection,
+                    proxies=Proxies(settings.behind_proxy),
+                    head_seconds_max=settings.head_seconds_max,
+                ),
+                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+                proxy_headers=False,  # the guard knows whose count
                 log_config=None,  # its lines go where the others go
                 log_level="warning",
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",
                 server_header=False,
-                timeout_graceful_shutdown=STOP_SECONDS,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )
         self._service = service
         self._ready = ready
+        self._replaced = self._hurried = False
+        self._end: threading.Timer | None = None
+
+    def hand_over(self) -> None:
+        """Stop at leisure: another process takes new connections from the same socket. Callable from any thread."""
+        self._replaced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._service.certificate is not None:
+            self.config.ssl = self._service.certificate.context
         await super().startup(sockets)
         if self.started and self._ready is not None:
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.bus.close()
+        """Say that this server stops; then take no more, end streams, and finish what was begun."""
+        self._service.leaving.set()
+        self.server_state.default_headers.append(
+            _CLOSE
+        )  # who is answered now is to come by a new connection
+        if self._replaced:
+            for server in self.servers:
+                server.close()
+            self._service.bus.close()
+            # A connection cut while its client sends a request is a failed request: so they end by themselves.
+            await self._wait(KEEP_ALIVE_SECONDS, lambda: not self.server_state.connections)
+        else:
+            await self._wait(self._service.settings.drain_seconds, lambda: False)
+            self._service.bus.close()
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._cut)
         await super().shutdown(sockets)
+
+    async def _wait(self, seconds: float, done: Callable[[], bool]) -> None:
+        """For so long, or until it is done or another signal comes."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not done() and not self._hurried:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    def _cut(self) -> None:
+        """Cut off who does not read, and who would be answered too late: nothing of theirs was acknowledged."""
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if transport is not None:
+                transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._hurried = self.should_exit
+        if self._end is None:
+            seconds = self._service.settings.drain_seconds + END_SECONDS
+            self._end = threading.Timer(seconds, _end_at_once, (seconds,))
+            self._end.daemon = True
+            self._end.start()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,3 +127,13 @@ class Process(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _end_at_once(seconds: float) -> None:
+    """End as `kill -9` would: the database undoes what was not committed, and its sender sends it again."""
+    _log.error(
+        "ampmon serve: it could not stop within %g s, and was ended: what was under way was not acknowledged",
+        seconds,
+    )
+    logging.shutdown()
+    os._exit(1)

@@ -31,7 +31,16 @@ class Settings:
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside those of the loopback interface that a Host header may hold, without a port."""
+    """Names beside those of the loopback interface that a Host header may hold.
+
+    With a port they are also addresses that others dial, as where the server's own port is forwarded.
+    """
+    tls_cert: Path | None = None
+    """A file with the certificate that the server shows; None where it speaks no TLS."""
+    tls_key: Path | None = None
+    """A file with that certificate's key."""
+    behind_proxy: tuple[str, ...] = ()
+    """Addresses of proxies that end TLS: beyond the loopback interface no others are taken. Empty for no such limit."""
     base_path: str = ""
     """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
     frame_ancestors: tuple[str, ...] = ()
@@ -40,6 +49,8 @@ class Settings:
     """The largest request body as it is sent."""
     decoded_bytes_max: int = 64 * 2**20
     """The largest batch once it is decompressed."""
+    head_seconds_max: float = 20.0
+    """How long a request's line and headers may take to arrive."""
     body_seconds_max: float = 60.0
     """How long a request body may take to arrive."""
 
@@ -52,6 +63,9 @@ class Settings:
     """From where on a finding is worth a word."""
     judging: bool = True
     """Whether runs are judged as their records arrive, and not only when somebody asks."""
+
+    drain_seconds: float = 0.0
+    """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
 
     alerts: Alerts | None = None
     """Whom findings are told, and how often; None for nobody."""

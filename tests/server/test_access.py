@@ -58,11 +58,14 @@ ROUTES = {
     "GET /api/v1/runs/{run_id}/figures/{name}": ("read", "run"),
     "GET /api/v1/live": ("read", ""),
     "POST /api/v1/login-links": (None, ""),
+    "GET /api/v1/me": (None, ""),
+    "POST /logout": (None, ""),
+    "GET /api/v1/proof": (None, "open"),
     "GET /login": (None, "open"),
     "POST /login": (None, "open"),
     "GET /api/v1/tokens": ("admin", "all"),
     "POST /api/v1/tokens": ("admin", "all"),
-    "DELETE /api/v1/tokens/{token}": ("admin", "all"),
+    "DELETE /api/v1/tokens/{id}": ("admin", "all"),
     "GET /": ("read", ""),
     "GET /css/{name}": ("read", ""),
     "GET /roles.json": ("read", ""),
@@ -153,14 +156,14 @@ class Walk:
         path = path.format(
             run_id=run_id,
             name=NAMES.get(folder, "overflow"),
-            token=self._token(path),
+            id=self._token(path),
             rule="skip_rate",
             mute_id=self._mute(path),
         )
         return client.request(method, path, **self._with(call, run_id))
 
     def _token(self, path: str) -> str:
-        if "{token}" not in path:
+        if "{id}" not in path:
             return ""
         return self._service.tokens.new(f"made-{self._made}", "ada", ["read"])[1].id
 

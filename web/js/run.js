@@ -14,6 +14,7 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 import { Ranks } from "./ranks.js";
+import { RunActions } from "./run-actions.js";
 import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { WhatIf } from "./whatif.js";
@@ -33,6 +34,7 @@ export class Run {
   #owner = h("bdi");
   #when = h("span");
   #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
+  #actions = new RunActions(() => void this.refresh().catch(() => {}));
   #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
   #description = h("p", { class: "description", dir: "auto", hidden: true });
@@ -77,7 +79,7 @@ export class Run {
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#streams, this.#ranks.element),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#actions.element, this.#streams, this.#ranks.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
@@ -129,6 +131,7 @@ export class Run {
     say(this.#owner, run.owner);
     say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
+    this.#actions.update(run);
     this.#notices.update(run, this.findings.tellsGaps);
     this.#numbers.update(run);
     this.#offerStreams(run);

@@ -88,6 +88,13 @@ export interface Stream {
   layout: string;
 }
 
+/** Who is signed in. */
+export interface Me {
+  owner: string | null;
+  scopes: string[];
+  projects: string[] | null;
+}
+
 /** Times are microseconds since the epoch, shares 0..1; null is "not known yet". */
 export interface Summary {
   run_id: string;

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 
 from ampmon_server.auth.caller import OPERATOR, OWN, Caller
 from ampmon_server.auth.keys import Keys
-from ampmon_server.auth.tokens import Tokens
+from ampmon_server.auth.tokens import PREFIX, Tokens
 from ampmon_server.store import Token
 
 
@@ -21,6 +21,8 @@ class Callers:
 
     async def with_key(self, given: str) -> Caller | None:
         """Who has this token, or this page's session."""
+        if given.startswith(PREFIX):  # first, for a session costs a signature to refuse
+            return await self.with_token(given)
         holder = self._keys.session_holder(given)
         return await (self.with_token(given) if holder is None else self.with_id(holder))
 

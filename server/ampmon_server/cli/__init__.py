@@ -8,7 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server import demo
-from ampmon_server.cli import alerts, db, doctor, proxies, report, sync, thresholds, token
+from ampmon_server.cli import (
+    alerts,
+    db,
+    doctor,
+    health,
+    proxies,
+    report,
+    sync,
+    thresholds,
+    token,
+)
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -34,6 +44,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "db": db.run,
     "demo": demo.main,
     "doctor": doctor.run,
+    "health": health.run,
     "report": report.run,
     "sync": sync.run,
     "token": token.run,
@@ -88,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
     doctor.add_arguments(
         commands.add_parser("doctor", help="say what is wrong with a run, and why")
+    )
+    health.add_arguments(
+        commands.add_parser("health", help="say by an exit code whether a server can do its work")
     )
     report.add_arguments(
         commands.add_parser("report", help="write a run as one file that opens offline")

@@ -1,10 +1,12 @@
-"""What `ampmon serve` is told of proxies and frames; checked: a slip here would only show in a browser."""
+"""What `ampmon serve` is told of TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 
 _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
@@ -19,6 +21,24 @@ class BadAddress(Exception):
 
 
 def add_arguments(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--drain",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long after a signal it still serves, and says at /readyz that it stops (%(default)g)",
+    )
+    serve.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="the server's own certificate, as PEM"
+    )
+    serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, as PEM")
+    serve.add_argument(
+        "--behind-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="of a proxy that ends TLS: nobody else on other machines may connect; may be given again",
+    )
     serve.add_argument(
         "--allow-host",
         action="append",
@@ -36,6 +56,23 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="whose pages may show this one in a frame, as https://hub.example; may be given again",
     )
+
+
+def addresses(given: Sequence[str]) -> tuple[str, ...]:
+    """The addresses and networks, one or more in each. Raises BadAddress."""
+    return tuple(_network(each) for told in given for each in told.split(","))
+
+
+def _network(given: str) -> str:
+    try:
+        network = ipaddress.ip_network(given.strip())
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen == 0:
+        raise BadAddress(
+            f"--behind-proxy {given}: the proxy's address as 10.0.0.2, or its network as 10.0.0.0/28"
+        )
+    return str(network)
 
 
 def base_path(given: str) -> str:
