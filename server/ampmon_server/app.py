@@ -95,8 +95,9 @@ async def _bad_input(_: Request, error: Exception) -> Response:
     return problem(422, str(error), field=error.field)
 
 
-async def _busy(_: Request, error: Exception) -> Response:
+async def _busy(request: Request, error: Exception) -> Response:
     detail = str(error) or "Too many are waiting to write."
+    request.state.why = detail
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 

@@ -46,5 +46,6 @@ class Watched:
         if status < 400 or status == 500:  # whoever answers 500 has logged why
             return
         level = logging.INFO if status < 500 else logging.WARNING
+        why = scope.get("state", {}).get("why")  # of a 503: for whoever runs the server
         told = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
-        _log.log(level, "%s %s: %d", method, route, status, extra=told)
+        _log.log(level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=told)
