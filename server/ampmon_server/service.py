@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ampmon_server.auth import Callers, Keys, Logins, Proofs, Tokens
+from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Tokens
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.certificate import Certificate
 from ampmon_server.judge import Judge
@@ -29,6 +29,7 @@ class Service:
     tokens: Tokens
     callers: Callers
     proofs: Proofs
+    limits: Limits
     bus: Bus
     writer: Writer
     judge: Judge
@@ -61,6 +62,7 @@ class Service:
             tokens,
             callers,
             proofs,
+            Limits(settings),
             bus,
             writer,
             judge,

@@ -52,6 +52,12 @@ class Settings:
     """How long a request's line and headers may take to arrive."""
     body_seconds_max: float = 60.0
     """How long a request body may take to arrive."""
+    requests_per_s: float = 500.0
+    """How many requests a second may come with one token, to this process; four seconds' worth at once after a rest."""
+    streams_per_token_max: int = 500
+    """How many event streams may be open with one token, and with cookies that came of it."""
+    streams_max: int = 1000
+    """How many altogether."""
 
     keep_rows_days: float | None = None
     """How long after its last record a run keeps its updates and logged values; None for ever."""

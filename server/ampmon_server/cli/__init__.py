@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, proxies, report, sync, thresholds, token
+from ampmon_server.cli import db, doctor, limits, proxies, report, sync, thresholds, token
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     proxies.add_arguments(serve)
     db.add_keeping(serve)
     thresholds.add_threshold(serve)
+    limits.add_limits(serve)
     serve.add_argument(
         "--no-judging",
         action="store_true",
