@@ -51,7 +51,7 @@ class Service:
         writer = Writer(SHARED_WRITERS if store.shared else 1)
         judge = Judge(store, writer, bus, settings.thresholds)
         tokens = Tokens(store)
-        callers = Callers(keys, tokens)
+        callers = Callers(keys, tokens, settings)
         proofs = Proofs(keys, tokens, settings.allowed_hosts)
         logins = Logins(store)
         return cls(

@@ -40,6 +40,12 @@ class Settings:
     """A file with that certificate's key."""
     behind_proxy: tuple[str, ...] = ()
     """Addresses of proxies that end TLS: beyond the loopback interface no others are taken. Empty for no such limit."""
+    user_header: str | None = None
+    """The header in which such a proxy names who has signed in there; None to believe nobody."""
+    user_scopes: tuple[str, ...] = ("read", "ingest")
+    """What those people may do."""
+    user_projects: tuple[str, ...] | None = None
+    """The projects that they see and write; None for all."""
     base_path: str = ""
     """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
     frame_ancestors: tuple[str, ...] = ()

@@ -57,7 +57,7 @@ class Guard:
         self._app = app
         self._known = known
         self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK, *settings.allowed_hosts))
-        self._proxies = Proxies(settings.behind_proxy)
+        self._proxies = Proxies(settings.behind_proxy, settings.user_header)
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
 
@@ -109,14 +109,18 @@ class Guard:
         # The proof is asked for before a token is sent; in a frame of another site a browser sends no cookie.
         return path == PROOF_PATH or (self._framed and _SHELL.fullmatch(path) is not None)
 
+    async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
+        if "authorization" in headers:
+            return await _bearing(callers, headers["authorization"])
+        if (name := self._proxies.user(scope, headers)) is not None:
+            return callers.signed_in_elsewhere(name)
+        return await callers.with_cookie(headers)
+
     async def _unless_known(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
         bearer = "authorization" in headers
         known = self._known()
-        callers = known.callers
-        caller = await (
-            _bearing(callers, headers["authorization"]) if bearer else callers.with_cookie(headers)
-        )
+        caller = await self._caller(known.callers, scope, headers)
         if caller is None:
             return _unknown(headers)
         known.limits.request(caller.token_id)
