@@ -119,9 +119,10 @@ class _Sender:
 
 async def _checks(directory: Path, times: int) -> dict[str, float]:
     """Microseconds that the guard takes of a request, for each kind of token."""
-    with closing(Service.open(Settings(data_directory=directory))) as service:
+    settings = Settings(data_directory=directory, requests_per_s=1e9)
+    with closing(Service.open(settings)) as service:
         secret, _ = service.tokens.new("bench", "bench", ["ingest"])
-        guard = Guard(_answers, lambda: service.callers, service.settings)
+        guard = Guard(_answers, lambda: service, settings)
         found = {}
         for name, token in ((OWN, service.keys.token), (MADE, secret)):
             rounds = [
