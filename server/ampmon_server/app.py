@@ -61,7 +61,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
+    app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
     app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked

@@ -49,7 +49,7 @@ class Process(uvicorn.Server):
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard knows whose count
                 log_config=None,  # its lines go where the others go
-                log_level="warning",
+                log_level="error",  # it warns of each request that is none, however many strangers send
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",
                 server_header=False,
