@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,11 +123,25 @@ class Process(uvicorn.Server):
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
+        if sys.platform != "win32" and not in_a_terminal():
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _stay)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def in_a_terminal() -> bool:
+    """Whether a person started this, and SIGHUP means that their window was closed."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return any(stream is not None and stream.isatty() for stream in streams)
+
+
+def _stay(_: int, __: FrameType | None) -> None:
+    _log.warning(
+        "ampmon serve: one process cannot replace itself: start it anew, or have several, --workers"
+    )
 
 
 def _end_at_once(seconds: float) -> None:

@@ -60,7 +60,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
         run.updates(9, sampled=False)
         run.updates(skipped=True, sampled=False)
     good = receivers["good"]
-    wait_for(lambda: good.titles, 20)
+    wait_for(lambda: good.titles, 40)
     (alert,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
 
     assert (alert["state"], alert["severity"]) == ("firing", "warning")
@@ -74,7 +74,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
         (stands,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
         return {each["target"]: each for each in stands["deliveries"]}
 
-    wait_for(lambda: all(deliveries()[name]["trouble"] for name in NAMES[1:3]), 20)
+    wait_for(lambda: all(deliveries()[name]["trouble"] for name in NAMES[1:3]), 40)
     stand = deliveries()
     assert stand["good"]["sent"] is not None
     assert stand["refusing"]["trouble"] == "it refused the message (500)"
@@ -85,7 +85,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     began = time.monotonic()
     run.event("finish")
     assert time.monotonic() - began < 2
-    wait_for(lambda: any("resolved: run-7" in title for title in good.titles), 20)
+    wait_for(lambda: any("resolved: run-7" in title for title in good.titles), 40)
     targets = {each["name"]: each for each in alarmed.get("/alerts/targets")["targets"]}
     assert targets["good"]["trouble"] is None
     assert targets["refusing"]["waiting"] >= 1
