@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon_server.app import create_app
 from ampmon_server.service import Service
@@ -27,7 +29,6 @@ STOP_SECONDS = 5
 END_SECONDS = 9
 """After so long a process is gone that does not end by itself, as where a thread waits for a database."""
 
-_CLOSE = (b"connection", b"close")
 _log = logging.getLogger(__name__)
 
 
@@ -37,7 +38,7 @@ class Process(uvicorn.Server):
     def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
         super().__init__(
             uvicorn.Config(
-                create_app(service.settings, service),
+                _Parting(create_app(service.settings, service), service.leaving),
                 log_config=None,  # its lines go where the others go
                 log_level="warning",
                 access_log=False,  # it would print the codes of one-time links
@@ -63,9 +64,6 @@ class Process(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that this server stops; then take no more, end streams, and finish what was begun."""
         self._service.leaving.set()
-        self.server_state.default_headers.append(
-            _CLOSE
-        )  # who is answered now is to come by a new connection
         if self._replaced:
             for server in self.servers:
                 server.close()
@@ -117,6 +115,22 @@ class Process(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Parting:
+    """ASGI middleware: once a server leaves, its answers ask for a new connection, which leads to another."""
+
+    def __init__(self, app: ASGIApp, leaving: threading.Event) -> None:
+        self._app = app
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._leaving.is_set():
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, sent)
 
 
 def in_a_terminal() -> bool:
