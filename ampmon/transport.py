@@ -21,6 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, Unreachable
+from ampmon.proof import ProvenConnection
 
 
 CONNECT_TIMEOUT_S = 5.0
@@ -43,6 +44,9 @@ _TRANSIENT = frozenset({401, 408, 425, 429})
 _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
+NO_TOKEN = "there is no token, so nothing was sent: a server on this data directory makes one, else set AMPMON_TOKEN"
+
+
 class Transport(Protocol):
     """Something that takes an encoded batch and answers after it is stored."""
 
@@ -61,7 +65,8 @@ class HttpTransport:
     """Posts batches to an ampmon server at ``url``.
 
     The token is ``token``, or else what ``token_file`` holds at each attempt: the server makes that file when it first
-    starts, which may be later. Follows no redirect, verifies TLS certificates, and puts the token nowhere but in the
+    starts, which may be later. Nothing is sent without one, nor before the server has shown a TLS certificate that is
+    trusted or, over plain http, that it knows the token. Follows no redirect, and puts the token nowhere but in the
     request's header.
     """
 
@@ -74,20 +79,21 @@ class HttpTransport:
         read_timeout_s: float = READ_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
-        self._url = url.rstrip("/") + INGEST_PATH
+        self._url = url.rstrip("/")
         self._token = token
         self._token_file = token_file
         self._encoding, self._compress = _compression()
         self._line = _Line(self._url, read_timeout_s, total_timeout_s)
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
-        headers = {"Content-Type": "application/msgpack", **self._authorization()}
+        token = self._told()
+        headers = {"Content-Type": "application/msgpack", "Authorization": f"Bearer {token}"}
         if len(batch) >= _COMPRESSED_FROM_BYTES:
             headers["Content-Encoding"] = self._encoding
             batch = self._compress(batch)
         # The cause is not kept: exceptions of the HTTP client may quote what was sent.
         try:
-            status, answer, retry_after = self._line.post(batch, headers)
+            status, answer, retry_after = self._line.post(batch, headers, token)
         except _LOST as error:
             raise Unreachable(f"no answer: {_reason(error)}") from None
         if status == 200:
@@ -97,20 +103,20 @@ class HttpTransport:
     def close(self) -> None:
         self._line.close()
 
-    def _authorization(self) -> dict[str, str]:
+    def _told(self) -> str:
         token = self._token
         if token is None and self._token_file is not None:
             try:
                 token = self._token_file.read_text("ascii").strip()
             except OSError:
-                return {}  # the server has not made it yet, or is of another user: it will answer 401
+                token = None  # the server has not made it yet, or is of another user
             except ValueError:
                 token = "\n"
-        if token is None:
-            return {}
+        if not token:
+            raise Unreachable(NO_TOKEN)
         if not token.isascii() or not token.isprintable():
             raise Unreachable("the token holds characters that a token cannot have")
-        return {"Authorization": f"Bearer {token}"}
+        return token
 
 
 class _Line:
@@ -121,9 +127,12 @@ class _Line:
         self._read_timeout_s = read_timeout_s
         self._total_timeout_s = total_timeout_s
         self._connection: HTTPConnection | None = None
+        self._token: str | None = None
 
-    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
-        """The answer: its status, what it says, and its Retry-After. Raises what is in `_LOST`."""
+    def post(
+        self, body: bytes, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes, str | None]:
+        """The answer: its status, what it says, and its Retry-After. Raises what is in `_LOST`, and Unreachable."""
         overdue = threading.Event()
         # Timeouts of a socket are of each read: a server that sends a byte a second would be waited for for ever.
         watch = threading.Timer(self._total_timeout_s, self._cut, (overdue,))
@@ -131,7 +140,7 @@ class _Line:
         watch.start()
         whole = False
         try:
-            answer = self._post(body, headers)
+            answer = self._post(body, headers, token)
             whole = not overdue.is_set()
         except _LOST:
             if not overdue.is_set():
@@ -157,31 +166,41 @@ class _Line:
                 # Not the method of a TLS socket, which would take apart what another thread is reading from.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
-    def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
-        kept = self._connection is not None and self._connection.is_connected
+    def _post(
+        self, body: bytes, headers: dict[str, str], token: str
+    ) -> tuple[int, bytes, str | None]:
+        connected = self._connection is not None and self._connection.is_connected
+        kept = connected and token == self._token  # to another one nothing is proven yet
         if not kept:
-            self._connect()
+            self._connect(token)
         try:
             return self._exchange(body, headers)
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             if not kept:
                 raise
         # It closed what it had kept just as this was sent: that tells nothing of how it is.
-        self._connect()
+        self._connect(token)
         return self._exchange(body, headers)
 
-    def _connect(self) -> None:
+    def _connect(self, token: str) -> None:
         self.close()
         url = urllib3.util.parse_url(self._url)
-        kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
-        self._connection = kind(url.host or "", url.port, timeout=CONNECT_TIMEOUT_S)
+        host, time_s = url.host or "", CONNECT_TIMEOUT_S
+        if url.scheme == "https":
+            self._connection = HTTPSConnection(host, url.port, timeout=time_s)
+        else:
+            base = url.path or ""
+            self._connection = ProvenConnection(
+                host, url.port, timeout=time_s, token=token, base=base
+            )
         self._connection.connect()
+        self._token = token
         self._connection.timeout = self._read_timeout_s
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str | None]:
         connection = self._connection
         assert connection is not None, "connected before"
-        path = urllib3.util.parse_url(self._url).request_uri
+        path = (urllib3.util.parse_url(self._url).path or "") + INGEST_PATH
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             # Whoever refuses a body may say so, and close, before having read all of it.
             connection.request("POST", path, body, headers, preload_content=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,16 @@ DEAD = identity.Process(
 )
 
 
+TOKEN = "a-token-as-a-server-makes-it-for-a-directory"
+
+
+def give_token(directory: Path) -> None:
+    """Put a token where a server would, unless one has: without it nothing is sent."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), (directory / "token").open("x") as file:
+        file.write(TOKEN + "\n")
+
+
 @dataclass
 class Attempt:
     """A training process as the sender sees it. ``process`` is who is said to write; this process by default."""
@@ -36,6 +47,7 @@ class Attempt:
     seq: int = 0
 
     def __post_init__(self) -> None:
+        give_token(self.directory)
         self.options = resolve(dir=self.directory, url=self.url, mode=self.mode, environment={})
         destination = Destination.of(self.options)
         if self.process is not None:

@@ -8,18 +8,27 @@ import threading
 import time
 import zlib
 from collections import deque
+from collections.abc import Collection
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import zstandard
 
 from ampmon.errors import HeaderMissing, Refused
+from ampmon.proof import PROOF_PATH, digest_of, id_of, proof
 from ampmon.testing import MemoryTransport
+from attempts import TOKEN
+
+
+USUAL = ("a-token", "geheim", TOKEN)
+"""The tokens that tests send."""
 
 
 class RecordingServer:
     """``store`` holds what came. Put answers into ``planned`` as (status, headers) to give them, in order, instead.
 
+    It proves that it knows its token, as a server does, and neither plans nor keeps those requests.
     A planned status of 0 closes the connection without an answer; -1 answers after the client's patience.
     """
 
@@ -38,6 +47,9 @@ class RecordingServer:
                 server._answer(self)
 
             def do_GET(self) -> None:
+                if self.path.startswith(PROOF_PATH):
+                    server._respond(self, 200, {}, server._proof(self.path))
+                    return
                 server.requests.append({"path": self.path, "method": "GET"})
                 self.send_error(404)
 
@@ -71,6 +83,11 @@ class RecordingServer:
         with contextlib.suppress(BrokenPipeError):  # the client did not wait
             self._respond(request, status if status > 0 else 200, headers, answer)
 
+    def _proof(self, path: str) -> bytes:
+        """That it knows its token; one that takes any knows the tests' usual ones."""
+        known = USUAL if self.token is None else (self.token,)
+        return answer_for(path, known)
+
     def _respond(
         self,
         request: http.server.BaseHTTPRequestHandler,
@@ -103,3 +120,11 @@ class RecordingServer:
         except Refused as error:
             return error.status, {}, msgspec.json.encode({"detail": str(error)})
         return 200, {"Content-Type": "application/json"}, msgspec.json.encode(ack)
+
+
+def answer_for(path: str, known: Collection[str]) -> bytes:
+    """What somebody who knows these tokens answers to who asks for a proof by this path."""
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+    digests = {id_of(digest_of(each)): digest_of(each) for each in known}
+    digest = digests.get(asked["token"], b"")
+    return msgspec.json.encode({"proof": proof(digest, asked["nonce"], asked["address"])})

@@ -34,6 +34,7 @@ class Server:
 
     ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
     `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
+    With ``ca``, the certificate of who issued the server's own, it is asked over TLS.
     """
 
     def __init__(
@@ -44,16 +45,19 @@ class Server:
         python: Path = Path(sys.executable),
         options: Sequence[str] = (),
         token_file: Path | None = None,
+        ca: Path | None = None,
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
         self.token_file = token_file or directory / "token"
         self.python = python
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self.log = directory / "serve.log"
         self.process: Command | subprocess.Popen[bytes] | None = None
-        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self._http = urllib3.PoolManager(
+            retries=False, timeout=10.0, ca_certs=str(ca) if ca else None
+        )
 
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
         """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it does not."""

@@ -73,11 +73,15 @@ class Command:
         self.send_signal(signal.SIGKILL)
 
 
-def completed(arguments: Sequence[str], timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+def completed(
+    arguments: Sequence[str],
+    timeout: float = 60.0,
+    environment: Mapping[str, str] = os.environ,
+) -> subprocess.CompletedProcess[str]:
     """A command of `ampmon`, run to its end. Raises TimeoutExpired."""
     with tempfile.TemporaryDirectory() as folder:
         log, complaints = Path(folder) / "log", Path(folder) / "complaints"
-        command = Command(arguments, log, complaints=complaints)
+        command = Command(arguments, log, environment, complaints=complaints)
         try:
             code = command.wait(timeout)
         finally:

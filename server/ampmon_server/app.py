@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from ampmon_server.auth import Guard, TooManyAttempts
-from ampmon_server.auth.logins import FAILURES_SECONDS
 from ampmon_server.base_path import BasePath
 from ampmon_server.metrics import Metrics
 from ampmon_server.openapi import describe
@@ -23,7 +24,7 @@ from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
 from ampmon_server.upkeep import keep_pruned
-from ampmon_server.watched import Watched
+from ampmon_server.watched import ID_HEADER, Watched
 from ampmon_server.writer import LineTooLong
 
 
@@ -42,6 +43,9 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
+        beside.append(asyncio.create_task(opened.courier.keep_delivering()))
+        if opened.certificate is not None:
+            beside.append(asyncio.create_task(opened.certificate.keep()))
         try:
             yield
         finally:
@@ -59,7 +63,9 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
+    app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
+    if settings.allowed_origins:
+        app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
     app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
@@ -68,6 +74,17 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         app.add_exception_handler(kind, answer)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's own way of it
     return app
+
+
+def _elsewhere(settings: Settings) -> dict[str, Any]:
+    """What scripts of other sites may do: with a token that they were given, never with a reader's cookie."""
+    return {
+        "allow_origins": settings.allowed_origins,
+        "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
+        "allow_headers": ("Authorization", "Content-Type", "If-None-Match"),
+        "expose_headers": ("ETag", "Retry-After", ID_HEADER),
+        "allow_credentials": False,
+    }
 
 
 async def _not_found(_: Request, error: Exception) -> Response:
@@ -99,9 +116,9 @@ async def _busy(request: Request, error: Exception) -> Response:
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 
-async def _too_many_attempts(_: Request, __: Exception) -> Response:
-    wait = {"Retry-After": str(round(FAILURES_SECONDS))}
-    return problem(429, "Too many wrong codes were tried. Wait ten seconds.", headers=wait)
+async def _too_many_attempts(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TooManyAttempts)
+    return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -26,7 +26,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             title=app.title,
             version=app.version,
             routes=app.routes,
-            description="Refusals are problem documents (RFC 9457). Nothing is answered without a token.",
+            description="Refusals are problem documents (RFC 9457). Nothing is told without a token.",
         )
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
@@ -43,7 +43,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _tell_refusals(operation: dict[str, Any], method: str, path: str) -> None:
     """Add what is answered before and beside the route's own code; what the route says of itself stays."""
     known = operation.get("security") != []
-    statuses = {421, 503}
+    statuses = {421, 429, 503}
     if known:
         statuses.add(401)
     if not known or needed(method, path) is not None or method != "GET":

@@ -12,13 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
+from ampmon_server.auth.proxies import Proxies
+from ampmon_server.connection import HEAD_BYTES_MAX, Connection
 from ampmon_server.service import Service
 
 
@@ -36,11 +40,19 @@ class Process(uvicorn.Server):
     """Serves an open service; ``ready`` is called once it does."""
 
     def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
+        settings = service.settings
         super().__init__(
             uvicorn.Config(
-                _Parting(create_app(service.settings, service), service.leaving),
+                _Parting(create_app(settings, service), service.leaving),
+                http=partial(  # type: ignore[arg-type]  # it is called, and no more
+                    Connection,
+                    proxies=Proxies(settings.behind_proxy),
+                    head_seconds_max=settings.head_seconds_max,
+                ),
+                h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+                proxy_headers=False,  # the guard knows whose count
                 log_config=None,  # its lines go where the others go
-                log_level="warning",
+                log_level="error",  # it warns of each request that is none, however many strangers send
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",
                 server_header=False,
@@ -57,6 +69,8 @@ class Process(uvicorn.Server):
         self._replaced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._service.certificate is not None:
+            self.config.ssl = self._service.certificate.context
         await super().startup(sockets)
         if self.started and self._ready is not None:
             self._ready()
@@ -126,7 +140,9 @@ class _Parting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._leaving.is_set():
+            # A proof is of its connection: the request that follows it there is the one to be told.
+            proof = scope.get("path", "").endswith(PROOF_PATH)
+            if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
                 MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from ampmon_server.auth import Callers, Keys, Logins, Tokens
+from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Tokens
 from ampmon_server.bus import Bus, Follower
+from ampmon_server.certificate import Certificate
+from ampmon_server.courier import Courier
 from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
@@ -28,29 +30,52 @@ class Service:
     logins: Logins
     tokens: Tokens
     callers: Callers
+    proofs: Proofs
+    limits: Limits
     bus: Bus
     writer: Writer
     judge: Judge
+    courier: Courier
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
+    certificate: Certificate | None = None
+    """What is shown to those who connect; None where the server speaks no TLS."""
     refusals: Refusals = field(default_factory=Refusals)
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set once the process is to stop."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
-        """Open data directory and database, made if need be. Raises KeyProblem or Unusable, which say what to do."""
+        """Open data directory and database, made if need be. Raises KeyProblem, BadCertificate or Unusable."""
+        certificate = Certificate.of(settings)
         keys = Keys.load(settings.data_directory, settings.token_file)
         store, bus, follower = Store.open(settings), Bus(), None
         if store.shared:
             follower = Follower(bus, store, store.notices())
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
-        judge = Judge(store, writer, bus, settings.thresholds)
+        judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
+        courier = Courier(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
-        callers = Callers(keys, tokens)
+        callers = Callers(keys, tokens, settings)
+        proofs = Proofs(keys, tokens, settings.allowed_hosts)
         logins = Logins(store)
-        return cls(settings, store, keys, logins, tokens, callers, bus, writer, judge, follower)
+        return cls(
+            settings,
+            store,
+            keys,
+            logins,
+            tokens,
+            callers,
+            proofs,
+            Limits(settings),
+            bus,
+            writer,
+            judge,
+            courier,
+            follower,
+            certificate,
+        )
 
     def close(self) -> None:
         self.bus.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ampmon.config import DEFAULT_URL, data_directory
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.thresholds import Thresholds
 
 
@@ -30,17 +31,42 @@ class Settings:
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     allowed_hosts: tuple[str, ...] = ()
-    """Names beside those of the loopback interface that a Host header may hold, without a port."""
+    """Names beside those of the loopback interface that a Host header may hold.
+
+    With a port they are also addresses that others dial, as where the server's own port is forwarded.
+    """
+    tls_cert: Path | None = None
+    """A file with the certificate that the server shows; None where it speaks no TLS."""
+    tls_key: Path | None = None
+    """A file with that certificate's key."""
+    behind_proxy: tuple[str, ...] = ()
+    """Addresses of proxies that end TLS: beyond the loopback interface no others are taken. Empty for no such limit."""
+    user_header: str | None = None
+    """The header in which such a proxy names who has signed in there; None to believe nobody."""
+    user_scopes: tuple[str, ...] = ("read", "ingest")
+    """What those people may do."""
+    user_projects: tuple[str, ...] | None = None
+    """The projects that they see and write; None for all."""
     base_path: str = ""
     """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
     frame_ancestors: tuple[str, ...] = ()
     """Origins whose pages may show this one in a frame, as a Content-Security-Policy writes them."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of other sites whose scripts may read answers to requests that carry a token."""
     body_bytes_max: int = 16 * 2**20
     """The largest request body as it is sent."""
     decoded_bytes_max: int = 64 * 2**20
     """The largest batch once it is decompressed."""
+    head_seconds_max: float = 20.0
+    """How long a request's line and headers may take to arrive."""
     body_seconds_max: float = 60.0
     """How long a request body may take to arrive."""
+    requests_per_s: float = 500.0
+    """How many requests a second may come with one token, to this process; four seconds' worth at once after a rest."""
+    streams_per_token_max: int = 500
+    """How many event streams may be open with one token, and with cookies that came of it."""
+    streams_max: int = 1000
+    """How many altogether."""
 
     keep_rows_days: float | None = None
     """How long after its last record a run keeps its updates and logged values; None for ever."""
@@ -54,6 +80,9 @@ class Settings:
 
     drain_seconds: float = 0.0
     """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
+
+    alerts: Alerts | None = None
+    """Whom findings are told, and how often; None for nobody."""
 
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""

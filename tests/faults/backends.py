@@ -136,8 +136,13 @@ class Real:
     )
 
     def __init__(self, directory: Path) -> None:
-        self._server = ThreadedServer(directory, decoded_bytes_max=DECODED_BYTES_MAX)
-        self._proxy = Proxy(self._server.port)
+        self._proxy = Proxy(9)
+        self._server = ThreadedServer(
+            directory,
+            decoded_bytes_max=DECODED_BYTES_MAX,
+            allowed_hosts=(f"127.0.0.1:{self._proxy.port}",),
+        )
+        self._proxy.upstream = self._server.port
         self._proxy.delay_s = 0.001
 
     def transport(self) -> Transport:

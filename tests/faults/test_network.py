@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from ampmon.transport import HttpTransport
 from attempts import Attempt, seqs
 from proxy import Fault, Proxy
 from recording_server import RecordingServer
-from serving import Server
+from serving import Server, free_port
 from training import Trainer, wait_for
 
 
@@ -40,12 +40,15 @@ UPDATES = 600
 
 
 def test_everything_arrives_once_through_a_hostile_network(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of some seconds of training through drops, repeats, cuts and lost answers all is stored, once."""
-    with Proxy(server.port, chances=HOSTILE, seed=11) as proxy:
+    port = free_port()
+    with Proxy(port, chances=HOSTILE, seed=11) as proxy:
+        server = new_server(port=port, options=["--allow-host", f"127.0.0.1:{proxy.port}"])
         proxy.trickle_s = 0.001
         monkeypatch.setenv("AMPMON_URL", proxy.url)
+        monkeypatch.setenv("AMPMON_MODE", "online")
         with Trainer(UPDATES, 0.004) as trainer:
             # It may say that the server is not to be reached; nothing else.
             assert trainer.errors().count("Warning") <= 1

@@ -109,7 +109,7 @@ def test_chances_are_drawn_alike_from_a_seed(server: RecordingServer) -> None:
     fates = []
     for _ in range(2):
         with Proxy(server.port, chances={"drop": 0.3, "error": 0.2}, seed=5) as proxy:
-            transport = HttpTransport(proxy.url)
+            transport = HttpTransport(proxy.url, token="a-token")
             fates.append([send(transport, seq) for seq in range(60)])
             assert 8 <= proxy.counts["drop"] <= 28
             assert 4 <= proxy.counts["error"] <= 20
@@ -123,7 +123,7 @@ def test_server_that_is_away_is_one_that_does_not_answer(transport: HttpTranspor
     """Without a server the client's connection ends, which is counted as such, and is no lost acknowledgement."""
     with Proxy(free_port()) as proxy:
         proxy.next("lose_ack", "repeat")
-        transport = HttpTransport(proxy.url)
+        transport = HttpTransport(proxy.url, token="a-token")
         for _ in range(3):
             assert "connection lost" in send(transport)
         assert (proxy.counts, proxy.lost_acks) == ({"away": 3}, 0)

@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 from starlette.types import Message
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth import KeyProblem, Keys, Logins, TooManyAttempts
 from ampmon_server.auth.headers import security_headers
@@ -31,10 +32,12 @@ from ampmon_server.store.logins import CODES_MAX
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
 OWN = "http://127.0.0.1:8267"
 RUN = "01900000-0000-7000-8000-000000000000"
+OPEN = {"/login", PROOF_PATH}
+"""To log in, and for a client to find out who this is, nobody needs to be known."""
 
 
 def paths(app: FastAPI) -> list[str]:
-    """Every path that the app routes but the one that logs in, and odd spellings of each."""
+    """Every path that the app routes but those that are open, and odd spellings of each."""
     plain = [path_of(route) for route in app.routes]
     assert {"/api/v1/ingest", "/api/v1/live", "/healthz", "/", "/login"} <= set(plain)
     odd = [
@@ -61,7 +64,7 @@ def paths(app: FastAPI) -> list[str]:
         "/js/../css/base.css",
         "/js/%2e%2e/index.html",
     ]
-    return [path for path in (*plain, *odd, *others) if path != "/login"]
+    return [path for path in (*plain, *odd, *others) if path not in OPEN]
 
 
 def path_of(route: BaseRoute) -> str:
@@ -138,8 +141,9 @@ def test_nothing_is_said_to_a_stranger(app: FastAPI, method: str) -> None:
 @pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize("method", [each for each in METHODS if each not in {"GET", "POST"}])
 def test_logging_in_has_two_methods(app: FastAPI, method: str) -> None:
-    """The one open route is open to a link that is followed and to a sign-in box, and to no other method."""
-    assert ask(app, method, "/login")[0] == 401
+    """The open routes are open to a link that is followed, a sign-in box and a question, and to no other method."""
+    assert [ask(app, method, path)[0] for path in OPEN] == [401, 401]
+    assert ask(app, "POST", PROOF_PATH)[0] == 401
 
 
 FRAMED = Settings(frame_ancestors=("https://hub.example",))
@@ -198,7 +202,7 @@ def test_no_other_token_opens(app: FastAPI, stranger: TestClient) -> None:
     keys = app.state.service.keys
     wrong = [f"Bearer {token}".encode("utf-8", "surrogateescape") for token in tokens(keys)]
     wrong += [keys.token.encode(), f"Basic {keys.token}".encode(), b"Bearer"]
-    for path in [path_of(route) for route in app.routes if path_of(route) != "/login"]:
+    for path in [path_of(route) for route in app.routes if path_of(route) not in OPEN]:
         for value in wrong:
             answer = stranger.get(path, headers={b"Authorization": value})
             assert answer.status_code == 401, (path, value)

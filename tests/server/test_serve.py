@@ -100,10 +100,10 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_other_machines_are_not_served(tmp_path: Path, host: str) -> None:
-    """An address that others could reach is refused: there is no TLS yet."""
+    """Without TLS, an address that others could reach is refused, with the ways to have it."""
     result = completed(["serve", "--host", host, "--port", "0", "--data-dir", str(tmp_path)])
 
-    assert_refused(result, "TLS")
+    assert_refused(result, "--tls-cert and --tls-key, or a proxy that ends TLS with --behind-proxy")
 
 
 def test_without_the_extra_the_way_to_it_is_named(tmp_path: Path) -> None:

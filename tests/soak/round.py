@@ -85,6 +85,7 @@ class Round:
             "AMPMON_MODE": "online",
         }
         arguments = ["--port", str(port), "--data-dir", str(self._data)]
+        arguments += ["--allow-host", f"127.0.0.1:{self._proxy.port}"]
         if database_url is not None:
             arguments += ["--database-url", database_url]
         lives = plan.lives

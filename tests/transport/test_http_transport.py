@@ -16,7 +16,7 @@ import pytest
 from ampmon import identity, wire
 from ampmon.errors import HeaderMissing, Refused, TransportError, Unreachable
 from ampmon.transport import HttpTransport
-from recording_server import RecordingServer
+from recording_server import USUAL, RecordingServer, answer_for
 
 
 RUN, ATTEMPT = identity.uuid7(), identity.uuid7()
@@ -144,12 +144,12 @@ def test_nobody_listening_is_unreachable() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(Unreachable, match="connection refused"):
-            HttpTransport(url).send(batch(), 1)
+            HttpTransport(url, token="a-token").send(batch(), 1)
 
 
 def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> None:
     """An answer that does not come in time, and a connection cut before it, are Unreachable."""
-    transport = HttpTransport(server.url, read_timeout_s=0.1)
+    transport = HttpTransport(server.url, token="a-token", read_timeout_s=0.1)
     server.planned.extend([(-1, {}), (0, {})])
     with pytest.raises(Unreachable, match="timed out"):
         transport.send(batch(), 1)
@@ -161,18 +161,27 @@ def test_slow_and_broken_answers_are_unreachable(server: RecordingServer) -> Non
 
 @contextlib.contextmanager
 def scripted(*scenes: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that plays one scene with each connection, in order; its address."""
+    """A server that proves itself and then plays one scene with each connection, in order; its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def play() -> None:
             for scene in scenes:
                 with listener.accept()[0] as connection, contextlib.suppress(OSError):
+                    prove(connection)
                     scene(connection)
 
-        thread = threading.Thread(target=play)
+        thread = threading.Thread(target=play, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
+        thread.join(10)
+
+
+def prove(connection: socket.socket) -> None:
+    asked = b""
+    while b"\r\n\r\n" not in asked:
+        asked += connection.recv(65536)
+    told = answer_for(asked.split()[1].decode(), USUAL)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told))
 
 
 ACK = b'{"acked":{"":0},"version":1}'
@@ -211,7 +220,7 @@ def answer(connection: socket.socket) -> None:
 def test_a_server_that_trickles_is_given_up() -> None:
     """A byte now and then keeps no request going beyond its time: what it was is lost, and the next one is answered."""
     with scripted(trickle, answer) as url:
-        transport = HttpTransport(url, read_timeout_s=0.3, total_timeout_s=0.5)
+        transport = HttpTransport(url, token="a-token", read_timeout_s=0.3, total_timeout_s=0.5)
         began = time.monotonic()
         with pytest.raises(Unreachable, match="timed out"):
             transport.send(batch(), 1)
@@ -223,7 +232,7 @@ def test_a_server_that_trickles_is_given_up() -> None:
 def test_a_connection_closed_between_requests_is_no_failure() -> None:
     """A server that ends a kept connection just as a batch is sent on it gets the batch on another one."""
     with scripted(answer_once, answer_once, answer) as url:
-        transport = HttpTransport(url)
+        transport = HttpTransport(url, token="a-token")
         for _ in range(3):
             assert transport.send(batch(), 1).acked == {"": 0}
         transport.close()
@@ -232,7 +241,7 @@ def test_a_connection_closed_between_requests_is_no_failure() -> None:
 def test_a_new_connection_that_breaks_is_a_failure() -> None:
     """A server that closes a connection without ever having answered on it is not asked twice at once."""
     with scripted(heard, answer) as url:
-        transport = HttpTransport(url)
+        transport = HttpTransport(url, token="a-token")
         with pytest.raises(Unreachable, match="connection lost"):
             transport.send(batch(), 1)
         assert transport.send(batch(), 1).acked == {"": 0}
@@ -249,23 +258,22 @@ def test_somebody_else_s_server_acknowledges_nothing(
 
 
 def test_token_file_is_read_at_each_attempt(tmp_path: Path) -> None:
-    """A token that appears or changes in the data directory is used from the next attempt on."""
+    """A token that appears or changes in the data directory is used from the next attempt on, where it is known."""
     token_file = tmp_path / "token"
     with RecordingServer(token="second") as server:
         transport = HttpTransport(server.url, token_file=token_file)
-        with pytest.raises(Unreachable, match="401"):
+        with pytest.raises(Unreachable, match="there is no token"):
             transport.send(batch(), 1)
         token_file.write_text("first\n")
-        with pytest.raises(Unreachable, match="401"):
+        with pytest.raises(Unreachable, match="does not know the token"):
             transport.send(batch(), 1)
         token_file.write_text("second\n")
         assert transport.send(batch(), 1).acked == {"": 0}
+        token_file.write_text("first\n")
+        with pytest.raises(Unreachable, match="does not know the token"):
+            transport.send(batch(), 1)
         transport.close()
-    assert [request.get("Authorization") for request in server.requests] == [
-        None,
-        "Bearer first",
-        "Bearer second",
-    ]
+    assert [request.get("Authorization") for request in server.requests] == ["Bearer second"]
 
 
 @pytest.mark.parametrize("token", ["geheim", "ge\nheim", "geheim\u00e9", "geheim\x00"])

@@ -25,7 +25,7 @@ from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
 from ampmon.testing import MemoryTransport
 from attempts import DEAD, Attempt, endless, seqs
-from recording_server import RecordingServer
+from recording_server import USUAL, RecordingServer, answer_for
 
 
 @pytest.fixture
@@ -359,9 +359,14 @@ class Taking(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self) -> None:
+        self._answer(answer_for(self.path, USUAL))
+
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        answer = b'{"acked":{"":0},"version":1}'
+        self._answer(b'{"acked":{"":0},"version":1}')
+
+    def _answer(self, answer: bytes) -> None:
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -7,6 +7,9 @@ from types import TracebackType
 import msgspec
 import urllib3
 
+from ampmon.errors import Unreachable
+from ampmon.proof import ProvenPool
+
 
 TIMEOUT_S = 60.0
 """A diagnosis takes less than a second, however long the run; a busy server may let it wait."""
@@ -30,11 +33,20 @@ class Asking:
     ``page`` is where a browser finds it, None where it is gone once it has been asked.
     """
 
-    def __init__(self, url: str, token: str, *, lasts: bool = True) -> None:
+    def __init__(
+        self, url: str, token: str, *, lasts: bool = True, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self.url = url.rstrip("/")
         self.page = self.url if lasts else None
         self._headers = {"Authorization": f"Bearer {token}"}
-        self._http = urllib3.PoolManager(retries=False, timeout=TIMEOUT_S)
+        place = urllib3.util.parse_url(self.url)
+        self._base = place.path or ""
+        host, port, time_s = place.host or "", place.port, timeout_s
+        self._http: urllib3.HTTPConnectionPool = (
+            urllib3.HTTPSConnectionPool(host, port, timeout=time_s)
+            if place.scheme == "https"
+            else ProvenPool(host, port, timeout=time_s, token=token, base=self._base)
+        )
 
     def __enter__(self) -> Asking:
         return self
@@ -45,7 +57,7 @@ class Asking:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self._http.clear()
+        self._http.close()
 
     def get(self, path: str, fields: dict[str, str] | None = None) -> bytes:
         """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
@@ -78,14 +90,21 @@ class Asking:
         try:
             answer = self._http.request(
                 method,
-                f"{self.url}{under}{path}",
+                f"{self._base}{under}{path}",
                 fields=fields,
                 body=body,
                 headers=self._headers,
                 redirect=False,
+                retries=False,
             )
+        except Unreachable as error:  # it does not prove who it is
+            raise Unanswered(f"{self.url}: {error}") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             # Its message may quote what was sent.
+            if isinstance(error, urllib3.exceptions.SSLError):
+                raise Unanswered(
+                    f"{self.url} shows no certificate that is trusted here: name its authority's in SSL_CERT_FILE"
+                ) from None
             raise Unanswered(
                 f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
             ) from None

@@ -1,8 +1,9 @@
 """The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
 
 Who calls stands in the request's state from then on, as `caller`. It also puts the security headers on every answer and
-turns what nobody caught into a problem document. It knows no route but the one that logs in and, where the page may
-stand in frames, those of the page's own files; which scope a request needs is told in `auth.needs`.
+turns what nobody caught into a problem document. It knows no route but the one that logs in, the one that proves who
+this is and, where the page may stand in frames, those of the page's own files; which scope a request needs is told in
+`auth.needs`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.auth import stranger
 from ampmon_server.auth.caller import Caller
 from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.headers import Sealed, security_headers
+from ampmon_server.auth.limits import Limits
 from ampmon_server.auth.needs import needed
+from ampmon_server.auth.proxies import Proxies
+from ampmon_server.auth.rates import TooManyAttempts
 from ampmon_server.logs import method_of, route_of
 from ampmon_server.problems import problem
 from ampmon_server.settings import LOOPBACK, Settings
@@ -34,13 +40,24 @@ _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]
 _log = logging.getLogger(__name__)
 
 
-class Guard:
-    """Denies by default. ``callers`` gives those who are known once the server is open."""
+class Known(Protocol):
+    """What the guard asks of an open server."""
 
-    def __init__(self, app: ASGIApp, callers: Callable[[], Callers], settings: Settings) -> None:
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+class Guard:
+    """Denies by default. ``known`` gives who is known, and how much they may ask for, once the server is open."""
+
+    def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
         self._app = app
-        self._callers = callers
-        self._hosts = frozenset(host.lower() for host in (*LOOPBACK, *settings.allowed_hosts))
+        self._known = known
+        self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK, *settings.allowed_hosts))
+        self._proxies = Proxies(settings.behind_proxy, settings.user_header)
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
 
@@ -70,26 +87,43 @@ class Guard:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not come in; None for who may."""
         headers = Headers(scope=scope)
+        if (untold := self._proxies.heed(scope)) is not None:
+            return untold
         if _host_name(headers.get("host", "")) not in self._hosts:
             return problem(421, "This server does not answer under that name (Host header).")
-        if scope["path"] == LOGIN_PATH and scope["method"] in _LOGIN_METHODS:
+        if self._is_open(scope["method"], scope["path"]):
             return None if scope["method"] == "GET" else _unless_own(headers)
-        if self._framed and scope["method"] == "GET" and _SHELL.fullmatch(scope["path"]):
-            return None  # in a frame of another site a browser sends no cookie
         try:
             return await self._unless_known(scope, headers)
         except Busy as error:
             return problem(503, str(error), headers={"Retry-After": "1"})
+        except TooManyAttempts as error:
+            return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
+
+    def _is_open(self, method: str, path: str) -> bool:
+        """Whether nobody needs to be known for this."""
+        if path == LOGIN_PATH:
+            return method in _LOGIN_METHODS
+        if method != "GET":
+            return False
+        # The proof is asked for before a token is sent; in a frame of another site a browser sends no cookie.
+        return path == PROOF_PATH or (self._framed and _SHELL.fullmatch(path) is not None)
+
+    async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
+        if "authorization" in headers:
+            return await _bearing(callers, headers["authorization"])
+        if (name := self._proxies.user(scope, headers)) is not None:
+            return callers.signed_in_elsewhere(name)
+        return await callers.with_cookie(headers)
 
     async def _unless_known(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to who is not known, or lacks a scope. Raises Busy."""
+        """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
         bearer = "authorization" in headers
-        callers = self._callers()
-        caller = await (
-            _bearing(callers, headers["authorization"]) if bearer else callers.with_cookie(headers)
-        )
+        known = self._known()
+        caller = await self._caller(known.callers, scope, headers)
         if caller is None:
             return _unknown(headers)
+        known.limits.request(caller.token_id)
         scope.setdefault("state", {})["caller"] = caller
         if not bearer and scope["method"] not in _SAFE_METHODS:
             foreign = _unless_own(headers)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ampmon_server.auth.caller import OWN
+from ampmon_server.auth.rates import TooManyAttempts
 from ampmon_server.store import Store
 
 
@@ -19,10 +20,6 @@ PRINTED_SECONDS = 30 * 24 * 3600
 FAILURES_MAX = 20
 FAILURES_SECONDS = 10.0
 """So many codes that are not good may be tried in so long; then none is, for each costs a write."""
-
-
-class TooManyAttempts(Exception):
-    """Too many codes that were not good came of late, from whomever."""
 
 
 class Logins:
@@ -55,7 +52,9 @@ class Logins:
         with self._lock:
             first = self._failures[0] if len(self._failures) == FAILURES_MAX else -FAILURES_SECONDS
         if self._clock() - first < FAILURES_SECONDS:
-            raise TooManyAttempts
+            raise TooManyAttempts(
+                "Too many wrong codes were tried. Wait ten seconds.", FAILURES_SECONDS
+            )
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import secrets
@@ -11,15 +10,19 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TypeVar
 
+from ampmon.proof import digest_of, id_of
+from ampmon_server.auth.rates import Rate
 from ampmon_server.store import Store, StoreError, Token
-from ampmon_server.store.tokens import id_of
 
 
 PREFIX = "ampmon_"
 KNOWN_S = 2.0
 """So long a token, or that there is none, is believed: it is how soon a revocation acts in every server process."""
 KNOWN_MAX = 1024
+UNKNOWN_PER_S, UNKNOWN_BURST = 50.0, 200.0
+"""So often the database is asked for tokens that were never seen: they may be guesses."""
 NOTED_US = 60 * 1_000_000
 """That a token was used is written once in so long."""
 
@@ -27,12 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class Tokens:
-    """Makes tokens, finds them and revokes them. Safe to use from any thread and event loop; may raise Busy."""
+    """Makes tokens, finds them and revokes them. Safe to use from any thread, finding from one event loop's.
+
+    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, tuple[float, Token | None]] = {}
+        self._known: dict[str, tuple[float, Token]] = {}
+        self._unknown: dict[str, float] = {}
+        self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
         self._noted: dict[bytes, int] = {}
         # Threads of their own: those of the routes may all be drawing, and a note may wait for a writer.
         self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
@@ -49,9 +57,9 @@ class Tokens:
         """A new token, and what is kept of it; ``expires`` in us since the epoch. Blocks; raises NameTaken."""
         secret = PREFIX + secrets.token_urlsafe(32)
         listed = None if projects is None else tuple(sorted(set(projects)))
-        token = Token(_digest(secret), name, owner, tuple(scopes), listed, self._now(), expires)
+        token = Token(digest_of(secret), name, owner, tuple(scopes), listed, self._now(), expires)
         self._store.keep_token(token)
-        self._known.pop(token.id, None)
+        self._unknown.pop(token.id, None)
         return secret, token
 
     def revoke(self, named: str) -> None:
@@ -64,20 +72,25 @@ class Tokens:
         if not given.startswith(PREFIX):
             return None
         # Looked up by digest, so the time it takes tells nothing of a token.
-        digest = _digest(given)
+        digest = digest_of(given)
         token = await self._good(id_of(digest))
         if token is None or not hmac.compare_digest(token.digest, digest):
             return None
         return self._used(token)
 
-    async def with_id(self, token_id: str) -> Token | None:
+    async def with_id(self, token_id: str, *, used: bool = True) -> Token | None:
         """The token that a cookie or a code was made with; None where it is not good any more."""
         token = await self._good(token_id)
-        return None if token is None else self._used(token)
+        return None if token is None else self._used(token) if used else token
 
     async def _good(self, token_id: str) -> Token | None:
+        now = time.monotonic()
+        if self._unknown.get(token_id, 0.0) > now:
+            return None
         until, token = self._known.get(token_id, (0.0, None))
-        if time.monotonic() >= until:
+        if now >= until:
+            if token is None:
+                self._guesses.take("Too many tokens were tried that are not known here.")
             loop = asyncio.get_running_loop()
             token = await loop.run_in_executor(self._asking, self._look, token_id)
         return token if token is not None and token.is_good(self._now()) else None
@@ -85,10 +98,11 @@ class Tokens:
     def _look(self, token_id: str) -> Token | None:
         until = time.monotonic() + KNOWN_S
         token = self._store.token(token_id)
-        self._known.pop(token_id, None)
-        for oldest in list(self._known)[: max(len(self._known) - KNOWN_MAX + 1, 0)]:
-            self._known.pop(oldest, None)
-        self._known[token_id] = until, token
+        if token is None:
+            self._known.pop(token_id, None)
+            _keep(self._unknown, token_id, until)
+        else:  # apart from the others: however many those are, they push out none of these
+            _keep(self._known, token_id, (until, token))
         return token
 
     def _used(self, token: Token) -> Token:
@@ -114,5 +128,12 @@ class Tokens:
             threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode(errors="replace")).digest()
+Kept = TypeVar("Kept")
+
+
+def _keep(among: dict[str, Kept], token_id: str, what: Kept) -> None:
+    """Put it last; of more than are to be kept the first go."""
+    among.pop(token_id, None)
+    for oldest in list(among)[: max(len(among) - KNOWN_MAX + 1, 0)]:
+        among.pop(oldest, None)
+    among[token_id] = what

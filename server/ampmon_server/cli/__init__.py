@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, health, proxies, report, sync, thresholds, token
+from ampmon_server.cli import (
+    alerts,
+    db,
+    doctor,
+    health,
+    limits,
+    proxies,
+    report,
+    sync,
+    thresholds,
+    token,
+)
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -30,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "alerts": alerts.run,
     "db": db.run,
     "demo": demo.main,
     "doctor": doctor.run,
@@ -71,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     proxies.add_arguments(serve)
     db.add_keeping(serve)
     thresholds.add_threshold(serve)
+    alerts.add_file(serve)
+    limits.add_limits(serve)
     serve.add_argument(
         "--no-judging",
         action="store_true",
@@ -84,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
+    alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
     doctor.add_arguments(
         commands.add_parser("doctor", help="say what is wrong with a run, and why")
     )

@@ -1,12 +1,16 @@
-"""What `ampmon serve` is told of balancers, proxies and frames; checked: a slip here would only show in a browser."""
+"""What `ampmon serve` is told of TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+SCOPES = ("ingest", "read", "admin")
 _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
 _ORIGIN = re.compile(
     r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
@@ -27,6 +31,34 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         help="how long after a signal it still serves, and says at /readyz that it stops (%(default)g)",
     )
     serve.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="the server's own certificate, as PEM"
+    )
+    serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, as PEM")
+    serve.add_argument(
+        "--behind-proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="of a proxy that ends TLS: nobody else on other machines may connect; may be given again",
+    )
+    serve.add_argument(
+        "--trust-user-header",
+        metavar="HEADER",
+        help="in which that proxy names who has signed in there, as X-Forwarded-User (none)",
+    )
+    serve.add_argument(
+        "--user-scope",
+        action="append",
+        choices=SCOPES,
+        help="what those people may do; may be given again (read and ingest)",
+    )
+    serve.add_argument(
+        "--user-project",
+        action="append",
+        metavar="PROJECT",
+        help="a project that they see and write; may be given again (all)",
+    )
+    serve.add_argument(
         "--allow-host",
         action="append",
         default=[],
@@ -43,6 +75,44 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="whose pages may show this one in a frame, as https://hub.example; may be given again",
     )
+    serve.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="of a site whose scripts may ask with a token, as https://hub.example; may be given again",
+    )
+
+
+def addresses(given: Sequence[str]) -> tuple[str, ...]:
+    """The addresses and networks, one or more in each. Raises BadAddress."""
+    return tuple(_network(each) for told in given for each in told.split(","))
+
+
+def _network(given: str) -> str:
+    try:
+        network = ipaddress.ip_network(given.strip())
+    except ValueError:
+        network = None
+    if network is None or network.prefixlen == 0:
+        raise BadAddress(
+            f"--behind-proxy {given}: the proxy's address as 10.0.0.2, or its network as 10.0.0.0/28"
+        )
+    return str(network)
+
+
+def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
+    """The header's name, where a proxy is named that may send it. Raises BadAddress."""
+    if given is None:
+        return None
+    if not proxies:
+        raise BadAddress(
+            f"--trust-user-header {given}: name the proxy that sends it with --behind-proxy, "
+            "127.0.0.1 where it is on this machine; of others it is not believed"
+        )
+    if not _HEADER.fullmatch(given):
+        raise BadAddress(f"--trust-user-header {given}: a header such as X-Forwarded-User")
+    return given
 
 
 def base_path(given: str) -> str:
@@ -58,6 +128,14 @@ def base_path(given: str) -> str:
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     """The origins, as a Content-Security-Policy writes them. Raises BadAddress."""
     return tuple(_ancestor(each) for each in given)
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins, as a browser tells them. Raises BadAddress."""
+    for each in given:
+        if "*" in each or not _ORIGIN.fullmatch(each):
+            raise BadAddress(f"--allow-origin {each}: one origin, such as https://hub.example")
+    return tuple(each.lower() for each in given)
 
 
 def _ancestor(given: str) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
+import logging
 import socket
 import sys
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from ampmon.config import data_directory
-from ampmon_server import logs
+from ampmon_server import assets, logs
+from ampmon_server.alerting.reading import BadAlerts, read
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.certificate import BadCertificate, Certificate
 from ampmon_server.cli import proxies
 from ampmon_server.cli.adopting import Adopting
+from ampmon_server.cli.listening import CannotListen, address, listening
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
 from ampmon_server.process import Process
@@ -26,27 +31,32 @@ from ampmon_server.store import Busy, Store, Unusable
 
 
 CANNOT_START = 2
+_log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; 0 then, and 2, with one line that says what to do, where it cannot start."""
     try:
-        settings = _settings(arguments)
+        settings = _named(_settings(arguments))
         _check_workers(settings, arguments.workers)
         logs.set_up(settings.log_format)
-        with _listening(settings) as listener:
+        if (untested := assets.check_plotly()) is not None:
+            _log.warning("%s", untested)
+        with listening(settings) as listener:
             if arguments.workers == 1:
                 _serve_alone(settings, listener, open_browser=arguments.open)
             else:
                 _supervise(settings, listener, arguments.workers, open_browser=arguments.open)
-    except (_CannotStart, BadThreshold, proxies.BadAddress, KeyProblem, Unusable) as problem:
+    except _PROBLEMS as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr)
         return CANNOT_START
     return 0
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold and BadAddress."""
+    """Raises BadThreshold, BadAddress and BadAlerts."""
+    behind = proxies.addresses(arguments.behind_proxy)
+    people = arguments.user_project
     return Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
@@ -56,17 +66,61 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         keep_rows_days=arguments.keep_rows_days,
         keep_samples_days=arguments.keep_samples_days,
         allowed_hosts=tuple(arguments.allow_host),
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+        behind_proxy=behind,
+        user_header=proxies.user_header(arguments.trust_user_header, behind),
+        user_scopes=tuple(arguments.user_scope or Settings().user_scopes),
+        user_projects=tuple(people) if people else None,
         base_path=proxies.base_path(arguments.base_path),
+        allowed_origins=proxies.origins(arguments.allow_origin),
         frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
+        requests_per_s=arguments.requests_per_second,
+        streams_per_token_max=arguments.streams_per_token,
+        streams_max=2 * arguments.streams_per_token,
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
         drain_seconds=max(arguments.drain, 0.0),
+        alerts=_alerts(arguments),
         log_format=arguments.log_format,
     )
 
 
+def _alerts(arguments: argparse.Namespace) -> Alerts | None:
+    """Raises BadAlerts."""
+    if arguments.alerts is None:
+        if arguments.public_url is not None:
+            raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
+        return None
+    if arguments.no_judging:
+        raise _CannotStart("--alerts tells what is found, and --no-judging finds nothing")
+    return read(arguments.alerts.expanduser(), arguments.public_url)
+
+
+def _named(settings: Settings) -> Settings:
+    """The same, with the names that its certificate is made out to. Raises BadCertificate and _CannotStart."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise _CannotStart("--tls-cert and --tls-key: name both, the certificate and its key")
+    certificate = Certificate.of(settings)
+    names = () if certificate is None else certificate.names
+    return replace(settings, allowed_hosts=(*settings.allowed_hosts, *names))
+
+
 class _CannotStart(Exception):
     """What was asked for cannot be done; the message says what to do."""
+
+
+_PROBLEMS = (
+    _CannotStart,
+    CannotListen,
+    BadAlerts,
+    assets.Tampered,
+    BadThreshold,
+    proxies.BadAddress,
+    BadCertificate,
+    KeyProblem,
+    Unusable,
+)
 
 
 def _check_workers(settings: Settings, workers: int) -> None:
@@ -81,7 +135,7 @@ def _check_workers(settings: Settings, workers: int) -> None:
 
 def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: bool) -> None:
     service = Service.open(settings)
-    place = _url(listener) + settings.base_path
+    place = address(listener, settings) + settings.base_path
     try:
         with _address_written(settings, listener), _link(service.logins, place) as link:
             process = Process(
@@ -99,7 +153,7 @@ def _supervise(
     # Opened here first: what is wrong is said once, and a database that is new is set up once.
     Keys.load(settings.data_directory, settings.token_file)
     store = Store.open(settings)
-    place = _url(listener) + settings.base_path
+    place = address(listener, settings) + settings.base_path
     try:
         with (
             _address_written(settings, listener),
@@ -131,54 +185,10 @@ def _announce(settings: Settings, link: str, *, open_browser: bool) -> None:
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
-    listener = _listen(settings)
-    try:
-        yield listener
-    finally:
-        listener.close()
-
-
-def _listen(settings: Settings) -> socket.socket:
-    if not 0 <= settings.port <= 65535:  # which getaddrinfo would take for another
-        raise _CannotStart(
-            f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
-        )
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-    except (OSError, OverflowError) as error:
-        raise _CannotStart(f"--host {settings.host} --port {settings.port}: {error}") from None
-    family, *_, address = found[0]
-    if not ipaddress.ip_address(address[0]).is_loopback:
-        raise _CannotStart(
-            f"--host {settings.host} would be reachable from other machines, and this version speaks no TLS: "
-            "listen on 127.0.0.1, and forward it with ssh -L"
-        )
-    # asyncio turns off Nagle's delay, 40 ms an answer, only where the protocol is named.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise _CannotStart(
-            f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
-            "stop what uses it, or name another --port (0 for any)"
-        ) from None
-    return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-@contextmanager
 def _address_written(settings: Settings, listener: socket.socket) -> Iterator[None]:
     """Leave the address where `ampmon token` finds it, as long as the server is there."""
     path = settings.address_file
-    path.write_text(_url(listener) + "\n")
+    path.write_text(address(listener, settings) + "\n")
     try:
         yield
     finally:

@@ -151,7 +151,7 @@ def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
 
 
 def _advice(left: list[Outcome]) -> str:
-    if any("HTTP 401" in str(outcome.problem) for outcome in left):
+    if any("token" in str(outcome.problem) for outcome in left):
         return "name the server's token with --token-file or AMPMON_TOKEN"
     return "call it again to go on"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import urllib3
+from ampmon_server.asking.client import Asking, Unanswered
 
 
 HOST = "127.0.0.1"
@@ -32,7 +32,6 @@ class Service:
         self.url = f"http://{HOST}:{port}"
         self._directory = directory
         self._port = port
-        self._http = urllib3.PoolManager(retries=False, timeout=2.0)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,13 +42,9 @@ class Service:
         """The JSON that the server answers to a path under /api/v1; None where it does not, or not with this token."""
         try:
             token = (self._directory / "token").read_text().strip()
-            answer = self._http.request(
-                method,
-                f"{self.url}/api/v1{path}",
-                headers={"Authorization": f"Bearer {token}", "Origin": self.url},
-            )
-            return json.loads(answer.data) if answer.status < 300 else None
-        except (OSError, ValueError, urllib3.exceptions.HTTPError):
+            with Asking(self.url, token, timeout_s=2.0) as server:
+                return json.loads(server.get(path) if method == "GET" else server.post(path))
+        except (OSError, ValueError, Unanswered):
             return None
 
     def login_link(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute
 
 from ampmon_server.routes import (
+    alerts,
     compare,
     diagnosis,
     figures,
@@ -13,6 +14,7 @@ from ampmon_server.routes import (
     live,
     login,
     page,
+    proof,
     runs,
     series,
     simulate,
@@ -26,6 +28,7 @@ def all_routes() -> list[BaseRoute]:
     parts = (
         ingest,
         runs,
+        alerts,
         compare,
         series,
         diagnosis,
@@ -34,6 +37,7 @@ def all_routes() -> list[BaseRoute]:
         figures,
         live,
         login,
+        proof,
         tokens,
         page,
         health,

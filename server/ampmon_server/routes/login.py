@@ -1,4 +1,4 @@
-"""How a browser comes in: one-time links out, a cookie or a session in memory for whoever comes with one."""
+"""How a browser comes in, and goes: one-time links out, a cookie or a session in memory for whoever comes with one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem, refusals
-from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
-from ampmon_server.routes.callers import CallerDependency
+from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
+from ampmon_server.routes.callers import CallerDependency, NotAllowed
 from ampmon_server.service import Service
 
 
@@ -38,6 +38,8 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 @router.post("/api/v1/login-links", status_code=201)
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """A new one-time link, good for ten minutes, that lets a browser in as whoever asks."""
+    if caller.signed_in_elsewhere:  # a cookie would outlast what the proxy says
+        raise NotAllowed("Who signs in at the proxy needs no link, and can make none.", "admin")
     # The name the caller used is the one that works from where the caller is; the guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
     url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"
@@ -72,6 +74,22 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
     if attempt.memory:
         return json_answer({"session": service.keys.session(caller.token_id)})
     return _with_cookie(Response(status_code=204), request, service, caller)
+
+
+@router.post("/logout", status_code=204)
+async def sign_out(service: ServiceDependency) -> Response:
+    """Take the cookie away. A page that holds its session in memory forgets it by itself."""
+    answer = Response(status_code=204)
+    answer.set_cookie(service.keys.cookie_name, max_age=0, path=None, httponly=True, samesite="lax")
+    return answer
+
+
+@router.get("/api/v1/me")
+async def who_asks(request: Request, caller: CallerDependency) -> Response:
+    """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all."""
+    projects = None if caller.projects is None else sorted(caller.projects)
+    me = {"owner": caller.owner, "scopes": sorted(caller.scopes), "projects": projects}
+    return tagged_json(me, request)
 
 
 async def _body(request: Request) -> bytes:

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
 
+from ampmon.proof import ID_LENGTH, id_of
 from ampmon_server.store.errors import NameTaken, NotFound
 from ampmon_server.tables import tokens
 
 
-ID_LENGTH = 12
 _DIGEST_BYTES = 32
 
 
@@ -42,11 +42,6 @@ class Token:
     def is_good(self, now: int) -> bool:
         """Whether it is neither revoked nor expired."""
         return self.revoked is None and (self.expires is None or now < self.expires)
-
-
-def id_of(digest: bytes) -> str:
-    """The public id of the token with this digest."""
-    return digest.hex()[:ID_LENGTH]
 
 
 def keep(connection: Connection, token: Token) -> None:

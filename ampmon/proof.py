@@ -1,0 +1,136 @@
+"""Before a token goes over plain http the server proves that it knows it: whoever else has its port learns nothing.
+
+On each new connection, before anything else, a client sends a nonce, the public id of its token, and the address
+that it is connected to; the server answers with an HMAC over these under the token's SHA-256, which is all that it
+stores. It does so only for addresses that are its own: a stranger on another port cannot have it answer in its place.
+Over https the certificate is the proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import json
+import secrets
+from typing import Any
+from urllib.parse import urlencode
+
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from ampmon.errors import Unreachable
+
+
+PROOF_PATH = "/api/v1/proof"
+ID_LENGTH = 12
+NONCE_LENGTH = 64
+_PURPOSE = "ampmon: proof that a server knows a token, 1"
+_ANSWER_BYTES_MAX = 4096
+_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+NO_PROOF = (
+    "the server does not prove that it knows the token, so nothing was sent: an ampmon server that is older than this "
+    "client has to be upgraded, any other program has to leave the port"
+)
+WRONG_PROOF = (
+    "the server does not know the token, so nothing was sent: it is of another server, was revoked or has expired, or "
+    "another program has the port"
+)
+
+
+def digest_of(token: str) -> bytes:
+    """What a server stores of a token."""
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def id_of(digest: bytes) -> str:
+    """The public id of the token with this digest."""
+    return digest.hex()[:ID_LENGTH]
+
+
+def proof(digest: bytes, nonce: str, address: str) -> str:
+    """What shows to whoever chose ``nonce`` that the token with this digest is known at ``address``."""
+    message = "\0".join((_PURPOSE, nonce, address))
+    return hmac.new(digest, message.encode(), hashlib.sha256).hexdigest()
+
+
+class ProvenConnection(HTTPConnection):
+    """A connection to whoever knows ``token``: until that is proven, nothing is sent but what the proof takes.
+
+    ``base`` is the path under which the server is shown.
+    """
+
+    def __init__(
+        self, host: str, port: int | None = None, *, token: str, base: str = "", **more: Any
+    ) -> None:
+        super().__init__(host, port, **more)
+        self._digest = digest_of(token)
+        self._base = base
+
+    def connect(self) -> None:
+        """Blocks. Raises Unreachable where the proof does not come, in words for whoever has to act."""
+        super().connect()
+        try:
+            self._challenge()
+        except BaseException:
+            self.close()
+            raise
+
+    def _challenge(self) -> None:
+        nonce, address = secrets.token_hex(NONCE_LENGTH // 2), self._address()
+        status, answer = self._asked(
+            {"nonce": nonce, "token": id_of(self._digest), "address": address}
+        )
+        if status in _LATER:
+            raise Unreachable(f"HTTP {status}")
+        if status == 421:
+            raise Unreachable(
+                f"the server does not answer for the address {address}, so nothing was sent: if it is yours, and its "
+                f"port is forwarded, start it with --allow-host {address}"
+            )
+        told = _proof_in(answer) if status == 200 else None
+        if told is None:
+            raise Unreachable(NO_PROOF)
+        if not hmac.compare_digest(told, proof(self._digest, nonce, address).encode()):
+            raise Unreachable(WRONG_PROOF)
+
+    def _address(self) -> str:
+        """Where this connection leads: a name may mean several places on this machine, one of them a stranger's."""
+        host, port = self.sock.getpeername()[:2]
+        if not ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+            host = self.host.lower()
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _asked(self, told: dict[str, str]) -> tuple[int, bytes]:
+        """The answer, read from the socket itself: a request may be under way, and this is to come before it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        head = (
+            f"GET {self._base}{PROOF_PATH}?{urlencode(told)} HTTP/1.1\r\n"
+            f"Host: {host}:{self.port}\r\nAccept: application/json\r\n\r\n"
+        )
+        self.sock.sendall(head.encode("ascii"))
+        answer = http.client.HTTPResponse(self.sock, method="GET")
+        try:
+            answer.begin()
+            body = answer.read(_ANSWER_BYTES_MAX)
+            if answer.read(1) or (answer.will_close and answer.status == 200):
+                raise Unreachable(NO_PROOF)  # what is left would stand before the next answer
+        finally:
+            answer.close()  # it holds on to the socket
+        return answer.status, body
+
+
+class ProvenPool(HTTPConnectionPool):
+    """Connections of that kind to one server, made as they are needed: give it their ``token`` and ``base``."""
+
+    ConnectionCls = ProvenConnection
+
+
+def _proof_in(answer: bytes) -> bytes | None:
+    try:
+        told = json.loads(answer)["proof"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return told.encode(errors="replace") if isinstance(told, str) else None

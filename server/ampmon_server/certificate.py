@@ -1,0 +1,143 @@
+"""The server's own certificate: checked before it is used, read anew when its file changes, and told before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ampmon_server.settings import Settings
+
+
+SOON_S = 14 * 24 * 3600.0
+"""So long before its end a certificate is spoken of."""
+TOLD_EVERY_S = 24 * 3600.0
+LOOK_EVERY_S = 3600.0
+_FLIGHTS = 4
+"""A handshake is over after fewer turns of both sides."""
+
+_log = logging.getLogger(__name__)
+
+
+class BadCertificate(Exception):
+    """The certificate cannot be shown to anybody; the message says why, and what to do."""
+
+
+class Certificate:
+    """The certificate in the file ``cert``, with its key in ``key``, both PEM. Raises BadCertificate.
+
+    ``context`` is what connections are made with; a certificate that takes the place of this one is in it from then on.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._cert, self._key = cert, key
+        self._told_s = -TOLD_EVERY_S
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ends_s = 0.0
+        """Its end, in seconds since the epoch."""
+        self.names: tuple[str, ...] = ()
+        """Those that it is made out to, as they stand in a Host header; patterns are left out."""
+        self._load()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Certificate | None:
+        """The one that a server was told of; None where it was told of none. Raises BadCertificate."""
+        if settings.tls_cert is None or settings.tls_key is None:
+            return None
+        return cls(settings.tls_cert, settings.tls_key)
+
+    def look(self, now_s: float | None = None) -> None:
+        """Take what is in the files now, if that is another; say once a day that the end is near."""
+        now_s = time.time() if now_s is None else now_s
+        if self._stamp() != self._loaded:
+            try:
+                self._load()
+                _log.info("The certificate %s was read anew: it ends %s", self._cert, self._end)
+            except BadCertificate as problem:
+                _log.error("The certificate that was loaded before stays: %s", problem)
+        if self.ends_s - now_s < SOON_S and now_s - self._told_s >= TOLD_EVERY_S:
+            self._told_s = now_s
+            _log.warning(
+                "The certificate %s ends %s: put another in its place, it is read within an hour",
+                self._cert,
+                self._end,
+            )
+
+    async def keep(self) -> None:
+        """Look each hour, for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    @property
+    def _end(self) -> str:
+        return datetime.fromtimestamp(self.ends_s, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            return tuple(each.stat().st_mtime_ns for each in (self._cert, self._key))
+        except OSError:
+            return ()
+
+    def _load(self) -> None:
+        self._loaded = self._stamp()
+        for flag, path in (("--tls-cert", self._cert), ("--tls-key", self._key)):
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise BadCertificate(f"{flag} {path} cannot be read ({error.strerror})") from None
+        # In one of its own first: a pair that does not fit would leave half of itself in the other.
+        trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            trial.load_cert_chain(self._cert, self._key, self._no_passphrase)
+            told = _shown(trial, self._cert)
+        except ssl.SSLCertVerificationError as error:
+            raise BadCertificate(
+                f"--tls-cert {self._cert} would be refused by every client ({error.verify_message}): renew it"
+            ) from None
+        except ssl.SSLError as error:
+            raise BadCertificate(
+                f"--tls-cert {self._cert} and --tls-key {self._key} are no certificate and its key, as PEM "
+                f"({(error.reason or 'not PEM').lower().replace('_', ' ')})"
+            ) from None
+        self.context.load_cert_chain(self._cert, self._key)
+        self.ends_s = float(ssl.cert_time_to_seconds(told["notAfter"]))
+        self.names = tuple(_names(told))
+
+    def _no_passphrase(self) -> str:
+        raise BadCertificate(  # OpenSSL would ask for it at the terminal, or for ever
+            f"--tls-key {self._key} has a passphrase: give the server a key without one, readable by its user only"
+        )
+
+
+def _shown(server: ssl.SSLContext, cert: Path) -> dict[str, Any]:
+    """What a client sees of the certificate that trusts nothing else. Raises SSLCertVerificationError, as it would.
+
+    Only so does the standard library read a certificate.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cert)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours, theirs = client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True)
+    for _ in range(_FLIGHTS):
+        for each in (ours, theirs):
+            try:
+                each.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ours.getpeercert() or {}
+
+
+def _names(told: dict[str, Any]) -> list[str]:
+    names = [(kind, str(value)) for kind, value in told.get("subjectAltName", ())]
+    return [
+        f"[{value.lower()}]" if ":" in value else value.lower()
+        for kind, value in names
+        if kind in {"DNS", "IP Address"} and "*" not in value
+    ]

@@ -1,0 +1,78 @@
+"""Where `ampmon serve` listens, and what it is called there: nobody else's machine reaches it without TLS."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ampmon_server.settings import Settings
+
+
+class CannotListen(Exception):
+    """The address cannot be used, or may not be; the message says what to do."""
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """A socket that connections wait in, closed at the end. Raises CannotListen."""
+    listener = _listen(settings)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def address(listener: socket.socket, settings: Settings) -> str:
+    """The URL under which people and programs find the server, without its base path."""
+    host, port = listener.getsockname()[:2]
+    at = ipaddress.ip_address(host)
+    named = settings.allowed_hosts[0] if settings.allowed_hosts else None
+    if settings.tls_cert is not None:
+        return f"https://{_with_port(named or _bracketed(host), port)}"
+    if at.is_unspecified:  # on this machine; others come through the proxy
+        host = "::1" if at.version == 6 else "127.0.0.1"
+    elif named is not None and not at.is_loopback:
+        return f"https://{named}"
+    return f"http://{_bracketed(host)}:{port}"
+
+
+def _with_port(host: str, port: int) -> str:
+    has_one = ":" in host.rpartition("]")[2]
+    return host if has_one else f"{host}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _listen(settings: Settings) -> socket.socket:
+    if not 0 <= settings.port <= 65535:  # which getaddrinfo would take for another
+        raise CannotListen(
+            f"--port {settings.port}: a port is at most 65535; 0 takes any that is free"
+        )
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, OverflowError) as error:
+        raise CannotListen(f"--host {settings.host} --port {settings.port}: {error}") from None
+    family, *_, place = found[0]
+    beyond = not ipaddress.ip_address(place[0]).is_loopback
+    if beyond and settings.tls_cert is None and not settings.behind_proxy:
+        raise CannotListen(
+            f"--host {settings.host} would be reachable by others without TLS: name --tls-cert and --tls-key, "
+            "or a proxy that ends TLS with --behind-proxy; or listen on 127.0.0.1, and forward it with ssh -L"
+        )
+    # asyncio turns off Nagle's delay, 40 ms an answer, only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise CannotListen(
+            f"port {settings.port} of {settings.host} cannot be used ({error.strerror}): "
+            "stop what uses it, or name another --port (0 for any)"
+        ) from None
+    return listener

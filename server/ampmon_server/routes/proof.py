@@ -1,0 +1,31 @@
+"""Where a client asks whether this is the server that it means, before it sends a token over plain http."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ampmon.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
+from ampmon_server.problems import problem, refusals
+from ampmon_server.routes.answers import ServiceDependency, json_answer
+
+
+router = APIRouter()
+
+
+@router.get(PROOF_PATH, responses=refusals(429), openapi_extra={"security": []})
+async def prove(
+    request: Request,
+    service: ServiceDependency,
+    nonce: Annotated[str, Query(pattern=f"^[0-9a-f]{{{NONCE_LENGTH}}}$")],
+    token: Annotated[str, Query(pattern=f"^[0-9a-f]{{{ID_LENGTH}}}$")],
+    address: Annotated[str, Query(pattern="^[!-~]{1,300}$")],
+) -> Response:
+    """A proof that the token with this id is known here. An unknown one is answered alike, and it proves nothing."""
+    if not service.proofs.is_own(address, request.scope.get("server")):
+        return problem(421, "This server does not answer for that address: --allow-host names it.")
+    answer = json_answer({"proof": await service.proofs.prove(nonce, token, address)})
+    answer.headers["Cache-Control"] = "no-store"
+    return answer

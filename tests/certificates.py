@@ -1,0 +1,35 @@
+"""Certificates of an authority that nobody else knows, as files that `ampmon serve` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import trustme
+
+
+@dataclass
+class Authority:
+    """Issues certificates into ``folder``; ``file`` is its own, which a client that is to trust it is given."""
+
+    folder: Path
+    file: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._own = trustme.CA()
+        self.file = self.folder / "authority.pem"
+        self._own.cert_pem.write_to_path(self.file)
+
+    def issue(self, *names: str, days: float = 365.0, called: str = "server") -> tuple[Path, Path]:
+        """A new certificate for these names and addresses that ends in so many days, and its key."""
+        ends = datetime.now(timezone.utc) + timedelta(days=days)
+        made = self._own.issue_cert(
+            *(names or ("localhost", "127.0.0.1")),
+            not_before=ends - timedelta(days=400),
+            not_after=ends,
+        )
+        cert, key = self.folder / f"{called}.pem", self.folder / f"{called}.key"
+        cert.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+        made.private_key_pem.write_to_path(key)
+        return cert, key
