@@ -12,7 +12,7 @@ class Effort(NamedTuple):
 
     access_rounds: int = 60
     turns: Mapping[int, int] = MappingProxyType({1000: 8, 20: 40})
-    checks: int = 20_000
+    checks: int = 1_500
     flood_rounds: int = 6
     flood_per_s: int = 1000
     ingest_s: float = 4.0
@@ -22,4 +22,4 @@ class Effort(NamedTuple):
 
 
 FULL = Effort()
-QUICK = Effort(access_rounds=12, checks=4_000, flood_rounds=2, ingest_s=3.0, held_s=60.0)
+QUICK = Effort(access_rounds=12, checks=500, flood_rounds=2, ingest_s=3.0, held_s=60.0)

@@ -6,6 +6,9 @@ For measuring only, and no part of what is installed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 from starlette.responses import Response
 from starlette.types import Scope
@@ -20,6 +23,13 @@ async def _nobody(_: Guard, scope: Scope) -> Response | None:
     return None
 
 
+@contextmanager
+def opened() -> Iterator[None]:
+    """Ask nobody anything meanwhile."""
+    with patch.object(Guard, "_refusal", _nobody):
+        yield
+
+
 if __name__ == "__main__":
-    Guard._refusal = _nobody  # type: ignore[assignment, method-assign]
-    sys.exit(main())
+    with opened():
+        sys.exit(main())

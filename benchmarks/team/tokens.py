@@ -26,6 +26,7 @@ def _asked(
     method: str, url: str, token: str, status: int, **more: object
 ) -> urllib3.BaseHTTPResponse:
     headers = {"Authorization": f"Bearer {token}"}
-    answer = urllib3.request(method, url, headers=headers, retries=False, **more)  # type: ignore[arg-type]
+    with urllib3.PoolManager(retries=False) as http:
+        answer = http.request(method, url, headers=headers, **more)  # type: ignore[arg-type]
     assert answer.status == status, (method, answer.status, answer.data[:500])
     return answer

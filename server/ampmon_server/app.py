@@ -61,7 +61,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_middleware(Guard, callers=lambda: app.state.service.callers, settings=settings)
+    app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
     app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
@@ -95,8 +95,9 @@ async def _bad_input(_: Request, error: Exception) -> Response:
     return problem(422, str(error), field=error.field)
 
 
-async def _busy(_: Request, error: Exception) -> Response:
+async def _busy(request: Request, error: Exception) -> Response:
     detail = str(error) or "Too many are waiting to write."
+    request.state.why = detail
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 

@@ -132,6 +132,12 @@ class _Standing(Collector):
             ),
         ):
             yield GaugeMetricFamily(f"ampmon_{name}", told, value)
+        limited = CounterMetricFamily(
+            "ampmon_limited", "Requests refused with 429, by limit.", labels=["limit"]
+        )
+        for limit, refused in service.limits.refused.items():
+            limited.add_metric([limit], refused)
+        yield limited
         if service.certificate is not None:
             yield GaugeMetricFamily(
                 "ampmon_certificate_end_seconds",

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ class Process(uvicorn.Server):
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard knows whose count
                 log_config=None,  # its lines go where the others go
-                log_level="warning",
+                log_level="error",  # it warns of each request that is none, however many strangers send
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",
                 server_header=False,
@@ -122,11 +123,25 @@ class Process(uvicorn.Server):
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
+        if sys.platform != "win32" and not in_a_terminal():
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _stay)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def in_a_terminal() -> bool:
+    """Whether a person started this, and SIGHUP means that their window was closed."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return any(stream is not None and stream.isatty() for stream in streams)
+
+
+def _stay(_: int, __: FrameType | None) -> None:
+    _log.warning(
+        "ampmon serve: one process cannot replace itself: start it anew, or have several, --workers"
+    )
 
 
 def _end_at_once(seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from ampmon_server.auth import Callers, Keys, Logins, Proofs, Tokens
+from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Tokens
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.certificate import Certificate
 from ampmon_server.courier import Courier
@@ -31,6 +31,7 @@ class Service:
     tokens: Tokens
     callers: Callers
     proofs: Proofs
+    limits: Limits
     bus: Bus
     writer: Writer
     judge: Judge
@@ -56,7 +57,7 @@ class Service:
         judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
         courier = Courier(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
-        callers = Callers(keys, tokens)
+        callers = Callers(keys, tokens, settings)
         proofs = Proofs(keys, tokens, settings.allowed_hosts)
         logins = Logins(store)
         return cls(
@@ -67,6 +68,7 @@ class Service:
             tokens,
             callers,
             proofs,
+            Limits(settings),
             bus,
             writer,
             judge,

@@ -41,6 +41,12 @@ class Settings:
     """A file with that certificate's key."""
     behind_proxy: tuple[str, ...] = ()
     """Addresses of proxies that end TLS: beyond the loopback interface no others are taken. Empty for no such limit."""
+    user_header: str | None = None
+    """The header in which such a proxy names who has signed in there; None to believe nobody."""
+    user_scopes: tuple[str, ...] = ("read", "ingest")
+    """What those people may do."""
+    user_projects: tuple[str, ...] | None = None
+    """The projects that they see and write; None for all."""
     base_path: str = ""
     """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
     frame_ancestors: tuple[str, ...] = ()
@@ -53,6 +59,12 @@ class Settings:
     """How long a request's line and headers may take to arrive."""
     body_seconds_max: float = 60.0
     """How long a request body may take to arrive."""
+    requests_per_s: float = 500.0
+    """How many requests a second may come with one token, to this process; four seconds' worth at once after a rest."""
+    streams_per_token_max: int = 500
+    """How many event streams may be open with one token, and with cookies that came of it."""
+    streams_max: int = 1000
+    """How many altogether."""
 
     keep_rows_days: float | None = None
     """How long after its last record a run keeps its updates and logged values; None for ever."""

@@ -9,10 +9,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon_server import logs
+from ampmon_server.auth.rates import Rate
 from ampmon_server.metrics import Metrics
 
 
 ID_HEADER = "X-Request-ID"
+LINES_PER_S, LINES_BURST = 5.0, 100.0
+"""So many refusals are lines of the log; those beyond are counted in a line."""
 _log = logging.getLogger(__name__)
 
 
@@ -22,6 +25,8 @@ class Watched:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._lines = Rate(LINES_PER_S, LINES_BURST)
+        self._untold = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,6 +50,13 @@ class Watched:
         self._metrics.answered(method, route, status, seconds)
         if status < 400 or status == 500:  # whoever answers 500 has logged why
             return
+        if self._lines.taken() > 0:
+            self._untold += 1
+            return
+        if self._untold:
+            _log.info("%d more requests were refused than the lines before tell", self._untold)
+            self._untold = 0
         level = logging.INFO if status < 500 else logging.WARNING
+        why = scope.get("state", {}).get("why")  # of a 503: for whoever runs the server
         told = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
-        _log.log(level, "%s %s: %d", method, route, status, extra=told)
+        _log.log(level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=told)

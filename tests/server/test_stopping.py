@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -181,6 +182,9 @@ def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:
     """With `--drain` a server says for so long that it stops, takes what comes all the same, and then goes."""
     server = new_server(options=["--drain", "1"])
     trainer = Trainer()
+    assert server.process is not None
+    server.process.send_signal(signal.SIGHUP)  # for several processes; one takes no notice
+    wait_for(lambda: "cannot replace itself" in server.printed)
     stops(server)
     wait_for(lambda: server.request("GET", "/readyz").status == 503)
     told = server.request("GET", "/readyz").json()

@@ -6,6 +6,7 @@ from ampmon_server.auth.caller import Caller
 from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.guard import Guard
 from ampmon_server.auth.keys import KeyProblem, Keys
+from ampmon_server.auth.limits import Limits
 from ampmon_server.auth.logins import Logins
 from ampmon_server.auth.proofs import Proofs
 from ampmon_server.auth.rates import TooManyAttempts
@@ -18,6 +19,7 @@ __all__ = [
     "Guard",
     "KeyProblem",
     "Keys",
+    "Limits",
     "Logins",
     "Proofs",
     "Tokens",

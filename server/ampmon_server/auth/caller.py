@@ -12,6 +12,9 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 OWN = "own"
 """The id of the data directory's own token; those of others are hexadecimal."""
 
+ELSEWHERE = "user:"
+"""What the id begins with of a person for whom a proxy vouches; their name follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -24,6 +27,11 @@ class Caller:
     scopes: frozenset[str]
     projects: frozenset[str] | None
     token_id: str
+
+    @property
+    def signed_in_elsewhere(self) -> bool:
+        """Whether a proxy vouches for them: they have no token."""
+        return self.token_id.startswith(ELSEWHERE)
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes

@@ -6,18 +6,20 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
 
-from ampmon_server.auth.caller import OPERATOR, OWN, Caller
+from ampmon_server.auth.caller import ELSEWHERE, OPERATOR, OWN, Caller
 from ampmon_server.auth.keys import Keys
 from ampmon_server.auth.tokens import PREFIX, Tokens
+from ampmon_server.settings import Settings
 from ampmon_server.store import Token
 
 
 class Callers:
     """Everyone whom this server knows. What is unknown, expired, revoked or damaged is None alike; may raise Busy."""
 
-    def __init__(self, keys: Keys, tokens: Tokens) -> None:
+    def __init__(self, keys: Keys, tokens: Tokens, settings: Settings) -> None:
         self._keys = keys
         self._tokens = tokens
+        self._settings = settings
 
     async def with_key(self, given: str) -> Caller | None:
         """Who has this token, or this page's session."""
@@ -31,6 +33,14 @@ class Callers:
         if self._keys.is_token(given):
             return OPERATOR
         return _caller(await self._tokens.with_secret(given))
+
+    def signed_in_elsewhere(self, name: str) -> Caller | None:
+        """The person of this name, for whom a proxy vouches; None where none may, or for no name."""
+        settings = self._settings
+        if settings.user_header is None or not name:
+            return None
+        projects = None if settings.user_projects is None else frozenset(settings.user_projects)
+        return Caller(name, frozenset(settings.user_scopes), projects, f"{ELSEWHERE}{name}")
 
     async def with_cookie(self, headers: Headers) -> Caller | None:
         """Whose cookie a request carries."""
@@ -46,6 +56,8 @@ class Callers:
         """Who has the token with this id."""
         if token_id == OWN:
             return OPERATOR
+        if token_id.startswith(ELSEWHERE):
+            return self.signed_in_elsewhere(token_id.removeprefix(ELSEWHERE))
         return _caller(await self._tokens.with_id(token_id))
 
 

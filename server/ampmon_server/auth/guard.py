@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -21,6 +22,7 @@ from ampmon_server.auth import stranger
 from ampmon_server.auth.caller import Caller
 from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.headers import Sealed, security_headers
+from ampmon_server.auth.limits import Limits
 from ampmon_server.auth.needs import needed
 from ampmon_server.auth.proxies import Proxies
 from ampmon_server.auth.rates import TooManyAttempts
@@ -38,14 +40,24 @@ _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]
 _log = logging.getLogger(__name__)
 
 
-class Guard:
-    """Denies by default. ``callers`` gives those who are known once the server is open."""
+class Known(Protocol):
+    """What the guard asks of an open server."""
 
-    def __init__(self, app: ASGIApp, callers: Callable[[], Callers], settings: Settings) -> None:
+    @property
+    def callers(self) -> Callers: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+
+class Guard:
+    """Denies by default. ``known`` gives who is known, and how much they may ask for, once the server is open."""
+
+    def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
         self._app = app
-        self._callers = callers
+        self._known = known
         self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK, *settings.allowed_hosts))
-        self._proxies = Proxies(settings.behind_proxy)
+        self._proxies = Proxies(settings.behind_proxy, settings.user_header)
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
 
@@ -97,15 +109,21 @@ class Guard:
         # The proof is asked for before a token is sent; in a frame of another site a browser sends no cookie.
         return path == PROOF_PATH or (self._framed and _SHELL.fullmatch(path) is not None)
 
+    async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
+        if "authorization" in headers:
+            return await _bearing(callers, headers["authorization"])
+        if (name := self._proxies.user(scope, headers)) is not None:
+            return callers.signed_in_elsewhere(name)
+        return await callers.with_cookie(headers)
+
     async def _unless_known(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to who is not known, or lacks a scope. Raises Busy."""
+        """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
         bearer = "authorization" in headers
-        callers = self._callers()
-        caller = await (
-            _bearing(callers, headers["authorization"]) if bearer else callers.with_cookie(headers)
-        )
+        known = self._known()
+        caller = await self._caller(known.callers, scope, headers)
         if caller is None:
             return _unknown(headers)
+        known.limits.request(caller.token_id)
         scope.setdefault("state", {})["caller"] = caller
         if not bearer and scope["method"] not in _SAFE_METHODS:
             foreign = _unless_own(headers)

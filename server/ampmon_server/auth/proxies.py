@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
@@ -13,6 +14,8 @@ from ampmon_server.problems import problem
 
 
 _PROTO = "x-forwarded-proto"
+# Two headers in one, as some proxies join them, have a comma between them.
+_NAME = re.compile(r"[!-+\--~]([ -+\--~]{0,254}[!-+\--~])?", re.ASCII)
 
 
 class Proxies:
@@ -21,8 +24,9 @@ class Proxies:
     With none named whoever reaches the server may connect: it listens on the loopback interface, or speaks TLS itself.
     """
 
-    def __init__(self, named: Sequence[str]) -> None:
+    def __init__(self, named: Sequence[str], user_header: str | None = None) -> None:
         self._named = tuple(ipaddress.ip_network(each) for each in named)
+        self._user_header = user_header
 
     def admits(self, address: str | None) -> bool:
         """Whether a connection from this address is taken; None for a socket that has none."""
@@ -30,14 +34,27 @@ class Proxies:
 
     def trusts(self, address: str | None) -> bool:
         """Whether it is a proxy that was named, or of this machine."""
+        return self._is_named(address) or _is_loopback(address)
+
+    def _is_named(self, address: str | None) -> bool:
         found = _address(address)
-        return found is not None and (
-            found.is_loopback or any(found in each for each in self._named)
-        )
+        return found is not None and any(found in each for each in self._named)
+
+    def user(self, scope: Scope, headers: Headers) -> str | None:
+        """Who a proxy says has signed in there: "" where it says so in no way that can be meant, None for nobody.
+
+        Of anybody but a proxy that was named it is not heard: this machine's own programs have to be named for it, too.
+        """
+        if self._user_header is None or not self._is_named(_peer(scope)):
+            return None
+        told = headers.getlist(self._user_header)
+        if not told:
+            return None
+        return told[0] if len(told) == 1 and _NAME.fullmatch(told[0]) else ""
 
     def heed(self, scope: Scope) -> Response | None:
         """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
-        peer = (scope.get("client") or (None,))[0]
+        peer = _peer(scope)
         if self.trusts(peer):
             told = Headers(scope=scope).getlist(_PROTO)
             if len(told) == 1 and told[0] in {"http", "https"}:
@@ -47,6 +64,11 @@ class Proxies:
         return problem(
             403, "The proxy has to be asked over https, and to say so: X-Forwarded-Proto."
         )
+
+
+def _peer(scope: Scope) -> str | None:
+    client: tuple[str, int] | None = scope.get("client")
+    return None if client is None else client[0]
 
 
 def _is_loopback(address: str | None) -> bool:

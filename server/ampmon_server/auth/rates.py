@@ -26,9 +26,15 @@ class Rate:
 
     def take(self, detail: str) -> None:
         """Do it once. Raises TooManyAttempts, with ``detail``, where that is too often."""
+        if (wait_s := self.taken()) > 0:
+            raise TooManyAttempts(detail, wait_s)
+
+    def taken(self) -> float:
+        """Do it once, and 0; or in how many seconds it may be done."""
         now = self._clock()
         self._held = min(self._held + (now - self._at) * self._per_s, self._burst)
         self._at = now
         if self._held < 1:
-            raise TooManyAttempts(detail, (1 - self._held) / self._per_s)
+            return (1 - self._held) / self._per_s
         self._held -= 1
+        return 0.0

@@ -13,6 +13,7 @@ from ampmon_server.cli import (
     db,
     doctor,
     health,
+    limits,
     proxies,
     report,
     sync,
@@ -83,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     db.add_keeping(serve)
     thresholds.add_threshold(serve)
     alerts.add_file(serve)
+    limits.add_limits(serve)
     serve.add_argument(
         "--no-judging",
         action="store_true",

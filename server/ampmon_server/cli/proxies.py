@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+SCOPES = ("ingest", "read", "admin")
 _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.~@-]+", re.ASCII)
 _ORIGIN = re.compile(
     r"https?://(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:(\d{1,5}|\*))?", re.IGNORECASE
@@ -38,6 +40,23 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ADDRESS",
         help="of a proxy that ends TLS: nobody else on other machines may connect; may be given again",
+    )
+    serve.add_argument(
+        "--trust-user-header",
+        metavar="HEADER",
+        help="in which that proxy names who has signed in there, as X-Forwarded-User (none)",
+    )
+    serve.add_argument(
+        "--user-scope",
+        action="append",
+        choices=SCOPES,
+        help="what those people may do; may be given again (read and ingest)",
+    )
+    serve.add_argument(
+        "--user-project",
+        action="append",
+        metavar="PROJECT",
+        help="a project that they see and write; may be given again (all)",
     )
     serve.add_argument(
         "--allow-host",
@@ -73,6 +92,20 @@ def _network(given: str) -> str:
             f"--behind-proxy {given}: the proxy's address as 10.0.0.2, or its network as 10.0.0.0/28"
         )
     return str(network)
+
+
+def user_header(given: str | None, proxies: Sequence[str]) -> str | None:
+    """The header's name, where a proxy is named that may send it. Raises BadAddress."""
+    if given is None:
+        return None
+    if not proxies:
+        raise BadAddress(
+            f"--trust-user-header {given}: name the proxy that sends it with --behind-proxy, "
+            "127.0.0.1 where it is on this machine; of others it is not believed"
+        )
+    if not _HEADER.fullmatch(given):
+        raise BadAddress(f"--trust-user-header {given}: a header such as X-Forwarded-User")
+    return given
 
 
 def base_path(given: str) -> str:

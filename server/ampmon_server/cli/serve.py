@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     """Raises BadThreshold, BadAddress and BadAlerts."""
+    behind = proxies.addresses(arguments.behind_proxy)
+    people = arguments.user_project
     return Settings(
         data_directory=(arguments.data_dir or data_directory()).expanduser().absolute(),
         database_url=arguments.database_url,
@@ -62,9 +64,15 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         allowed_hosts=tuple(arguments.allow_host),
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,
-        behind_proxy=proxies.addresses(arguments.behind_proxy),
+        behind_proxy=behind,
+        user_header=proxies.user_header(arguments.trust_user_header, behind),
+        user_scopes=tuple(arguments.user_scope or Settings().user_scopes),
+        user_projects=tuple(people) if people else None,
         base_path=proxies.base_path(arguments.base_path),
         frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
+        requests_per_s=arguments.requests_per_second,
+        streams_per_token_max=arguments.streams_per_token,
+        streams_max=2 * arguments.streams_per_token,
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
         drain_seconds=max(arguments.drain, 0.0),

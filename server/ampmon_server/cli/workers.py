@@ -23,7 +23,7 @@ from typing import Any
 
 from ampmon_server import logs
 from ampmon_server.auth import KeyProblem
-from ampmon_server.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process
+from ampmon_server.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
@@ -77,9 +77,7 @@ class Workers:
     def __enter__(self) -> Workers:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
-        if (
-            sys.platform != "win32" and not sys.stderr.isatty()
-        ):  # where it is, a terminal was closed
+        if sys.platform != "win32" and not in_a_terminal():
             signal.signal(signal.SIGHUP, self._on_renewal)
         for _ in range(self._count):
             self._start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from functools import lru_cache
 from typing import Annotated
 from uuid import UUID
@@ -11,6 +12,7 @@ import orjson
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ampmon_server.auth import Caller
 from ampmon_server.auth.caller import OWN
@@ -43,7 +45,17 @@ def _asked_for(
 
 
 class _Stream(StreamingResponse):
+    """``held`` is given back when it ends, also where it never began."""
+
     media_type = _EVENTS
+
+    def __init__(self, events: AsyncIterator[bytes], held: ExitStack) -> None:
+        super().__init__(events, headers=_HEADERS)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
 
 
 @router.get("/live", response_class=_Stream)
@@ -53,7 +65,9 @@ async def follow(
     asked: Annotated[list[UUID] | None, Depends(_asked_for)],
 ) -> Response:
     """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
-    return _Stream(_events(service, caller, asked), headers=_HEADERS)
+    held = ExitStack()
+    held.enter_context(service.limits.stream(caller.token_id))
+    return _Stream(_events(service, caller, asked), held)
 
 
 async def _events(

@@ -15,7 +15,7 @@ from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
-from ampmon_server.routes.callers import CallerDependency
+from ampmon_server.routes.callers import CallerDependency, NotAllowed
 from ampmon_server.service import Service
 
 
@@ -38,6 +38,8 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 @router.post("/api/v1/login-links", status_code=201)
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """A new one-time link, good for ten minutes, that lets a browser in as whoever asks."""
+    if caller.signed_in_elsewhere:  # a cookie would outlast what the proxy says
+        raise NotAllowed("Who signs in at the proxy needs no link, and can make none.", "admin")
     # The name the caller used is the one that works from where the caller is; the guard has checked it.
     place = f"{request.url.scheme}://{request.headers['host']}{service.settings.base_path}"
     url = f"{place}{LOGIN_PATH}?code={service.logins.new(token_id=caller.token_id)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 
+from ampmon.spool.layout import sync_directory
 from ampmon_server import migrations
 from ampmon_server.migrations import Schema
 from ampmon_server.store import engine, lock, sqlite
@@ -143,14 +144,7 @@ def _set_aside(target: Path, aside: Path) -> None:
 
 def put(draft: Path, target: Path) -> None:
     """Rename, with the content on the disk before, and the name after."""
-    _synced(draft)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(draft, target)
-    _synced(target.parent)
-
-
-def _synced(place: Path) -> None:
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(target.parent)

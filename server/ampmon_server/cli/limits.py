@@ -1,0 +1,32 @@
+"""How much `ampmon serve` lets the holders of one token ask for."""
+
+from __future__ import annotations
+
+import argparse
+
+from ampmon_server.settings import Settings
+
+
+def add_limits(serve: argparse.ArgumentParser) -> None:
+    usual = Settings()
+    serve.add_argument(
+        "--requests-per-second",
+        type=_positive,
+        default=usual.requests_per_s,
+        metavar="N",
+        help="how many requests one token may make of a server process (%(default)g)",
+    )
+    serve.add_argument(
+        "--streams-per-token",
+        type=_positive,
+        default=usual.streams_per_token_max,
+        metavar="N",
+        help="how many pages may follow runs with one token; twice as many may altogether (%(default)d)",
+    )
+
+
+def _positive(told: str) -> int:
+    number = int(told)
+    if number < 1:
+        raise ValueError
+    return number

@@ -1,0 +1,149 @@
+"""People who have signed in at a proxy: believed of that proxy alone, when it is told to, and of nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from fastapi import FastAPI
+from httpx2 import Response
+from starlette.testclient import TestClient
+
+from ampmon_server.app import create_app
+from ampmon_server.settings import Settings
+from ampmon_server.store import Sender
+from batches import Trainer
+from warm import completed
+
+
+PROXY, STRANGER = "192.0.2.7", "192.0.2.8"
+URL = "http://ampmon.example"
+HEADER = "X-Forwarded-User"
+
+
+@pytest.fixture
+def behind(settings: Settings) -> Settings:
+    """Of a server behind a proxy that vouches for people."""
+    return replace(
+        settings,
+        behind_proxy=(PROXY,),
+        allowed_hosts=("ampmon.example",),
+        user_header=HEADER,
+        user_projects=("vision",),
+    )
+
+
+@pytest.fixture
+def app(behind: Settings) -> Iterator[FastAPI]:
+    app = create_app(behind)
+    with TestClient(app):
+        yield app
+
+
+def ask(
+    app: FastAPI,
+    *names: str,
+    peer: str = PROXY,
+    path: str = "/api/v1/runs",
+    method: str = "GET",
+    headers: Sequence[tuple[str, str]] = (),
+) -> Response:
+    """What ``peer`` is answered that says these names have signed in."""
+    sent = [("X-Forwarded-Proto", "https"), *((HEADER, name) for name in names), *headers]
+    return TestClient(app, base_url=URL, client=(peer, 50000)).request(
+        method, path, headers=sent, json={} if method == "PATCH" else None
+    )
+
+
+def trained(app: FastAPI, project: str, owner: str) -> UUID:
+    trainer = Trainer(uuid4(), project=project)
+    app.state.service.store.ingest(trainer.batch(trainer.updates(2)), Sender(owner))
+    return trainer.run_id
+
+
+def test_who_the_proxy_vouches_for_is_let_in(app: FastAPI) -> None:
+    """They see the projects of the setting, change their own runs from the page's origin, and nobody else's."""
+    mine, hers = trained(app, "vision", "ada"), trained(app, "vision", "eve")
+    trained(app, "speech", "ada")
+    origin = [("Origin", "https://ampmon.example")]
+
+    def change(run: UUID, *headers: tuple[str, str]) -> int:
+        path = f"/api/v1/runs/{run}"
+        return ask(app, "ada", path=path, method="PATCH", headers=headers).status_code
+
+    assert ask(app, "ada").json()["total"] == 2
+    assert change(mine) == 403
+    assert change(mine, ("Origin", "https://evil.example")) == 403
+    assert (change(mine, *origin), change(hers, *origin)) == (200, 403)
+    assert ask(app, "ada", path="/api/v1/tokens").status_code == 403
+    assert (
+        ask(app, "ada", path="/api/v1/login-links", method="POST", headers=origin).status_code
+        == 403
+    )
+
+
+@pytest.mark.parametrize("peer", [STRANGER, "127.0.0.1", "::1", "testclient"])
+def test_nobody_else_is_believed(app: FastAPI, peer: str) -> None:
+    """The header of a stranger, or of a program on the server's machine that was not named, lets nobody in."""
+    assert ask(app, "ada", peer=peer).status_code in {401, 403}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        [""],
+        ["ada", "eve"],
+        ["ada", "ada"],
+        ["ada, eve"],
+        [" "],
+        ["ada\x01"],
+        ["ada\x7f"],
+        ["ada	eve"],
+        ["x" * 257],
+    ],
+)
+def test_a_name_that_is_none_lets_nobody_in(app: FastAPI, names: list[str]) -> None:
+    """None, two, an empty one, with control characters, or endless: 401, whatever else came with it."""
+    assert ask(app, *names).status_code == 401
+
+
+def test_a_token_goes_before_the_header(app: FastAPI) -> None:
+    """A trainer behind the proxy is who its token says; a wrong one is not made good by the header."""
+    secret, _ = app.state.service.tokens.new("ci", "grace", ["read"])
+    trained(app, "speech", "ada")
+    token = [("Authorization", f"Bearer {secret}")]
+
+    assert ask(app, "ada", headers=token).json()["total"] == 1
+    assert ask(app, "ada", headers=[("Authorization", "Bearer wrong")]).status_code == 401
+
+
+def test_unless_it_is_told_to_nobody_is_believed(behind: Settings) -> None:
+    """Without the setting the header means nothing, though the proxy sends it."""
+    app = create_app(replace(behind, user_header=None))
+    with TestClient(app):
+        assert ask(app, "ada").status_code == 401
+
+
+def test_news_go_to_those_signed_in(app: FastAPI) -> None:
+    """Their event stream is theirs: it tells of the projects that they see."""
+    mine, hidden = trained(app, "vision", "ada"), trained(app, "speech", "ada")
+    app.state.service.bus.close()
+    told = ask(app, "ada", path="/api/v1/live").text
+
+    assert str(mine) in told
+    assert str(hidden) not in told
+
+
+def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
+    """The flag alone, or a header that is none, is refused in one line."""
+    for flags, says in (
+        (["--trust-user-header", HEADER], "--behind-proxy"),
+        (["--trust-user-header", "a b", "--behind-proxy", "::1"], "such as X-Forwarded-User"),
+    ):
+        told = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
+        assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+        assert says in told.stderr
