@@ -111,6 +111,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
         "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template=/etc/passwd",
         "mailtos://ada:pw@example.org?PGP=yes&pgpprv=/root/key",
         "mailtos://ada:pw@example.org?mode=insecure",
+        "jsons://example.org/x?verify=no",
         "json://example.org",
         "JSON://example.org",
         "jsons://[not-an-address/",
