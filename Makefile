@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,14 @@ simulate-check: $(VENV)/.dev ## train small models under other policies and comp
 screenshots: $(VENV)/.dev ## picture every view of the page, of real trainings, into build/screenshots (a quarter of an hour; ARGS="--docs")
 	@$(BIN)/python tests/browser.py
 	@PYTHONPATH=tests:. $(BIN)/python -m pictures $(ARGS)
+
+audit: $(VENV)/.dev ## look the installed packages up among known holes (needs the network)
+	@$(PIP) install 'pip-audit>=2.7' && $(BIN)/pip-audit --skip-editable $(ARGS) || \
+	  { echo "Nothing is known of the packages' holes, or some are known: see above. Without the network it cannot be told." >&2; exit 1; }
+
+lock: $(VENV)/.dev ## write what is installed, version by version, into requirements.lock
+	@$(PIP) freeze --exclude-editable > requirements.lock
+	@echo "requirements.lock holds $$(wc -l < requirements.lock) packages: pip install -r requirements.lock"
 
 wheel: $(VENV)/.dev ## build dist/ampmon-*.whl
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -7,6 +7,7 @@ import getpass
 import os
 import sys
 import time
+from collections.abc import Mapping
 from uuid import UUID
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from ampmon import wire
 from ampmon.config import RunOptions
 from ampmon.identity import ids, process, source
+from ampmon.identity.redaction import REMOVED, redacted
 
 
 _VALUE_TEXT_MAX = 1000
@@ -29,7 +31,8 @@ def new_attempt(
 ) -> wire.AttemptHeader:
     """Describe this process as an attempt of run ``run_id``; rank and size are the launcher's where not given.
 
-    Reads a few small files. What the options' config holds and the wire does not know goes as text.
+    Reads a few small files. What the options' config holds and the wire does not know goes as text; passwords and
+    tokens do not go at all.
     """
     own_rank, own_size = ids.rank_of_process()
     return wire.AttemptHeader(
@@ -46,7 +49,7 @@ def new_attempt(
         boot_id=process.boot_id(),
         resume_step=options.resume_step,
         tags=options.tags,
-        config={_plain_text(key): _plain(value) for key, value in options.config.items()},
+        config=_plain_config(options.config),
         versions=source.versions(),
         git_commit=source.git_commit(),
     )
@@ -63,6 +66,14 @@ def owner() -> str:
         return getpass.getuser()
     except Exception:  # which one depends on the platform and on Python's version
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+
+
+def _plain_config(config: Mapping[str, object]) -> dict[str, object]:
+    plain = {_plain_text(key): _plain(value) for key, value in config.items()}
+    try:
+        return {key: redacted(key, value) for key, value in plain.items()}
+    except RecursionError:  # what is nested so deep has never been seen whole
+        return dict.fromkeys(plain, REMOVED)
 
 
 def _plain(value: object) -> object:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from ampmon_server.auth import Guard, TooManyAttempts
@@ -22,7 +24,7 @@ from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import BadBatch, BadQuery, Busy, HeaderMissing, NameTaken, NotFound
 from ampmon_server.upkeep import keep_pruned
-from ampmon_server.watched import Watched
+from ampmon_server.watched import ID_HEADER, Watched
 from ampmon_server.writer import LineTooLong
 
 
@@ -62,6 +64,8 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     app.add_middleware(Guard, known=lambda: app.state.service, settings=settings)
+    if settings.allowed_origins:
+        app.add_middleware(CORSMiddleware, **_elsewhere(settings))
     app.add_middleware(BasePath, base_path=settings.base_path)
     app.state.metrics = Metrics(lambda: app.state.service)
     app.add_middleware(Watched, metrics=app.state.metrics)  # the last one added is the first asked
@@ -70,6 +74,17 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         app.add_exception_handler(kind, answer)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # FastAPI's own way of it
     return app
+
+
+def _elsewhere(settings: Settings) -> dict[str, Any]:
+    """What scripts of other sites may do: with a token that they were given, never with a reader's cookie."""
+    return {
+        "allow_origins": settings.allowed_origins,
+        "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
+        "allow_headers": ("Authorization", "Content-Type", "If-None-Match"),
+        "expose_headers": ("ETag", "Retry-After", ID_HEADER),
+        "allow_credentials": False,
+    }
 
 
 async def _not_found(_: Request, error: Exception) -> Response:

@@ -51,6 +51,8 @@ class Settings:
     """The path under which a proxy shows the server, as "/user/me/ampmon"; whether it takes that off or not."""
     frame_ancestors: tuple[str, ...] = ()
     """Origins whose pages may show this one in a frame, as a Content-Security-Policy writes them."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of other sites whose scripts may read answers to requests that carry a token."""
     body_bytes_max: int = 16 * 2**20
     """The largest request body as it is sent."""
     decoded_bytes_max: int = 64 * 2**20

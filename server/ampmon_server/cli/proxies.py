@@ -75,6 +75,13 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="whose pages may show this one in a frame, as https://hub.example; may be given again",
     )
+    serve.add_argument(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="of a site whose scripts may ask with a token, as https://hub.example; may be given again",
+    )
 
 
 def addresses(given: Sequence[str]) -> tuple[str, ...]:
@@ -121,6 +128,14 @@ def base_path(given: str) -> str:
 def frame_ancestors(given: Sequence[str]) -> tuple[str, ...]:
     """The origins, as a Content-Security-Policy writes them. Raises BadAddress."""
     return tuple(_ancestor(each) for each in given)
+
+
+def origins(given: Sequence[str]) -> tuple[str, ...]:
+    """The origins, as a browser tells them. Raises BadAddress."""
+    for each in given:
+        if "*" in each or not _ORIGIN.fullmatch(each):
+            raise BadAddress(f"--allow-origin {each}: one origin, such as https://hub.example")
+    return tuple(each.lower() for each in given)
 
 
 def _ancestor(given: str) -> str:

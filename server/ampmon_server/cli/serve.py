@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import socket
 import sys
 import webbrowser
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ampmon.config import data_directory
-from ampmon_server import logs
+from ampmon_server import assets, logs
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
@@ -30,6 +31,7 @@ from ampmon_server.store import Busy, Store, Unusable
 
 
 CANNOT_START = 2
+_log = logging.getLogger(__name__)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         settings = _named(_settings(arguments))
         _check_workers(settings, arguments.workers)
         logs.set_up(settings.log_format)
+        if (untested := assets.check_plotly()) is not None:
+            _log.warning("%s", untested)
         with listening(settings) as listener:
             if arguments.workers == 1:
                 _serve_alone(settings, listener, open_browser=arguments.open)
@@ -69,6 +73,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         user_scopes=tuple(arguments.user_scope or Settings().user_scopes),
         user_projects=tuple(people) if people else None,
         base_path=proxies.base_path(arguments.base_path),
+        allowed_origins=proxies.origins(arguments.allow_origin),
         frame_ancestors=proxies.frame_ancestors(arguments.frame_ancestors),
         requests_per_s=arguments.requests_per_second,
         streams_per_token_max=arguments.streams_per_token,
@@ -109,6 +114,7 @@ _PROBLEMS = (
     _CannotStart,
     CannotListen,
     BadAlerts,
+    assets.Tampered,
     BadThreshold,
     proxies.BadAddress,
     BadCertificate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,10 +110,13 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
         if error.connection_invalidated:
             raise Busy("The connection to the database was lost.") from error
         raise
+    except sqlite3.DatabaseError as error:  # of rows that `fetch` lets the driver get by itself
+        raise Busy(f"The database cannot be used now: {_line(error)}") from error
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(str(error).split()) or type(error).__name__
+    return f"{words}; `ampmon db verify` says where" if "malformed" in words else words
 
 
 def fetch(
