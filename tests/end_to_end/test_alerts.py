@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ampmon_server.cli import main
 from posted import PostedRun
 from receiver import Receiver, receiving, written
 from serving import Server
@@ -51,7 +53,7 @@ def alarmed(
 
 
 def test_an_alert_arrives_and_resolves_while_others_fail(
-    alarmed: Server, receivers: dict[str, Receiver]
+    alarmed: Server, receivers: dict[str, Receiver], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It reaches who takes it, and its end too; who refuses, redirects or hangs is told of, and holds nothing up."""
     run = PostedRun(alarmed, name="run-7")
@@ -81,6 +83,11 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     assert "redirect (307)" in stand["redirecting"]["trouble"]
     assert (stand["hanging"]["sent"], stand["hanging"]["attempts"]) == (None, 1)
     assert "/inner" not in good.paths
+
+    assert main(["alerts", "list", "--data-dir", str(alarmed.directory)]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(r"(?m)^firing +warning +tests +run-7 +head.weight is the first", listed)
+    assert re.search(r"(?m)^refusing +json .* it refused the message \(500\)$", listed)
 
     began = time.monotonic()
     run.event("finish")

@@ -156,12 +156,13 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
 
 
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
-    """Its messages go at once, its alerts with the rest of it."""
+    """Its messages and mutes go at once, its alerts with the rest of it."""
     run_id = trained(store)
+    store.mute(Mute.new(run_id, None, "silent", None), "ada")
     store.keep(run_id, found("critical"), TO)
     store.delete(run_id)
 
-    assert (waiting(store), store.firing(), store.restless()) == ([], 0, [])
+    assert (waiting(store), store.mutes(), store.firing(), store.restless()) == ([], [], 0, [])
     assert sum(store.clear(run_id)) > 0
     with engine.reading(store._engine) as connection:
         assert connection.execute(select(alerts)).all() == []
@@ -305,6 +306,17 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
     store.keep(run_id, found("critical"), alerts_to(OWN))
     assert len(waiting(store)) == (1 if what == "all" else 2)
     assert store.mutes() == []
+
+
+def test_a_mute_takes_the_place_of_another(store: Store) -> None:
+    """Muted again, for longer or for less, it is one mute; of another rule it is another."""
+    run_id = trained(store)
+    for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR)):
+        kept, _ = store.mute(Mute.new(run_id, None, rule, until), "ada")
+
+    assert store.mutes()[0] == kept
+    assert {each.rule for each in store.mutes()} == {None, "silent"}
+    assert len(store.mutes()) == 2
 
 
 def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
