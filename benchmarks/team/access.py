@@ -27,9 +27,8 @@ from ampmon_server.settings import Settings
 from benchmarks.paired import ratio, take_turns
 from benchmarks.server import started
 from benchmarks.store import load
-from benchmarks.team import tokens
+from benchmarks.team import open_door, tokens
 from benchmarks.team.effort import FULL, Effort
-from benchmarks.team.open_door import opened
 
 
 BAR = 0.03
@@ -52,16 +51,12 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     checks = asyncio.run(_checks(directory / "alone", effort.checks))
     with (
         started(directory / "guarded", "--no-judging") as (guarded, token, _),
-        started(directory / "open", "--no-judging", module="benchmarks.team.open_door") as (
-            wide,
-            _,
-            _,
-        ),
+        started(directory / "open", "--no-judging", module=open_door.__name__) as (wide, own, _),
     ):
         doors = {
             OWN: Door(guarded, token),
             MADE: Door(guarded, tokens.make(guarded, token, "bench")),
-            OPEN: Door(wide, token),
+            OPEN: Door(wide, own),
         }
         return [row for size in effort.turns for row in _rows(size, doors, checks, effort)]
 
@@ -133,7 +128,7 @@ async def _checks(directory: Path, times: int) -> dict[str, float]:
                 await asyncio.sleep(times / _ASKED_PER_S)
             for name, token in tokens_of.items():
                 guarded = await _seconds(app, token, times)
-                with opened():
+                with open_door.opened():
                     taken[name].append(guarded - await _seconds(app, token, times))
         return {name: 1e6 * median(each) / times for name, each in taken.items()}
 
