@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import warnings
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
     assert (alerts.policy.hourly, alerts.policy.cool_down_s) == (5, 900)
     assert alerts.policy.patience.after["warning"] == 30_000_000
     assert "hunter2" not in repr(alerts)
+    assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes are told of it
     assert (
         read(tmp_path / "alerts.toml", "http://localhost:8267").public_url
         == "http://localhost:8267"
