@@ -88,6 +88,8 @@ class Seat:
         """The page as it is, once the words of a moment are gone."""
         reader.wait("nothing", lambda: "No run" in reader.text("main"))
         reader.wait("the connection", lambda: reader.text("#connection") == "Live")
+        reader.wait("who reads", lambda: reader.text("#who"))
+        reader.wait("what draws", lambda: reader.ask("'Plotly' in window"))
         reader.wait("silence", lambda: not reader.text(".toast"))
         seen = {
             "tabs": len(reader.page.context.pages),
