@@ -99,7 +99,7 @@ screenshots: $(VENV)/.dev ## picture every view of the page, of real trainings, 
 
 audit: $(VENV)/.dev ## look the installed packages up among known holes (needs the network)
 	@$(PIP) install 'pip-audit>=2.7' && $(BIN)/pip-audit --skip-editable $(ARGS) || \
-	  { echo "Nothing is known of the packages' holes, or some are known: see above. Without the network it cannot be told." >&2; exit 1; }
+	  { echo "Holes are known, or nothing could be told, as without the network: see above." >&2; exit 1; }
 
 lock: $(VENV)/.dev ## write what is installed, version by version, into requirements.lock
 	@$(PIP) freeze --exclude-editable > requirements.lock

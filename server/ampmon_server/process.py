@@ -16,7 +16,10 @@ from functools import partial
 from types import FrameType
 
 import uvicorn
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth.proxies import Proxies
 from ampmon_server.connection import HEAD_BYTES_MAX, Connection
@@ -30,7 +33,6 @@ STOP_SECONDS = 5
 END_SECONDS = 9
 """After so long a process is gone that does not end by itself, as where a thread waits for a database."""
 
-_CLOSE = (b"connection", b"close")
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +43,7 @@ class Process(uvicorn.Server):
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                create_app(settings, service),
+                _Parting(create_app(settings, service), service.leaving),
                 http=partial(  # type: ignore[arg-type]  # it is called, and no more
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
@@ -76,9 +78,6 @@ class Process(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that this server stops; then take no more, end streams, and finish what was begun."""
         self._service.leaving.set()
-        self.server_state.default_headers.append(
-            _CLOSE
-        )  # who is answered now is to come by a new connection
         if self._replaced:
             for server in self.servers:
                 server.close()
@@ -130,6 +129,24 @@ class Process(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Parting:
+    """ASGI middleware: once a server leaves, its answers ask for a new connection, which leads to another."""
+
+    def __init__(self, app: ASGIApp, leaving: threading.Event) -> None:
+        self._app = app
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            # A proof is of its connection: the request that follows it there is the one to be told.
+            proof = scope.get("path", "").endswith(PROOF_PATH)
+            if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, sent)
 
 
 def in_a_terminal() -> bool:

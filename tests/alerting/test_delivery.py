@@ -24,31 +24,27 @@ def receiver() -> Iterator[Receiver]:
         yield one
 
 
-def sent(target: Target, *, allow_private: bool = True) -> Outcome:
-    return asyncio.run(deliver(target, trial("own", None), allow_private=allow_private))
+def sent(*targets: Target, allow_private: bool = True) -> list[Outcome]:
+    """How each target is served, all at the same time."""
+
+    async def deliveries() -> list[Outcome]:
+        each = (
+            deliver(target, trial("own", None), allow_private=allow_private) for target in targets
+        )
+        return await asyncio.gather(*each)
+
+    return asyncio.run(deliveries())
 
 
-def test_a_message_arrives(receiver: Receiver) -> None:
-    """What is sent to a receiver that takes it is there, title and text."""
-    assert sent(receiver.target()) == Outcome()
-    (got,) = receiver.got
-    assert got["title"] == "ampmon: a test"
-    assert "Alerts of ampmon arrive here" in got["message"]
-
-
-def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
-    """A receiver that sends elsewhere is told of as such, and nobody is asked there."""
+def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) -> None:
+    """Who sends elsewhere is told of as such, and nobody is asked there; who answers 500 took nothing, and says so."""
     receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
-    outcome = sent(receiver.target())
+    with receiving() as other:
+        other.answer = 500
+        outcomes = sent(receiver.target(), other.target())
 
-    assert outcome == Outcome("redirect", 307)
+    assert outcomes == [Outcome("redirect", 307), Outcome("refused", 500)]
     assert receiver.paths == ["/own"]
-
-
-def test_a_refusal_is_told_with_its_status(receiver: Receiver) -> None:
-    """A receiver that answers 500 took nothing, and says so."""
-    receiver.answer = 500
-    assert sent(receiver.target()) == Outcome("refused", 500)
     assert words("refused", 500) == "it refused the message (500)"
 
 
@@ -59,15 +55,16 @@ def test_a_receiver_that_hangs_is_given_up(
     let_go = threading.Event()
     receiver.answer = lambda: let_go.wait(20)
     monkeypatch.setattr(delivery, "DEADLINE_S", 1.5)
-    assert sent(receiver.target()).trouble in {"slow", "unreachable"}
+    (outcome,) = sent(receiver.target())
+    assert outcome.trouble in {"slow", "unreachable"}
     let_go.set()
 
 
 def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
     """Where it is not allowed nobody is asked, also where a name resolves to this machine."""
-    for host in ("127.0.0.1", "localhost"):
-        url = f"json://{host}:{receiver.server_port}/own"
-        assert sent(Target(name="own", url=url), allow_private=False) == Outcome("private")
+    urls = [f"json://{host}:{receiver.server_port}/own" for host in ("127.0.0.1", "localhost")]
+    targets = [Target(name="own", url=url) for url in urls]
+    assert sent(*targets, allow_private=False) == [Outcome("private")] * 2
     assert receiver.paths == []
 
 
@@ -130,7 +127,8 @@ url = "json://user:hunter2@127.0.0.1:9/x"
     told = capsys.readouterr().out
     assert told == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
     assert main(["alerts", "test", "own", *file]) == 0
-    assert len(receiver.got) == 2
+    assert [each["title"] for each in receiver.got] == ["ampmon: a test"] * 2
+    assert "Alerts of ampmon arrive here" in receiver.got[0]["message"]
     assert main(["alerts", "test", "else", *file]) == 2
     assert "there are own, nobody" in capsys.readouterr().err
 

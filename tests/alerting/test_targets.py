@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import warnings
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
     assert (alerts.policy.hourly, alerts.policy.cool_down_s) == (5, 900)
     assert alerts.policy.patience.after["warning"] == 30_000_000
     assert "hunter2" not in repr(alerts)
+    assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes are told of it
     assert (
         read(tmp_path / "alerts.toml", "http://localhost:8267").public_url
         == "http://localhost:8267"
@@ -84,6 +86,17 @@ def test_what_is_wrong_with_a_file_is_told(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_secret_that_root_gave_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of root's that a server's group may read is a mounted secret: it is taken, unless more may."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of root's")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert read(written(tmp_path / "alerts.toml", FILE, 0o440)).targets
+    for mode in (0o444, 0o460, 0o644):
+        assert "chmod 600" in refusal(written(tmp_path / "alerts.toml", FILE, mode))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     """It holds passwords, so it is its owner's alone; the line says how to mend that."""
     for mode in (0o640, 0o604, 0o644, 0o660):
@@ -111,6 +124,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
         "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template=/etc/passwd",
         "mailtos://ada:pw@example.org?PGP=yes&pgpprv=/root/key",
         "mailtos://ada:pw@example.org?mode=insecure",
+        "jsons://example.org/x?verify=no",
         "json://example.org",
         "JSON://example.org",
         "jsons://[not-an-address/",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ampmon_server.cli import main
 from posted import PostedRun
 from receiver import Receiver, receiving, written
 from serving import Server
@@ -51,7 +53,7 @@ def alarmed(
 
 
 def test_an_alert_arrives_and_resolves_while_others_fail(
-    alarmed: Server, receivers: dict[str, Receiver]
+    alarmed: Server, receivers: dict[str, Receiver], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It reaches who takes it, and its end too; who refuses, redirects or hangs is told of, and holds nothing up."""
     run = PostedRun(alarmed, name="run-7")
@@ -60,11 +62,14 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
         run.updates(9, sampled=False)
         run.updates(skipped=True, sampled=False)
     good = receivers["good"]
-    wait_for(lambda: good.titles, 40)
+
+    def about_the_culprit() -> list[dict[str, Any]]:
+        return [each for each in good.got if "first to overflow" in each["title"]]
+
+    (told,) = wait_for(about_the_culprit, 40)
     (alert,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
 
     assert (alert["state"], alert["severity"]) == ("firing", "warning")
-    (told,) = good.got
     assert told["title"].startswith("ampmon warning: run-7: head.weight is the first to overflow")
     assert "Run: run-7 in tests, of tester" in told["message"]
     assert "Culprit: head.weight" in told["message"]
@@ -74,17 +79,25 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
         (stands,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
         return {each["target"]: each for each in stands["deliveries"]}
 
-    wait_for(lambda: all(deliveries()[name]["trouble"] for name in NAMES[1:3]), 40)
-    stand = deliveries()
-    assert stand["good"]["sent"] is not None
+    def all_but_one_are_done() -> Any:
+        stand = deliveries()
+        done = [stand["good"]["sent"], *(stand[name]["trouble"] for name in NAMES[1:3])]
+        return stand if all(done) else None
+
+    stand = wait_for(all_but_one_are_done, 40)
     assert stand["refusing"]["trouble"] == "it refused the message (500)"
     assert "redirect (307)" in stand["redirecting"]["trouble"]
     assert (stand["hanging"]["sent"], stand["hanging"]["attempts"]) == (None, 1)
     assert "/inner" not in good.paths
 
+    assert main(["alerts", "list", "--data-dir", str(alarmed.directory)]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(r"(?m)^firing +warning +tests +run-7 +head.weight is the first", listed)
+    assert re.search(r"(?m)^refusing +json .* it refused the message \(500\)$", listed)
+
     began = time.monotonic()
     run.event("finish")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     wait_for(lambda: any("resolved: run-7" in title for title in good.titles), 40)
     targets = {each["name"]: each for each in alarmed.get("/alerts/targets")["targets"]}
     assert targets["good"]["trouble"] is None

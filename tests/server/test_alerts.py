@@ -18,8 +18,6 @@ from batches import Trainer
 from receiver import alerts_to
 
 
-pytestmark = pytest.mark.engines
-
 OWN = Target(name="own", url="json://127.0.0.1/x")
 BAD = Target(name="bad", url="json://127.0.0.1/x", least="critical", projects=frozenset({"vision"}))
 TO = alerts_to(OWN, BAD, public_url="https://ampmon.example.org")
@@ -71,6 +69,7 @@ def states(store: Store, run_id: UUID) -> dict[str, str]:
     return {rule: alert.state for rule, (alert, _) in store.alerts(run_id).alerts.items()}
 
 
+@pytest.mark.engines
 def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
     """A critical finding fires at once: alert, count and a message to each who wants it are there, and told once."""
     run_id = trained(store)
@@ -108,6 +107,7 @@ def test_the_worst_of_a_rule_counts(store: Store) -> None:
     assert alert.severity == "critical"
 
 
+@pytest.mark.engines
 def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
     """A warning waits: the store says until when, finds the run then, and forgets it where it went away."""
     run_id = trained(store)
@@ -155,13 +155,15 @@ def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
     assert states(store, old) == {}
 
 
+@pytest.mark.engines
 def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
-    """Its messages go at once, its alerts with the rest of it."""
+    """Its messages and mutes go at once, its alerts with the rest of it."""
     run_id = trained(store)
+    store.mute(Mute.new(run_id, None, "silent", None), "ada")
     store.keep(run_id, found("critical"), TO)
     store.delete(run_id)
 
-    assert (waiting(store), store.firing(), store.restless()) == ([], 0, [])
+    assert (waiting(store), store.mutes(), store.firing(), store.restless()) == ([], [], 0, [])
     assert sum(store.clear(run_id)) > 0
     with engine.reading(store._engine) as connection:
         assert connection.execute(select(alerts)).all() == []
@@ -178,6 +180,7 @@ def test_a_message_is_taken_by_one(store: Store) -> None:
     assert store.take("own", 20, None) == taken
 
 
+@pytest.mark.engines
 def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
     """However many ask for a message at the same time, one of them is given it."""
     store.keep(trained(store), found("critical"), alerts_to(OWN))
@@ -187,6 +190,7 @@ def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
     assert sum(each.result() is not None for each in takings) == 1
 
 
+@pytest.mark.engines
 def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     """Each failure is told with the alert and doubles the wait; after a day it is given up; news are a version."""
     run_id = trained(store)
@@ -228,6 +232,7 @@ def test_what_was_sent_is_done_with(store: Store) -> None:
     assert store.alerts(run_id).deliveries == []
 
 
+@pytest.mark.engines
 def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
     """Of many messages so many are sent within an hour; the others are one that names them and says how many."""
     for number in range(7):
@@ -260,6 +265,7 @@ def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
     assert store.alerts(run_id).deliveries[0].trouble == "removed"
 
 
+@pytest.mark.engines
 def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
     """What somebody looks after is not counted as firing; the version advances; what is not open has no such."""
     run_id = trained(store)
@@ -307,6 +313,18 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
     assert store.mutes() == []
 
 
+@pytest.mark.engines
+def test_a_mute_takes_the_place_of_another(store: Store) -> None:
+    """Muted again, for longer or for less, it is one mute; of another rule it is another."""
+    run_id = trained(store)
+    for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR)):
+        kept, _ = store.mute(Mute.new(run_id, None, rule, until), "ada")
+
+    assert store.mutes()[0] == kept
+    assert {each.rule for each in store.mutes()} == {None, "silent"}
+    assert len(store.mutes()) == 2
+
+
 def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
     """A mute of a run is its project's; one of all is everybody's; one that ended long ago is forgotten."""
     run_id = trained(store)
@@ -322,6 +340,7 @@ def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
     assert {each.project for each in store.mutes()} == {"vision", "text"}
 
 
+@pytest.mark.engines
 def test_open_alerts_are_listed(store: Store) -> None:
     """Those of all runs that are pending or fire, of the projects that are asked for."""
     run_id, other = trained(store), trained(store, project="text")
@@ -335,6 +354,7 @@ def test_open_alerts_are_listed(store: Store) -> None:
     assert [each[0].project for each in store.open_alerts(9, {"text"})] == ["text"]
 
 
+@pytest.mark.engines
 def test_targets_tell_how_they_do(store: Store) -> None:
     """What waits for a target, when one was sent, and why the newest that was not sent was not."""
     store.keep(trained(store), found("critical"), TO)

@@ -12,11 +12,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic import command
 from sqlalchemy import make_url
 
+from ampmon_server import migrations
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Verification
+from ampmon_server.store import Store, Verification, engine
 from batches import Trainer
 from posted import post
 from postgres import Postgres, programs
@@ -63,14 +65,14 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
     copy.parent.mkdir()
     post(server, trainer.batch(trainer.updates(500, sampled=range(100))))
     log = tmp_path / "backup.log"
-    command = Command(["db", "backup", str(copy), "--data-dir", str(server.directory)], log)
+    copying = Command(["db", "backup", str(copy), "--data-dir", str(server.directory)], log)
     batches = 0
-    while command.poll() is None:
+    while copying.poll() is None:
         post(server, trainer.batch(trainer.updates(5)))
         batches += 1
     again = completed(["db", "backup", str(copy), "--data-dir", str(server.directory)])
 
-    assert command.returncode == 0, log.read_text()
+    assert copying.returncode == 0, log.read_text()
     assert batches > 1
     assert [file.name for file in copy.parent.iterdir()] == ["copy.db"]
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -131,6 +133,23 @@ def test_no_bad_copy_is_put_back(
     } == dict.fromkeys(bad, 1)
     assert "pip install --upgrade" in answers["newer"][1]
     assert in_folder(settings.server_directory) == before
+    assert held(settings, trainer) == 3
+
+
+def test_an_older_copy_is_brought_up_to_date(
+    tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A copy of an older schema is put back as it is, and the server that starts upgrades it."""
+    older = tmp_path / "older.db"
+    database = engine.open_engine(f"sqlite:///{older}")
+    with engine.writing(database) as connection:
+        command.upgrade(migrations.config(connection), "0003")
+    database.dispose()
+    settings, trainer = Settings(data_directory=tmp_path / "data"), Trainer()
+    code, _ = told("restore", older, "--data-dir", settings.data_directory)
+    filled(settings, trainer)
+
+    assert code == 0
     assert held(settings, trainer) == 3
 
 

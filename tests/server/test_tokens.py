@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import event, text
 
 from ampmon.proof import id_of
-from ampmon_server.auth import Tokens
+from ampmon_server.auth import Tokens, TooManyAttempts
+from ampmon_server.auth.rates import Rate
 from ampmon_server.auth.tokens import KNOWN_MAX, KNOWN_S, NOTED_US, PREFIX
 from ampmon_server.store import NameTaken, NotFound, Sender, Store, Token, Wanted
 from batches import Trainer
@@ -140,6 +141,26 @@ def test_unknown_tokens_take_no_room(store: Store) -> None:
 
     assert (len(tokens._known), len(tokens._unknown)) == (0, KNOWN_MAX)
     tokens.close()
+
+
+def test_guesses_hold_up_nobody_who_has_a_token(store: Store) -> None:
+    """In a flood of guesses that is told to wait, a token that this process has never seen is good at once."""
+    tokens, others = Tokens(store), Tokens(store)
+    secret, made = others.new("ci", "ada", SCOPES)
+    tokens._guesses = Rate(1e-6, 3)
+
+    async def flood() -> list[str]:
+        told = []
+        for number in range(6):
+            try:
+                told.append(str(await tokens.with_secret(f"{PREFIX}{number}")))
+            except TooManyAttempts:
+                told.append("wait")
+        return told
+
+    assert asyncio.run(flood()) == ["None"] * 3 + ["wait"] * 3
+    assert asyncio.run(tokens.with_secret(secret)) == made
+    tokens.close(), others.close()
 
 
 def test_a_use_is_noted_once_a_minute(store: Store) -> None:

@@ -10,6 +10,7 @@ import pytest
 from posted import PostedRun
 from receiver import receiving, written
 from serving import Server
+from web.axe import violations
 from web.reader import Reader
 
 
@@ -46,6 +47,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     assert reader.text(f"{ALERT} .standing").startswith("Firing since ")
     assert reader.text(f"{ALERT} .why").startswith("Not delivered to chat: ")
     assert reader.text(f"{FIRST} .alarm") == "firing"
+    assert violations(reader.page) == []
 
     reader.open()
     reader.wait("the mark", lambda: reader.text("table.runs .firing") == "◉")

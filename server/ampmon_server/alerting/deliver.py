@@ -117,8 +117,6 @@ def _trouble(met: list[str], status: int | None) -> str:
 def main() -> None:
     if hasattr(signal, "alarm"):
         signal.alarm(DEADLINE_S + 5)
-    if hasattr(os, "nice"):
-        os.nice(10)  # to load Apprise takes a second, which the server may need
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a plugin prints is no answer
     order, met = json.load(sys.stdin), []  # type: tuple[dict[str, Any], list[str]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import stat
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -48,15 +49,21 @@ def _text(path: Path) -> bytes:
     """Raises BadAlerts where it cannot be read, or by others too: it holds passwords."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            status = os.fstat(file.fileno())
             text = file.read(_BYTES_MAX + 1)
     except OSError as error:
         raise BadAlerts(f"{path}: {error.strerror}") from None
-    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+    if os.name == "posix" and not _is_private(status):
         raise BadAlerts(f"{path} holds passwords and others may read it: chmod 600 {path}")
     if len(text) > _BYTES_MAX:
         raise BadAlerts(f"{path} is larger than {_BYTES_MAX} bytes")
     return text
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether only its owner reads it; or, of a secret that root gave the server, the server's group."""
+    given = sys.platform != "win32" and status.st_uid == 0 and os.geteuid() != 0
+    return not stat.S_IMODE(status.st_mode) & (0o037 if given else 0o077)
 
 
 def _address(path: Path, given: str) -> str:

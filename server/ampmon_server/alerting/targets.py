@@ -98,6 +98,10 @@ class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return [target for target in self.targets if target.wants(project, severity)]
 
 
+def _weakens(name: str, value: str) -> bool:
+    return name == "verify" or (name, value) == ("mode", "insecure")
+
+
 def check(target: Target, *, allow_private: bool) -> None:
     """Raise BadTarget unless messages may go there, as far as that can be told without asking anybody."""
     allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
@@ -115,5 +119,5 @@ def check(target: Target, *, allow_private: bool) -> None:
     for name, value in options:
         if name.lower().startswith(_READS):
             raise BadTarget(f"its option {name[:32]!r} is not for a server")
-        if (name.lower(), value.lower()) == ("mode", "insecure") and not allow_private:
-            raise BadTarget("its option mode=insecure sends in the clear")
+        if not allow_private and _weakens(name.lower(), value.lower()):
+            raise BadTarget(f"its option {name[:32]!r} would do without TLS, or trust anybody")

@@ -55,10 +55,9 @@ class Proxies:
     def heed(self, scope: Scope) -> Response | None:
         """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
         peer = _peer(scope)
-        if self.trusts(peer):
-            told = Headers(scope=scope).getlist(_PROTO)
-            if len(told) == 1 and told[0] in {"http", "https"}:
-                scope["scheme"] = told[0]
+        told = Headers(scope=scope).getlist(_PROTO)
+        if len(told) == 1 and told[0] in {"http", "https"} and self.trusts(peer):
+            scope["scheme"] = told[0]
         if not self._named or _is_loopback(peer) or scope["scheme"] == "https":
             return None
         return problem(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ampmon.proof import digest_of, id_of
-from ampmon_server.auth.rates import Rate
+from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.store import Store, StoreError, Token
 
 
@@ -41,6 +41,7 @@ class Tokens:
         self._known: dict[str, tuple[float, Token]] = {}
         self._unknown: dict[str, float] = {}
         self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
+        self._all_until = 0.0
         self._noted: dict[bytes, int] = {}
         # Threads of their own: those of the routes may all be drawing, and a note may wait for a writer.
         self._asking = ThreadPoolExecutor(2, thread_name_prefix="ampmon-tokens")
@@ -89,11 +90,27 @@ class Tokens:
             return None
         until, token = self._known.get(token_id, (0.0, None))
         if now >= until:
-            if token is None:
-                self._guesses.take("Too many tokens were tried that are not known here.")
+            if token is None and (wait_s := self._guesses.taken()) > 0:
+                return await self._in_a_flood(token_id, wait_s)
             loop = asyncio.get_running_loop()
             token = await loop.run_in_executor(self._asking, self._look, token_id)
         return token if token is not None and token.is_good(self._now()) else None
+
+    async def _in_a_flood(self, token_id: str, wait_s: float) -> Token | None:
+        """A token that this process has not seen, among many that are guesses: all are read at once, now and then."""
+        if time.monotonic() >= self._all_until:
+            self._all_until = time.monotonic() + KNOWN_S
+            await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
+        _, token = self._known.get(token_id, (0.0, None))
+        if token is None:
+            raise TooManyAttempts("Too many tokens were tried that are not known here.", wait_s)
+        return token if token.is_good(self._now()) else None
+
+    def _look_at_all(self) -> None:
+        until = time.monotonic() + KNOWN_S
+        for token in self._store.tokens():
+            if token.is_good(self._now()):
+                _keep(self._known, token.id, (until, token))
 
     def _look(self, token_id: str) -> Token | None:
         until = time.monotonic() + KNOWN_S

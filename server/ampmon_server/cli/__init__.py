@@ -64,7 +64,25 @@ def _run(arguments: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="start the server and its page")
+    _add_serving(commands.add_parser("serve", help="start the server and its page"))
+    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
+    alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
+    doctor.add_arguments(
+        commands.add_parser("doctor", help="say what is wrong with a run, and why")
+    )
+    health.add_arguments(
+        commands.add_parser("health", help="say by an exit code whether a server can do its work")
+    )
+    report.add_arguments(
+        commands.add_parser("report", help="write a run as one file that opens offline")
+    )
+    sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
+    db.add_arguments(commands.add_parser("db", help="look after the database"))
+    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
+    return parser
+
+
+def _add_serving(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     serve.add_argument(
         "--port", type=int, default=8267, help="port to listen on (%(default)s); 0 for any"
@@ -97,18 +115,3 @@ def _parser() -> argparse.ArgumentParser:
         help="lines of words, or of JSON (%(default)s)",
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
-    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
-    alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
-    doctor.add_arguments(
-        commands.add_parser("doctor", help="say what is wrong with a run, and why")
-    )
-    health.add_arguments(
-        commands.add_parser("health", help="say by an exit code whether a server can do its work")
-    )
-    report.add_arguments(
-        commands.add_parser("report", help="write a run as one file that opens offline")
-    )
-    sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
-    db.add_arguments(commands.add_parser("db", help="look after the database"))
-    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
-    return parser

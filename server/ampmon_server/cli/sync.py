@@ -10,9 +10,10 @@ from typing import TextIO
 
 from ampmon.config import RunOptions, data_directory, resolve
 from ampmon.errors import ConfigurationError
+from ampmon.proof import WRONG_PROOF
 from ampmon.sender.sync import Outcome, Sync, spools_at
 from ampmon.spool import Destination
-from ampmon.transport import HttpTransport
+from ampmon.transport import NO_TOKEN, HttpTransport
 
 
 LEFT, CANNOT = 1, 2
@@ -151,7 +152,7 @@ def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
 
 
 def _advice(left: list[Outcome]) -> str:
-    if any("token" in str(outcome.problem) for outcome in left):
+    if any(outcome.problem in {NO_TOKEN, WRONG_PROOF} for outcome in left):
         return "name the server's token with --token-file or AMPMON_TOKEN"
     return "call it again to go on"
 

@@ -48,13 +48,10 @@ class _Stream(StreamingResponse):
     """``held`` is given back when it ends, also where it never began."""
 
     media_type = _EVENTS
-
-    def __init__(self, events: AsyncIterator[bytes], held: ExitStack) -> None:
-        super().__init__(events, headers=_HEADERS)
-        self._held = held
+    held: ExitStack  # set beside: FastAPI reads the status from what makes an answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
+        with self.held:
             await super().__call__(scope, receive, send)
 
 
@@ -67,7 +64,9 @@ async def follow(
     """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
     held = ExitStack()
     held.enter_context(service.limits.stream(caller.token_id))
-    return _Stream(_events(service, caller, asked), held)
+    answer = _Stream(_events(service, caller, asked), headers=_HEADERS)
+    answer.held = held
+    return answer
 
 
 async def _events(

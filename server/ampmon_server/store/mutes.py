@@ -46,10 +46,15 @@ class Mute:
 
 
 def keep(connection: Connection, mute: Mute) -> None:
+    """Keep a mute, in the place of one of the same."""
+    run_id = None if mute.run_id is None else mute.run_id.bytes
+    of = mutes.c
+    same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
+    connection.execute(delete(mutes).where(*same))
     connection.execute(
         insert(mutes).values(
             mute_id=mute.mute_id.bytes,
-            of_run=None if mute.run_id is None else mute.run_id.bytes,
+            of_run=run_id,
             project=mute.project,
             rule=mute.rule,
             until=mute.until,
@@ -99,6 +104,11 @@ def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> lis
 def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
     """The rules that are muted for a run; None stands for all."""
     return {mute.rule for mute in of_run(connection, run_id, project, now)}
+
+
+def forget(connection: Connection, run_id: bytes) -> None:
+    """Forget those of one run."""
+    connection.execute(delete(mutes).where(mutes.c.of_run == run_id))
 
 
 def tidy(connection: Connection, now: int) -> None:

@@ -26,7 +26,7 @@ RETRY_US, RETRY_MAX_US = 30 * _S, HOUR_US
 """After its first failure a message waits so long, after each further one twice as long, up to the other."""
 GIVE_UP_US = 24 * HOUR_US
 KEPT_US = 7 * 24 * HOUR_US
-TOGETHER_MAX = 200
+TOGETHER_MAX = 1000
 """So many that were held back are told in one message."""
 
 
@@ -149,8 +149,11 @@ def settle(
             moved.append(move_on(connection, run_id, now))
         except NotFound:
             continue
+    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
     for row in rows:
-        _change(connection, [row], **_settled(row, outcome, now))
+        alike.setdefault(tuple(_settled(row, outcome, now).items()), []).append(row)
+    for values, those in alike.items():
+        _change(connection, those, **dict(values))
     return moved
 
 

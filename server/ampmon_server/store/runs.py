@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Row, select, update
 
-from ampmon_server.store import outbox
+from ampmon_server.store import mutes, outbox
 from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
@@ -225,4 +225,5 @@ def bury(connection: Connection, run_id: UUID, now: int) -> Change:
         )
     )
     outbox.forget(connection, run_id.bytes)
+    mutes.forget(connection, run_id.bytes)
     return run_id, row.version + 1, row.last_step
