@@ -84,7 +84,7 @@ bench-page: $(PEERS)/.installed ## the same for the page in Chromium, beside oth
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m soak $(ARGS)
 
-year: $(VENV)/.dev ## put a generated year of a team's runs through ingest (an hour; goes on where it stopped; ARGS="--scale 0.01")
+year: $(VENV)/.dev ## put a generated year of a team's runs through ingest (two hours; goes on where it stopped; ARGS="--scale 0.5")
 	@$(BIN)/python -m benchmarks.year $(ARGS)
 
 clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random (a quarter of an hour)

@@ -4,7 +4,9 @@ A real server on SQLite, ten clients with batches of a thousand updates, and a p
 hundred connections, which it keeps. Ingest alone, with the flood aimed at a tiny server elsewhere on the machine, and
 with each kind of flood take turns, in an order drawn anew each round. All share the machine's cores: `kept` is of what
 is taken with the flood aimed elsewhere, which is what the refusing costs and not the asking, and the bar is held by
-it; `kept_of_all` is of ingest alone. A token is *strange* if it does not look like one of the server's, *made up* if
+it; `kept_of_all` is of ingest alone. A server lets strangers wait where they
+are many: `refused_per_s` is how many it answered on these connections, each of which asks again once it is answered. A
+token is *strange* if it does not look like one of the server's, *made up* if
 it does and is another each time, so that nothing can be remembered, and *revoked* if it was good once.
 """
 

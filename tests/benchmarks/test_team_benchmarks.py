@@ -20,7 +20,7 @@ TINY = effort.QUICK._replace(
     ingest_s=0.3,
     streams=3,
     clients=2,
-    held_s=4.0,
+    held_s=3.0,
 )
 
 

@@ -162,11 +162,11 @@ def test_a_failure_is_told_once_with_its_cause(
 def test_any_message_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Line breaks and half characters of a message stay in its one line; another library's lines are JSON too."""
     with saying("json"):
-        logging.getLogger("uvicorn.error").warning("of %s", "a\nb\udcff")
+        logging.getLogger("urllib3").warning("of %s", "a\nb\udcff")
     (line,) = capsys.readouterr().err.splitlines()
 
     assert json.loads(line)["message"] == "of a\nb\udcff"
-    assert json.loads(line)["logger"] == "uvicorn.error"
+    assert json.loads(line)["logger"] == "urllib3"
 
 
 def test_plain_lines_are_words(new_server: Callable[..., Server]) -> None:
