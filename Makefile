@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-page soak simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,12 +74,18 @@ bench-delivery: $(PEERS)/.installed ## the same for the way to the database, bes
 bench-diagnosis: $(VENV)/.dev ## the same for judging runs, of up to ten million updates (a quarter of an hour; ARGS="diagnosis --quick")
 	@$(BIN)/python -m benchmarks $(or $(ARGS),diagnosis)
 
+bench-team: $(VENV)/.dev ## the same for a team: access checks, rejected tokens, 500 pages and 200 clients (20 minutes; ARGS="team --quick")
+	@$(BIN)/python -m benchmarks $(or $(ARGS),team)
+
 bench-page: $(PEERS)/.installed ## the same for the page in Chromium, beside other tools' pages (an hour; ARGS="page --quick")
 	@$(BIN)/python tests/browser.py
 	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),page)
 
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m soak $(ARGS)
+
+year: $(VENV)/.dev ## put a generated year of a team's runs through ingest (an hour; goes on where it stopped; ARGS="--scale 0.01")
+	@$(BIN)/python -m benchmarks.year $(ARGS)
 
 clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random (a quarter of an hour)
 	@PYTHONPATH=tests:. $(BIN)/python -m clinic $(ARGS)

@@ -31,6 +31,8 @@ from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
 from benchmarks.store import effort as store_effort
 from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
+from benchmarks.team import access, held, rejected
+from benchmarks.team import effort as team_effort
 
 
 class Group(NamedTuple):
@@ -73,6 +75,9 @@ BENCHMARKS = {
     "delivery_tail": Benchmark("What a kill leaves, beside others", tail),
     "diagnosis_asked": Benchmark("The server's time for a diagnosis", asked),
     "diagnosis_arriving": Benchmark("Judging runs as their records arrive", arriving),
+    "team_access": Benchmark("Asking who sends, beside an open door", access),
+    "team_rejected": Benchmark("Ingest beside a thousand rejected tokens a second", rejected),
+    "team_held": Benchmark("Many pages and trainings for ten minutes", held),
     "page_arrival": Benchmark("From the update to pixels, beside others", arrival),
     "page_opening": Benchmark("A run of ten million updates on the page", opening),
     "page_memory": Benchmark("The page left open at a run that trains", memory),
@@ -112,6 +117,12 @@ GROUPS = {
         "-diagnosis",
         ("diagnosis_asked", "diagnosis_arriving"),
     ),
+    "team": Group(
+        "What a team costs a server",
+        "make bench-team",
+        "-team",
+        ("team_access", "team_rejected", "team_held"),
+    ),
     "page": Group(
         "What the page costs a reader, beside others",
         "make bench-page",
@@ -123,6 +134,7 @@ EFFORTS = {
     "store": (store_effort.FULL, store_effort.QUICK),
     "delivery": (delivery_effort.FULL, delivery_effort.QUICK),
     "diagnosis": (diagnosis_effort.FULL, diagnosis_effort.QUICK),
+    "team": (team_effort.FULL, team_effort.QUICK),
     "page": (page_effort.FULL, page_effort.QUICK),
 }
 """How much is done of the benchmarks whose names begin so: all, or a little."""

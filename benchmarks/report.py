@@ -25,7 +25,7 @@ def as_markdown(title: str, benchmarks: Mapping[str, Benchmark], figures: Mappin
     for name, benchmark in benchmarks.items():
         if rows := figures.get(name):
             parts += [f"## {benchmark.title}", (benchmark.module.__doc__ or "").strip()]
-            parts.append(_table(rows))
+            parts.append(table(rows))
     return "\n\n".join(parts) + "\n"
 
 
@@ -45,7 +45,8 @@ def _about(figures: Mapping[str, Any]) -> str:
     return about
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows of equal columns in Markdown."""
     # A column of lists holds what the others were made of: it is in the JSON.
     names = [name for name in rows[0] if not any(isinstance(row[name], list) for row in rows)]
     table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]

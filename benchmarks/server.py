@@ -18,9 +18,11 @@ def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def started(directory: Path, *arguments: str) -> Iterator[tuple[str, str, int]]:
-    """The same, and the number of the server's process."""
-    command = [_python(), "-m", "ampmon_server.cli", "serve", "--port", "0", *arguments]
+def started(
+    directory: Path, *arguments: str, module: str = "ampmon_server.cli"
+) -> Iterator[tuple[str, str, int]]:
+    """The same, and the number of the server's process; ``module`` is run in place of `ampmon`."""
+    command = [_python(), "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory)], stdout=subprocess.PIPE, text=True
     )

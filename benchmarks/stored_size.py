@@ -17,7 +17,8 @@ from ampmon_server.demo.model import Size
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, engine
 from benchmarks.paired import shown
-from benchmarks.store.real import SCALE, SIZE, Real, real
+from benchmarks.store.real import SIZE, real
+from benchmarks.store.samples import SCALE, Real
 
 
 SAMPLES = 32

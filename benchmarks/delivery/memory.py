@@ -1,4 +1,4 @@
-"""How much memory processes hold at most, as Linux counts it. NaN where the system does not say."""
+"""How much memory processes hold, now and at most, as Linux counts it. NaN where the system does not say."""
 
 from __future__ import annotations
 
@@ -8,14 +8,34 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
 EVERY_S = 0.5
 
 
+class Held(NamedTuple):
+    """In MB: ``rss`` counts all of what is shared with other processes, ``pss`` a fair part of it."""
+
+    rss: float
+    pss: float
+
+
+def held_now(process: int) -> Held:
+    """What a process holds now; NaN where the system does not say."""
+    files = Path(f"/proc/{process}")
+    try:
+        return Held(
+            _megabytes((files / "status").read_text(), "VmRSS"),
+            _megabytes((files / "smaps_rollup").read_text(), "Pss"),
+        )
+    except (OSError, ValueError):
+        return Held(float("nan"), float("nan"))
+
+
 @dataclass
 class Peak:
-    """In MB: ``rss`` counts all of what is shared with other processes, ``pss`` a fair part of it."""
+    """The most that was `Held`."""
 
     rss: float = float("nan")
     pss: float = float("nan")

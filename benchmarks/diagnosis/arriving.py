@@ -20,7 +20,8 @@ from benchmarks.paired import shown
 from benchmarks.server import started
 from benchmarks.store import load
 from benchmarks.store.rates import Crowd
-from benchmarks.store.real import Real, real
+from benchmarks.store.real import real
+from benchmarks.store.samples import Real
 
 
 BAR = 0.05

@@ -27,7 +27,7 @@ from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.store.upgrading import REBUILDS
 from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
 from benchmarks.paired import shown
-from benchmarks.store.real import SCALE, Real, shifted
+from benchmarks.store.samples import SCALE, Real, shifted
 from benchmarks.store.track import Track
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchmarks.delivery.memory import held_now
 from benchmarks.paired import ratio, shown
 from benchmarks.server import started
 from benchmarks.store import load
@@ -32,10 +33,10 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
     with started(directory) as (url, token, process):
         for _ in shown(range(effort.listening_rounds), "listeners"):
             alone.append(_sent(url, token, effort))
-            with _listening(url, token, effort.listeners) as heard:
+            with listening(url, token, effort.listeners) as heard:
                 beside.append(_sent(url, token, effort))
-                memory = max(memory, _resident_mb(process))
-            told += heard[0]
+                memory = max(memory, held_now(process).rss)
+            told += heard[0].advances
     kept = ratio(beside, alone)
     loss = 100 * (1 - kept.value)
     held = loss <= LOSS_BAR_PERCENT and memory <= MEMORY_BAR_MB
@@ -63,29 +64,28 @@ def _sent(url: str, token: str, effort: Effort) -> float:
     return load.send([url], token, works, effort.ingest_s).rate
 
 
+class Heard(NamedTuple):
+    """How many advances came on all streams, and on that which fewest came on; how many streams had ended."""
+
+    advances: int
+    fewest: int
+    ended: int
+
+
 @contextmanager
-def _listening(url: str, token: str, streams: int) -> Iterator[list[int]]:
-    """Streams held open by a process of their own; afterwards, how many advances came on them in all."""
+def listening(url: str, token: str, streams: int) -> Iterator[list[Heard]]:
+    """Streams held open by a process of their own; afterwards, what came on them."""
     command = [sys.executable, "-m", "benchmarks.store.listening", url, token, str(streams)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     if process.stdout.readline() != "listening\n":
         raise ConnectionError(f"{streams} streams cannot be held open")
-    heard: list[int] = []
+    heard: list[Heard] = []
     try:
         yield heard
     finally:
         process.stdin.close()
-        heard.append(int(process.stdout.readline() or 0))
+        heard.append(Heard(*map(int, process.stdout.readline().split())))
         process.wait(30)
         process.stdout.close()
-
-
-def _resident_mb(process: int) -> float:
-    """Memory that a process holds, in MB; NaN where the system does not say."""
-    status = Path(f"/proc/{process}/status")
-    if not status.exists():
-        return float("nan")
-    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024 / 1e6

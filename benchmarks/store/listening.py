@@ -1,6 +1,7 @@
 """A process that holds many live streams of a server open, as so many pages do, and counts what it is told.
 
-Says `listening` when all are open; ends when its input does, and says how many advances came.
+Says `listening` when all are open; ends when its input does, and says how many advances came on all of them and on the
+one that fewest came on, and how many streams had ended by then.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from urllib.parse import urlsplit
 
 
 class _Ears:
-    """Streams that are open, and the advances that came on all of them."""
+    """Streams that are open, and how many advances came on each of them."""
 
     def __init__(self, url: str, token: str) -> None:
         self._address = urlsplit(url)
         self._token = token
-        self.advances = 0
+        self.advances: list[int] = []
 
     async def open(self) -> asyncio.Task[None]:
         """One more stream, that has been answered."""
@@ -29,11 +30,14 @@ class _Ears:
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head.partition(b"\r\n")[0]:
             raise ConnectionError(head.decode())
-        return asyncio.create_task(self._listen(reader, writer))
+        self.advances.append(0)
+        return asyncio.create_task(self._listen(len(self.advances) - 1, reader, writer))
 
-    async def _listen(self, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    async def _listen(
+        self, number: int, reader: asyncio.StreamReader, _: asyncio.StreamWriter
+    ) -> None:
         while told := await reader.read(65536):
-            self.advances += told.count(b"event: advance")
+            self.advances[number] += told.count(b"event: advance")
 
 
 async def _main(url: str, token: str, streams: int) -> None:
@@ -41,9 +45,10 @@ async def _main(url: str, token: str, streams: int) -> None:
     open_streams = [await ears.open() for _ in range(streams)]
     print("listening", flush=True)
     await asyncio.to_thread(sys.stdin.read)
+    ended = sum(stream.done() for stream in open_streams)
     for stream in open_streams:
         stream.cancel()
-    print(ears.advances, flush=True)
+    print(sum(ears.advances), min(ears.advances), ended, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from ampmon.errors import Unreachable
 from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
 from ampmon.transport import HttpTransport
 from ampmon_server.series import EVENTS
-from benchmarks.store.real import Real
+from benchmarks.store.samples import Real
 from benchmarks.store.track import BACKOFF, track
 
 
@@ -32,6 +32,9 @@ Client: TypeAlias = Callable[[float], tuple[int, int]]
 """Sends until a deadline of `time.perf_counter`; how many records were taken, and how often it was told to wait."""
 
 STREAM = "scaler"
+PARAMETERS = tuple(wire.Parameter(f"layers.{n}.weight", (768, 768), "float32") for n in range(3))
+"""Of a model whose gradients nobody looks at: those that culprits are of."""
+
 STARTED = 1_790_000_000_000_000
 
 
@@ -57,9 +60,10 @@ class Sent(NamedTuple):
         return self.records / self.seconds
 
 
-def plain(batches: int, size: int, real: Real) -> Work:
-    """Updates that are not sampled, of a run of its own."""
-    return _work(_updates(batches * size), size, real)
+def plain(batches: int, size: int, real: Real | None = None) -> Work:
+    """Updates that are not sampled, of a run of its own, whose model is that of ``real`` if it is given."""
+    parameters = PARAMETERS if real is None else real.parameters
+    return _work(updates_of(batches * size), size, parameters)
 
 
 def sampled(batches: int, size: int, real: Real) -> Work:
@@ -68,9 +72,9 @@ def sampled(batches: int, size: int, real: Real) -> Work:
     gradients = cycle([real.varied(chance).to_wire() for _ in range(size)])
     updates = [
         msgspec.structs.replace(update, gradients=next(gradients))
-        for update in _updates(batches * size)
+        for update in updates_of(batches * size)
     ]
-    return _work(updates, size, real)
+    return _work(updates, size, real.parameters)
 
 
 def send(urls: Sequence[str], token: str, works: Sequence[Work], limit_s: float) -> Sent:
@@ -128,7 +132,8 @@ def _client(url: str, token: str, work: Work, deadline: float) -> tuple[int, int
     return records, refused
 
 
-def _updates(count: int) -> list[wire.Update]:
+def updates_of(count: int) -> list[wire.Update]:
+    """The first ``count`` updates of a training, none of them sampled."""
     moves = track(count)
     took = wire.OptimizerStep(optimizer="AdamW", path="unscaled")
     skipped = msgspec.structs.replace(took, skipped=True, culprits=(wire.Culprit(2, 31, 0),))
@@ -158,9 +163,11 @@ def _updates(count: int) -> list[wire.Update]:
     ]
 
 
-def _work(updates: Sequence[wire.Update], size: int, real: Real) -> Work:
-    run_id, attempt_id = uuid4(), uuid4()
-    headers = (
+def headers_of(
+    run_id: UUID, attempt_id: UUID, parameters: tuple[wire.Parameter, ...]
+) -> tuple[wire.Header, ...]:
+    """What a training says of itself before its updates."""
+    return (
         wire.AttemptHeader(
             run_id=run_id,
             attempt_id=attempt_id,
@@ -169,10 +176,15 @@ def _work(updates: Sequence[wire.Update], size: int, real: Real) -> Work:
             owner="benchmark",
             started=STARTED,
         ),
-        wire.StreamHeader(
-            stream=STREAM, scaler="GradScaler", device="cuda", parameters=real.parameters
-        ),
+        wire.StreamHeader(stream=STREAM, scaler="GradScaler", device="cuda", parameters=parameters),
     )
+
+
+def _work(
+    updates: Sequence[wire.Update], size: int, parameters: tuple[wire.Parameter, ...]
+) -> Work:
+    run_id, attempt_id = uuid4(), uuid4()
+    headers = headers_of(run_id, attempt_id, parameters)
     batches = [
         wire.encode(
             wire.Batch(

@@ -5,8 +5,6 @@ Noise made up would not do: how real histograms repeat and move decides what the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,29 +18,11 @@ from ampmon_server.demo import text
 from ampmon_server.demo.model import Size
 from benchmarks import networks
 from benchmarks.paired import shown
+from benchmarks.store.samples import SCALE, Real
 
 
 SIZE = Size(layers=12, heads=4, width=64, context=32, batch=4)
 SAMPLES = 32
-SCALE = 2.0**16
-
-
-class Real:
-    """``samples`` of every parameter, in the order of ``parameters``, at a scale of 2^16."""
-
-    def __init__(self, parameters: Sequence[wire.Parameter], samples: Sequence[Statistics]) -> None:
-        self.parameters = tuple(parameters)
-        self.samples = tuple(samples)
-        self._stacked = {
-            name: np.stack([getattr(sample, name) for sample in samples])
-            for name in Statistics.__dataclass_fields__
-        }
-
-    def varied(self, chance: np.random.Generator) -> Statistics:
-        """Another sample that could be: of each parameter what it was in one of the real ones."""
-        count = len(self.parameters)
-        picked = chance.integers(len(self.samples), size=count), np.arange(count)
-        return Statistics(**{name: stacked[picked] for name, stacked in self._stacked.items()})
 
 
 @lru_cache(maxsize=1)
@@ -82,20 +62,3 @@ def _sample(
     scaler.step(optimizer)
     scaler.update()
     return measured
-
-
-def shifted(statistics: Statistics, binades: int) -> Statistics:
-    """The same gradients at a scale of 2^binades times that one; what leaves the histogram stays in its last bin."""
-    histogram = np.roll(statistics.histogram, binades, axis=1)
-    if binades > 0:
-        histogram[:, -1] += histogram[:, :binades].sum(1)
-        histogram[:, :binades] = 0
-    elif binades < 0:
-        histogram[:, 0] += histogram[:, binades:].sum(1)
-        histogram[:, binades:] = 0
-    return replace(
-        statistics,
-        histogram=histogram,
-        amax=statistics.amax * 2.0**binades,
-        sum_squares=statistics.sum_squares * 4.0**binades,
-    )

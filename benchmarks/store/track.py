@@ -39,9 +39,14 @@ class Track:
         return np.asarray(self.event == BACKOFF)
 
 
-def track(updates: int, spikes: Sequence[int] = (), seed: int = 0) -> Track:
-    """A scaler's ``updates``; at each step of ``spikes`` the scale is 2^24 for one update, set before and after it."""
-    exponents, lengths, backed_off = _stretches(updates, np.random.default_rng(seed))
+def track(
+    updates: int, spikes: Sequence[int] = (), seed: int = 0, interval: int = INTERVAL
+) -> Track:
+    """A scaler's ``updates``; at each step of ``spikes`` the scale is 2^24 for one update, set before and after it.
+
+    It doubles its scale after ``interval`` updates without an overflow.
+    """
+    exponents, lengths, backed_off = _stretches(updates, np.random.default_rng(seed), interval)
     ends = np.cumsum(lengths)
     scale = np.repeat(2.0**exponents, lengths)[:updates]
     tracker = (np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + 1)[:updates]
@@ -63,15 +68,15 @@ def spikes(updates: int, count: int, seed: int = 0) -> list[int]:
 
 
 def _stretches(
-    updates: int, chance: np.random.Generator
+    updates: int, chance: np.random.Generator, interval: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Stretches of one scale: its exponent, how many updates it holds, and whether a back-off ends it, not a growth."""
     exponents, lengths, backed_off = [], [], []
     exponent, limit, done = 16, 18, 0
     while done <= updates:
         over = exponent >= limit
-        length = int(chance.geometric(0.02)) if over else INTERVAL
-        overflows = over and length < INTERVAL
+        length = int(chance.geometric(0.02)) if over else interval
+        overflows = over and length < interval
         exponents.append(exponent)
         lengths.append(length)
         backed_off.append(overflows)

@@ -43,6 +43,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         beside = [asyncio.create_task(keep_pruned(settings, opened.store, opened.writer))]
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
+        beside.append(asyncio.create_task(opened.courier.keep_delivering()))
         if opened.certificate is not None:
             beside.append(asyncio.create_task(opened.certificate.keep()))
         try:
@@ -109,8 +110,9 @@ async def _bad_input(_: Request, error: Exception) -> Response:
     return problem(422, str(error), field=error.field)
 
 
-async def _busy(_: Request, error: Exception) -> Response:
+async def _busy(request: Request, error: Exception) -> Response:
     detail = str(error) or "Too many are waiting to write."
+    request.state.why = detail
     return problem(503, detail, headers={"Retry-After": RETRY_AFTER_S})
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.bus import Advance, Bus
 from ampmon_server.case import Case
 from ampmon_server.diagnosis import Diagnosis, diagnose
@@ -30,6 +31,9 @@ AGAIN_S, POLL_S = 1.0, 0.25
 LATER_S = 60.0
 """To the next look at a run that could not be read, or at one that goes on and may have fallen silent."""
 
+SEEK_S = 30.0
+"""Between two questions which runs are to be looked at though nothing of them arrives."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,13 +43,23 @@ class Judge:
     ``looks`` are all that it took, and ``seconds`` what they took, waiting to write included.
     """
 
-    def __init__(self, store: Store, writer: Writer, bus: Bus, thresholds: Thresholds) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        bus: Bus,
+        thresholds: Thresholds,
+        alerts: Alerts | None = None,
+    ) -> None:
         self.failed: Counter[str] = Counter()
         self.looks, self.seconds = 0, 0.0
         self._store = store
         self._writer = writer
         self._bus = bus
         self._thresholds = thresholds
+        self._alerts = alerts
+        self._silent: dict[UUID, int] = {}
+        self._sought = -SEEK_S
         self._due: dict[UUID, float] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ampmon-judge")
 
@@ -72,6 +86,9 @@ class Judge:
     async def _next(self) -> UUID:
         """The run that has been due for longest, when it is."""
         while True:
+            if time.monotonic() - self._sought >= SEEK_S:
+                self._sought = time.monotonic()
+                await self._seek()
             due = list(self._due.items())
             run_id, when = min(due, key=lambda each: each[1], default=(None, 0.0))
             if run_id is not None and when <= time.monotonic():
@@ -79,31 +96,47 @@ class Judge:
                 return run_id
             await asyncio.sleep(POLL_S)
 
+    async def _seek(self) -> None:
+        """Note the runs that fell silent, before this process began too, and those whose alerts are due."""
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(
+                self._executor, self._store.restless
+            )
+        except StoreError:
+            return
+        for each in found:
+            if each.due or self._silent.get(each.run_id) != each.silent_after:
+                self.note(each.run_id)
+        self._silent = {each.run_id: each.silent_after for each in found}
+
     async def _look(self, run_id: UUID) -> None:
         try:
-            goes_on = await self._judge(run_id)
+            wait = await self._judge(run_id)
         except NotFound:
             return
         except (StoreError, LineTooLong):
-            goes_on = True
+            wait = LATER_S
         except Exception as error:  # a damaged page, say: it is worth a word, and no more
             self._count(type(error).__name__, error)
             return
-        if goes_on:
-            self._due.setdefault(run_id, time.monotonic() + LATER_S)
+        if wait is not None:
+            self._due.setdefault(run_id, time.monotonic() + wait)
 
-    async def _judge(self, run_id: UUID) -> bool:
-        """Look at a run, and keep what is found; whether it goes on."""
+    async def _judge(self, run_id: UUID) -> float | None:
+        """Look at a run, and keep what is found; after how many seconds to look again, if at all."""
         case, found = await asyncio.get_running_loop().run_in_executor(
             self._executor, self._examine, run_id
         )
         for rule, error in found.failed.items():
             self._count(rule, error)
         judgement = Judgement(found.verdict, found.severity, found.findings)
-        change = await self._writer.run(lambda: self._store.keep(run_id, judgement))
-        if change is not None:
-            self._bus.publish(Advance(*change))
-        return case.status == "running"
+        kept = await self._writer.run(lambda: self._store.keep(run_id, judgement, self._alerts))
+        if kept.change is not None:
+            self._bus.publish(Advance(*kept.change))
+        waits = [] if kept.due is None else [max(kept.due / 1e6 - time.time(), AGAIN_S)]
+        if case.status == "running":
+            waits.append(LATER_S)
+        return min(waits, default=None)
 
     def _examine(self, run_id: UUID) -> tuple[Case, Diagnosis]:
         case = self._store.case(run_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Literal
 
 from prometheus_client import (
@@ -20,8 +21,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ampmon_server import readiness
+from ampmon_server.alerting.delivery import TROUBLES
 from ampmon_server.service import Service
-from ampmon_server.store import BadBatch, Busy, HeaderMissing, NotFound
+from ampmon_server.store import BadBatch, Busy, HeaderMissing, NotFound, StoreError
 from ampmon_server.writer import LineTooLong
 
 
@@ -143,6 +145,7 @@ class _Standing(Collector):
                 service.certificate.ends_s,
             )
         yield from self._judging(service)
+        yield from self._alerting(service)
         yield from self._database(service)
 
     def _judging(self, service: Service) -> Iterator[Metric]:
@@ -157,6 +160,30 @@ class _Standing(Collector):
             ),
         ):
             yield CounterMetricFamily(f"ampmon_{name}", told, value)
+
+    def _alerting(self, service: Service) -> Iterator[Metric]:
+        courier = service.courier
+        attempts = CounterMetricFamily(
+            "ampmon_alert_messages",
+            "Attempts to send a message of an alert, by how they went.",
+            labels=["outcome"],
+        )
+        attempts.add_metric(["sent"], courier.sent)
+        for trouble in TROUBLES:
+            attempts.add_metric([trouble], courier.failed[trouble])
+        yield attempts
+        with suppress(StoreError):  # what is ready, below, says so
+            yield GaugeMetricFamily(
+                "ampmon_alerts_firing",
+                "Alerts that fire and nobody has acknowledged, of all runs.",
+                service.store.firing(),
+            )
+            waiting = sum(each.waiting for each in service.store.standings().values())
+            yield GaugeMetricFamily(
+                "ampmon_alert_messages_waiting",
+                "Messages of alerts that are not sent yet.",
+                waiting,
+            )
 
     def _database(self, service: Service) -> Iterator[Metric]:
         begun = time.perf_counter()

@@ -1,23 +1,39 @@
-"""One server process: uvicorn, ended on a signal without being killed by it, its streams of news first."""
+"""One server process: uvicorn, which on a signal finishes what was begun, and is gone within its time in any case."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 
 import uvicorn
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth.proxies import Proxies
 from ampmon_server.connection import HEAD_BYTES_MAX, Connection
 from ampmon_server.service import Service
 
 
-STOP_SECONDS = 3
+KEEP_ALIVE_SECONDS = 5
+"""For so long a connection is kept that nobody uses."""
+STOP_SECONDS = 5
+"""What was asked for before a server stopped may take so long; then its connections are cut."""
+END_SECONDS = 9
+"""After so long a process is gone that does not end by itself, as where a thread waits for a database."""
+
+_log = logging.getLogger(__name__)
 
 
 class Process(uvicorn.Server):
@@ -27,7 +43,7 @@ class Process(uvicorn.Server):
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                create_app(settings, service),
+                _Parting(create_app(settings, service), service.leaving),
                 http=partial(  # type: ignore[arg-type]  # it is called, and no more
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
@@ -40,11 +56,17 @@ class Process(uvicorn.Server):
                 access_log=False,  # it would print the codes of one-time links
                 ws="none",
                 server_header=False,
-                timeout_graceful_shutdown=STOP_SECONDS,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )
         self._service = service
         self._ready = ready
+        self._replaced = self._hurried = False
+        self._end: threading.Timer | None = None
+
+    def hand_over(self) -> None:
+        """Stop at leisure: another process takes new connections from the same socket. Callable from any thread."""
+        self._replaced = self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._service.certificate is not None:
@@ -54,8 +76,41 @@ class Process(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.bus.close()
+        """Say that this server stops; then take no more, end streams, and finish what was begun."""
+        self._service.leaving.set()
+        if self._replaced:
+            for server in self.servers:
+                server.close()
+            self._service.bus.close()
+            # A connection cut while its client sends a request is a failed request: so they end by themselves.
+            await self._wait(KEEP_ALIVE_SECONDS, lambda: not self.server_state.connections)
+        else:
+            await self._wait(self._service.settings.drain_seconds, lambda: False)
+            self._service.bus.close()
+        asyncio.get_running_loop().call_later(STOP_SECONDS, self._cut)
         await super().shutdown(sockets)
+
+    async def _wait(self, seconds: float, done: Callable[[], bool]) -> None:
+        """For so long, or until it is done or another signal comes."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not done() and not self._hurried:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    def _cut(self) -> None:
+        """Cut off who does not read, and who would be answered too late: nothing of theirs was acknowledged."""
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if transport is not None:
+                transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._hurried = self.should_exit
+        if self._end is None:
+            seconds = self._service.settings.drain_seconds + END_SECONDS
+            self._end = threading.Timer(seconds, _end_at_once, (seconds,))
+            self._end.daemon = True
+            self._end.start()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -67,8 +122,50 @@ class Process(uvicorn.Server):
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
+        if sys.platform != "win32" and not in_a_terminal():
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _stay)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Parting:
+    """ASGI middleware: once a server leaves, its answers ask for a new connection, which leads to another."""
+
+    def __init__(self, app: ASGIApp, leaving: threading.Event) -> None:
+        self._app = app
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            # A proof is of its connection: the request that follows it there is the one to be told.
+            proof = scope.get("path", "").endswith(PROOF_PATH)
+            if message["type"] == "http.response.start" and self._leaving.is_set() and not proof:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, sent)
+
+
+def in_a_terminal() -> bool:
+    """Whether a person started this, and SIGHUP means that their window was closed."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return any(stream is not None and stream.isatty() for stream in streams)
+
+
+def _stay(_: int, __: FrameType | None) -> None:
+    _log.warning(
+        "ampmon serve: one process cannot replace itself: start it anew, or have several, --workers"
+    )
+
+
+def _end_at_once(seconds: float) -> None:
+    """End as `kill -9` would: the database undoes what was not committed, and its sender sends it again."""
+    _log.error(
+        "ampmon serve: it could not stop within %g s, and was ended: what was under way was not acknowledged",
+        seconds,
+    )
+    logging.shutdown()
+    os._exit(1)

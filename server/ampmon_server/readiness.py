@@ -41,7 +41,7 @@ def look(service: Service) -> Readiness:
 
 
 def _bus(service: Service) -> str | None:
-    if service.bus.closed:
+    if service.leaving.is_set() or service.bus.closed:
         return "The server is stopping."
     if service.follower is not None and service.follower.trouble is not None:
         return "Other server processes' news cannot be read."  # its log says why

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Tokens
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.certificate import Certificate
+from ampmon_server.courier import Courier
 from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
@@ -33,11 +35,14 @@ class Service:
     bus: Bus
     writer: Writer
     judge: Judge
+    courier: Courier
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
     certificate: Certificate | None = None
     """What is shown to those who connect; None where the server speaks no TLS."""
     refusals: Refusals = field(default_factory=Refusals)
+    leaving: threading.Event = field(default_factory=threading.Event)
+    """Set once the process is to stop."""
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
@@ -49,7 +54,8 @@ class Service:
             follower = Follower(bus, store, store.notices())
             follower.start()
         writer = Writer(SHARED_WRITERS if store.shared else 1)
-        judge = Judge(store, writer, bus, settings.thresholds)
+        judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
+        courier = Courier(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
         callers = Callers(keys, tokens, settings)
         proofs = Proofs(keys, tokens, settings.allowed_hosts)
@@ -66,6 +72,7 @@ class Service:
             bus,
             writer,
             judge,
+            courier,
             follower,
             certificate,
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ampmon.config import DEFAULT_URL, data_directory
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.thresholds import Thresholds
 
 
@@ -76,6 +77,12 @@ class Settings:
     """From where on a finding is worth a word."""
     judging: bool = True
     """Whether runs are judged as their records arrive, and not only when somebody asks."""
+
+    drain_seconds: float = 0.0
+    """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
+
+    alerts: Alerts | None = None
+    """Whom findings are told, and how often; None for nobody."""
 
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""

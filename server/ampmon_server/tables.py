@@ -151,6 +151,9 @@ runs = Table(
     Column("verdict", Text),
     Column("severity", String(16)),
     Column("findings", Text),
+    # Alerts that fire and nobody has acknowledged, and when one that is pending may fire; null where none is.
+    _count("firing"),
+    Column("alerts_due", BigInteger),
     sqlite_with_rowid=False,
 )
 # With what tells whether the list shows a run, so that to count and to skip over runs no row is read.
@@ -304,6 +307,22 @@ gradient_rollups = _rolled_up("gradient_rollups")
 parameter_rollups = _rolled_up("parameter_rollups")
 scalar_rollups = _rolled_up("scalar_rollups", _key("name", _word()))
 
+# One for each rule that has found something worth telling, as `alerting.machine` has it.
+alerts = _of_run(
+    "alerts",
+    _key("rule", _word(64)),
+    Column("state", String(16), nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("since", BigInteger, nullable=False),
+    Column("fired", BigInteger),
+    Column("resolved", BigInteger),
+    Column("told", BigInteger),
+    Column("acknowledged", BigInteger),
+    Column("acknowledged_by", String(256)),
+    # What is told of the finding, as JSON.
+    Column("found", Text, nullable=False),
+)
+
 # Of no run, and small: a cluster keeps a copy on every node.
 # Access tokens, and the codes that bring a browser in, each by its digest.
 tokens = Table(
@@ -329,5 +348,45 @@ logins = Table(
     Column("expires", BigInteger, nullable=False),
     # With which token it was made: `own` for the one in the data directory.
     Column("token_id", String(12), nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Messages to targets of alerts, kept from when they are due until some days after. Who delivers one takes it by moving
+# `due` on: so it is sent by one, and again where that one died. `due` is null where nothing more is to be done.
+messages = Table(
+    "messages",
+    metadata,
+    Column("message_id", LargeBinary(16), primary_key=True),
+    Column("target", String(64), nullable=False),
+    Column("of_run", LargeBinary(16), nullable=False),
+    Column("rule", String(64), nullable=False),
+    Column("made", BigInteger, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("due", BigInteger),
+    _count("attempts"),
+    # Whether it was kept back because too many had been sent within an hour.
+    _flag("held"),
+    Column("sent", BigInteger),
+    # Why the newest attempt failed: a class of trouble, and the status that was answered.
+    Column("trouble", String(16)),
+    Column("status", SmallInteger),
+    sqlite_with_rowid=False,
+)
+Index(None, messages.c.due)
+Index(None, messages.c.of_run)
+
+# Of what no target is told: of one run, of a project or of all, by one rule or any; until a time or for ever.
+mutes = Table(
+    "mutes",
+    metadata,
+    Column("mute_id", LargeBinary(16), primary_key=True),
+    Column("project", String(256)),
+    Column("of_run", LargeBinary(16)),
+    Column("rule", String(64)),
+    Column("until", BigInteger),
+    Column("made", BigInteger, nullable=False),
+    Column("made_by", String(256), nullable=False),
     sqlite_with_rowid=False,
 )

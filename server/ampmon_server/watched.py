@@ -57,5 +57,6 @@ class Watched:
             _log.info("%d more requests were refused than the lines before tell", self._untold)
             self._untold = 0
         level = logging.INFO if status < 500 else logging.WARNING
+        why = scope.get("state", {}).get("why")  # of a 503: for whoever runs the server
         told = {"method": method, "route": route, "status": status, "seconds": round(seconds, 6)}
-        _log.log(level, "%s %s: %d", method, route, status, extra=told)
+        _log.log(level, "%s %s: %d%s", method, route, status, f": {why}" if why else "", extra=told)

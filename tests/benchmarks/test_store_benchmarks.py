@@ -26,7 +26,8 @@ from benchmarks.store import (
     sizes,
     spikes,
 )
-from benchmarks.store.real import Real, real, shifted
+from benchmarks.store.real import real
+from benchmarks.store.samples import Real, shifted
 from benchmarks.store.timing import Times, in_turns
 from benchmarks.store.track import GROW, SET, SPIKE, STEADY, Track, track
 from benchmarks.store.track import spikes as spiky_steps

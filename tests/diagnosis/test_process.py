@@ -33,6 +33,16 @@ def test_silence_begins_after_a_minute(quiet_s, expected):
     assert rules_of(replace(run, now=run.last_time + quiet_s * 1_000_000)) == expected
 
 
+def test_the_rank_that_stopped_first_is_named():
+    """Of ranks that stopped at different steps the first is named; where all stopped at the same, none is."""
+    cells = _healthy().recent
+    for other, told in ((cells, None), (cells[:-5], 3)):
+        run = case(scaler(cells, ranks={0: cells, 3: other}), status="silent")
+        (finding,) = found(replace(run, now=run.last_time + 90_000_000))
+        assert finding.evidence["rank"] == told
+        assert ("rank 3 was the first to stop, after step 294" in finding.title) == (told == 3)
+
+
 def test_long_updates_are_given_their_time():
     """Where an update takes a minute, ten of them are waited for."""
     run = replace(case(_healthy(), status="silent"), update_us=60e6)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ampmon_server.case import Case
 from ampmon_server.diagnosis import diagnose, effective
 from ampmon_server.diagnosis.rules import RULES
-from ampmon_server.diagnosis.severities import RANKS
 from ampmon_server.figures import FIGURES
+from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Levels, Thresholds
 from made_cases import any_cases, found
 

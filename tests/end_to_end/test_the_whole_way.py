@@ -17,6 +17,7 @@ import ampmon
 from ampmon.sender import status
 from serving import Server
 from training import DEADLINE_S, Trainer, stored, wait_for
+from warm import completed
 
 
 UPDATES = 600
@@ -143,12 +144,22 @@ def test_a_server_that_starts_adopts_what_dead_processes_left(
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
-def test_a_server_whose_database_is_new_is_told_anew(
-    new_server: Callable[..., Server], server: Server
-) -> None:
-    """A server that lost its database answers 409 for records without their header; the sender sends both again."""
+def test_a_run_goes_on_whatever_becomes_of_the_database(server: Server, tmp_path: Path) -> None:
+    """After a restore what came since the copy counts as lost; a server that lost all is told headers anew."""
+    where, copy = ["--data-dir", str(server.directory)], str(tmp_path / "copy.db")
     with Trainer(100_000, 0.01) as trainer:
         wait_for(lambda: stored(server, trainer.run_id) > 10)
+        assert completed(["db", "backup", copy, *where]).returncode == 0
+        then = stored(server, trainer.run_id)
+        wait_for(lambda: stored(server, trainer.run_id) > then + 20)
+        server.stop()
+        assert completed(["db", "restore", copy, *where]).returncode == 0
+        server.start()
+        wait_for(lambda: server.get(f"/runs/{trainer.run_id}")["lost_records"] > 0)
+        run = server.get(f"/runs/{trainer.run_id}")
+        wait_for(lambda: stored(server, trainer.run_id) > run["updates"])
+        assert (run["name"], run["lost_records"] >= 20) == ("trainer", True)
+        assert run["last_step"] >= run["updates"] + 19
         server.stop()
         for file in (server.directory / "server").glob("ampmon.db*"):
             file.unlink()

@@ -11,15 +11,18 @@ from uuid import UUID, uuid4
 
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.alerting.targets import Target
 from ampmon_server.auth import Keys
 from ampmon_server.auth.caller import OWN, SCOPES
 from ampmon_server.auth.tokens import Tokens
-from ampmon_server.store import Sender, Store
+from ampmon_server.store import Judgement, Mute, Sender, Store
+from ampmon_server.tables import runs
 from batches import Trainer
+from receiver import alerts_to
 
 
 Client = Callable[..., TestClient]
@@ -34,6 +37,12 @@ ROUTES = {
     "GET /api/v1/runs/{run_id}": ("read", "run"),
     "PATCH /api/v1/runs/{run_id}": ("ingest", "run"),
     "DELETE /api/v1/runs/{run_id}": ("ingest", "run"),
+    "GET /api/v1/alerts": ("read", ""),
+    "GET /api/v1/alerts/targets": ("admin", "all"),
+    "POST /api/v1/runs/{run_id}/alerts/{rule}/acknowledge": ("ingest", "run"),
+    "GET /api/v1/mutes": ("read", ""),
+    "POST /api/v1/mutes": ("ingest", "run"),
+    "DELETE /api/v1/mutes/{mute_id}": ("ingest", "run"),
     "GET /api/v1/compare": ("read", ""),
     "GET /api/v1/compare/figures/{name}": ("read", "run"),
     "GET /api/v1/runs/{run_id}/updates": ("read", "run"),
@@ -49,12 +58,14 @@ ROUTES = {
     "GET /api/v1/runs/{run_id}/figures/{name}": ("read", "run"),
     "GET /api/v1/live": ("read", ""),
     "POST /api/v1/login-links": (None, ""),
+    "GET /api/v1/me": (None, ""),
+    "POST /logout": (None, ""),
     "GET /api/v1/proof": (None, "open"),
     "GET /login": (None, "open"),
     "POST /login": (None, "open"),
     "GET /api/v1/tokens": ("admin", "all"),
     "POST /api/v1/tokens": ("admin", "all"),
-    "DELETE /api/v1/tokens/{token}": ("admin", "all"),
+    "DELETE /api/v1/tokens/{id}": ("admin", "all"),
     "GET /": ("read", ""),
     "GET /css/{name}": ("read", ""),
     "GET /roles.json": ("read", ""),
@@ -106,6 +117,18 @@ def trained(store: Store, project: str = "vision", owner: str = "ada") -> UUID:
     return trainer.run_id
 
 
+def alarmed(store: Store, run_id: UUID) -> None:
+    """Have an alert of the run fire."""
+    finding = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
+    with store._engine.begin() as connection:
+        connection.execute(update(runs).values(last_time=time.time_ns() // 1000))
+    store.keep(
+        run_id,
+        Judgement("bad", "critical", [finding]),
+        alerts_to(Target(name="own", url="json://127.0.0.1")),
+    )
+
+
 def walked(app: FastAPI) -> set[str]:
     """Every method and path of the app."""
     return {
@@ -122,6 +145,7 @@ class Walk:
         self._service = app.state.service
         self._store = store
         self._run = trained(store)
+        alarmed(store, self._run)
         self._made = 0
 
     def ask(self, client: TestClient, call: str) -> Any:
@@ -130,14 +154,24 @@ class Walk:
         run_id = trained(self._store) if method == "DELETE" and "{run_id}" in path else self._run
         folder = path.rpartition("/")[0].rpartition("/")[2]
         path = path.format(
-            run_id=run_id, name=NAMES.get(folder, "overflow"), token=self._token(path)
+            run_id=run_id,
+            name=NAMES.get(folder, "overflow"),
+            id=self._token(path),
+            rule="skip_rate",
+            mute_id=self._mute(path),
         )
         return client.request(method, path, **self._with(call, run_id))
 
     def _token(self, path: str) -> str:
-        if "{token}" not in path:
+        if "{id}" not in path:
             return ""
         return self._service.tokens.new(f"made-{self._made}", "ada", ["read"])[1].id
+
+    def _mute(self, path: str) -> str:
+        if "{mute_id}" not in path:
+            return ""
+        kept, _ = self._store.mute(Mute.new(self._run, None, None, None), "ada")
+        return str(kept.mute_id)
 
     def _with(self, call: str, run_id: UUID) -> dict[str, Any]:
         name = f"new-{self._made}"
@@ -148,6 +182,7 @@ class Walk:
                 "headers": {"Content-Type": "application/msgpack"},
             },
             "POST /api/v1/tokens": {"json": {"name": name, "owner": "ada", "scopes": ["read"]}},
+            "POST /api/v1/mutes": {"json": {"run_id": str(run_id), "rule": "skip_rate"}},
             "PATCH /api/v1/runs/{run_id}": {"json": {"archived": False}},
             "GET /api/v1/runs/{run_id}/skips/nearest": {"params": {"side": "after"}},
         }
@@ -233,9 +268,11 @@ def test_another_projects_run_is_as_none(holding: Client, store: Store) -> None:
     known = holding("admin", projects=["vision"])
     for method, path in [call.split() for call in ROUTES if "/{run_id}" in call]:
         answers = [
-            known.request(method, path.format(run_id=run_id, name="scale"), json={})
-            if method == "PATCH"
-            else known.request(method, path.format(run_id=run_id, name="scale"))
+            known.request(
+                method,
+                path.format(run_id=run_id, name="scale", rule="skip_rate"),
+                json={} if method == "PATCH" else None,
+            )
             for run_id in (hidden, none)
         ]
         assert {each.status_code for each in answers} == {404}, path

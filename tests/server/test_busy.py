@@ -66,7 +66,7 @@ def test_a_locked_file_is_a_503(client: TestClient, settings: Settings) -> None:
 
 
 def test_a_full_disk_is_a_503(server: Server) -> None:
-    """A server that may write no more answers 503 and stores nothing by half; with room again it stores what comes."""
+    """A server that may write no more answers 503, logs why and stores nothing by half; with room again it goes on."""
     trainer = Trainer()
     batches = [
         wire.encode(trainer.batch(trainer.updates(500, sampled=range(0, 500, 5)))) for _ in range(4)
@@ -91,6 +91,7 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
 
     assert (first, stored) == (200, [200] * 4)
     assert 503 in denied
+    assert "POST /api/v1/ingest: 503: The database cannot be used now: " in server.printed
     assert set(denied) <= {200, 503}
     assert (summary["updates"], summary["lost_records"]) == (2000, 0)
     assert sound == [("ok",)]

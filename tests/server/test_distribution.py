@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -11,19 +12,26 @@ import pytest
 from sqlalchemy import UniqueConstraint, make_url
 from starlette.testclient import TestClient
 
+from ampmon import wire
 from ampmon_server import upkeep
+from ampmon_server.alerting.delivery import Outcome
+from ampmon_server.alerting.targets import Target
 from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
-from ampmon_server.store import Edit, Judgement, Store, Token, Wanted
+from ampmon_server.store import Edit, Judgement, Mute, Store, Token, Wanted
 from ampmon_server.tables import metadata
 from batches import START, Trainer
 from postgres import Postgres
+from receiver import alerts_to
 from statements import OF_RUNS, Planner, Statement, logged
 
 
 OVER_RUNS = {
+    "store.alerts.firing": "counts, of all runs, what fires",
+    "store.alerts.open_ones": "lists what fires in all runs",
+    "store.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
     "store.listing.read_page": "the list of runs",
     "store.listing.read_groups": "what the list can be filtered by",
     "store.sparklines._scalers": "the scales that the list draws",
@@ -96,7 +104,12 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
             assert (key.parent.name, key.column.name) == ("run_id", "run_id")
         assert table.autoincrement_column is None
         assert not any(column.identity for column in table.columns)
-    assert {name for name in metadata.tables if name not in OF_RUNS} == {"logins", "tokens"}
+    assert {name for name in metadata.tables if name not in OF_RUNS} == {
+        "logins",
+        "messages",
+        "mutes",
+        "tokens",
+    }
 
 
 def test_the_migrated_schema_has_nothing_that_a_cluster_cannot_have(line: Any) -> None:
@@ -203,7 +216,8 @@ def kept(store: Store, run: Any) -> None:
     store.groups(), store.runs(Wanted(sort="updates"))
     store.versions(), store.versions(run), store.changes_since(0), store.changes_of(run)
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
-    assert store.keep(run_id, Judgement("healthy", None, ())) is not None
+    assert store.keep(run_id, Judgement("healthy", None, ())).change is not None
+    alarmed(store, gone.run_id)
     for each in (gone, half):
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))
@@ -213,6 +227,27 @@ def kept(store: Store, run: Any) -> None:
     store.token(token.id), store.tokens(), store.mark_token_used(token.digest, 2)
     store.revoke_token("ci", 3)
     store.keep_login(b"code", "own", 2, 1), store.use_login(b"code", 1)
+
+
+def alarmed(store: Store, run_id: UUID) -> None:
+    """Alerts that fire, are taken care of, muted, told, and end."""
+    to = alerts_to(Target(name="own", url="json://127.0.0.1/x"))
+    bad = [
+        wire.Finding(rule=rule, severity=how, title="bad", explanation="")
+        for rule, how in (("skip_rate", "critical"), ("silent", "warning"))
+    ]
+    trainer = Trainer(run_id, resume_step=40)
+    store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000)]))
+    store.keep(run_id, Judgement("bad", "critical", bad), to)
+    store.acknowledge(run_id, "skip_rate", "ada")
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    assert store.settle(taken, Outcome())
+    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)
+    store.firing(), store.open_alerts(10), store.restless(), store.standings()
+    store.messages_due(), store.tidy_messages({"own"})
+    store.keep(run_id, Judgement("bad", "critical", bad[:1]), to)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -17,6 +18,7 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from ampmon_server.app import create_app
+from ampmon_server.auth import guard
 from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.process import Process
 from ampmon_server.service import Service
@@ -135,6 +137,57 @@ def test_a_rate_is_kept() -> None:
         rate.take("x")
     with pytest.raises(TooManyAttempts):
         rate.take("x")
+
+
+def test_those_who_come_too_often_stand_in_line() -> None:
+    """What the bucket holds is at once; then each waits for one more, and nobody longer than the line is."""
+    now = [0.0]
+    rate = Rate(10.0, 2.0, lambda: now[0])
+
+    waits = [rate.turn(0.25) for _ in range(6)]
+
+    assert waits == pytest.approx([0, 0, 0.1, 0.2, 0.25, 0.25])
+    now[0] += 0.25
+    assert rate.turn(0.25) == pytest.approx(0.1)
+
+
+def test_strangers_wait_and_hold_up_nobody(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of strangers who come at once some are answered later, while who is known is answered before them."""
+    monkeypatch.setattr(guard, "STRANGERS_PER_S", 40.0)
+    monkeypatch.setattr(guard, "STRANGERS_BURST", 10.0)
+    service = Service.open(settings)
+    app = create_app(settings, service)
+    app.state.service = service
+
+    async def ask(token: str) -> tuple[int, float]:
+        statuses: list[int] = []
+
+        async def send(message: Any) -> None:
+            statuses.extend(message[key] for key in message if key == "status")
+
+        headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": headers}
+        await app({**scope, "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
+        return statuses[0], time.monotonic()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def together() -> list[tuple[int, float]]:
+        strangers = [ask("x" * 43) for _ in range(40)]
+        return await asyncio.gather(*strangers, ask(service.keys.token))
+
+    began = time.monotonic()
+    *strangers, known = asyncio.run(together())
+    service.close()
+
+    assert known[0] == 200
+    assert {status for status, _ in strangers} == {401}
+    ends = sorted(when for _, when in strangers)
+    assert ends[-1] - began >= 30 / 40
+    assert known[1] < ends[-1]
 
 
 @pytest.fixture

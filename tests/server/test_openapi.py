@@ -15,6 +15,7 @@ from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinish
 from schemathesis.python import asgi
 
 from ampmon_server.app import create_app
+from ampmon_server.auth import Tokens
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
@@ -26,7 +27,8 @@ OFF = {"enabled": False}
 ASKED: dict[str, Any] = {
     "seed": 1,
     "generation": {"deterministic": True, "max-examples": 5, "database": "none", "no-shrink": True},
-    "phases": {"stateful": OFF},
+    # Calls in a row, each with what the one before answered: what was made is there, and what was deleted is gone.
+    "phases": {"stateful": {"max-steps": 8, "generation": {"max-examples": 8}}},
     "request-timeout": 3,
     "checks": {
         # A shape cannot say that `stop` is after `start`, that a list gave the cursor, or that counts add up.
@@ -118,6 +120,24 @@ def test_the_stream_is_what_is_told(service: Service) -> None:
     """The same of the stream of news, where it ends once it has begun."""
     service.bus.close()
     assert asked(described(service, lambda path: path == LIVE)) == []
+
+
+def test_a_failure_behind_two_calls_is_noticed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails only for a token that was made before is found by the calls in a row."""
+    revoke = Tokens.revoke
+
+    def failing(tokens: Tokens, named: str) -> None:
+        revoke(tokens, named)
+        raise RuntimeError(named)
+
+    monkeypatch.setattr(Tokens, "revoke", failing)
+    monkeypatch.setitem(ASKED, "phases", {**ASKED["phases"], "fuzzing": OFF, "coverage": OFF})
+
+    found = asked(described(service, lambda path: path.startswith("/api/v1/tokens")))
+
+    assert any("not_a_server_error" in each for each in found)
 
 
 def test_what_is_not_told_is_noticed(service: Service) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import urllib3
 
+from ampmon import wire
+from batches import Trainer
 from serving import Server
 from training import wait_for
 
@@ -82,6 +87,101 @@ def test_workers_end_with_their_parent(crew: Server) -> None:
     crew.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
     assert not crew.answers()
+
+
+class Load:
+    """Clients that ask all the time, on connections that they keep, and never a second time for the same."""
+
+    def __init__(self, server: Server) -> None:
+        self.trainer = Trainer()
+        self.sent = 0
+        self.reads = 0
+        self.streams = 0
+        self.seen = -1
+        """The last step that a stream told."""
+        self.failed: list[str] = []
+        self._server = server
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[Load]:
+        """While it lasts: one that sends, two that read, and one that follows."""
+        work = (self._send, self._read, self._read, self._follow)
+        threads = [threading.Thread(target=self._keep, args=(each,)) for each in work]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def _keep(self, work: Callable[[Callable[..., urllib3.BaseHTTPResponse]], None]) -> None:
+        http = urllib3.PoolManager(retries=False, timeout=20.0)
+        token = {"Authorization": f"Bearer {self._server.token}"}
+
+        def ask(method: str, path: str, **more: object) -> urllib3.BaseHTTPResponse:
+            headers = {**token, "Content-Type": "application/msgpack"}
+            answer = http.request(method, self._server.url + path, headers=headers, **more)  # type: ignore[arg-type]
+            if answer.status != 200:
+                raise AssertionError(f"{method} {path}: {answer.status}")
+            return answer
+
+        try:
+            while not self._over.wait(0.01):  # or nobody else gets a processor
+                work(ask)
+        except Exception as error:
+            self.failed.append(repr(error))
+
+    def _send(self, ask: Callable[..., urllib3.BaseHTTPResponse]) -> None:
+        batch = self.trainer.batch(self.trainer.updates(5))
+        ask("POST", "/api/v1/ingest", body=wire.encode(batch))
+        self.sent += 5
+
+    def _read(self, ask: Callable[..., urllib3.BaseHTTPResponse]) -> None:
+        ask("GET", "/api/v1/runs")
+        self.reads += 1
+
+    def _follow(self, ask: Callable[..., urllib3.BaseHTTPResponse]) -> None:
+        """Follow one stream to its end, which is to be whole."""
+        self.streams += 1
+        stream = ask("GET", "/api/v1/live", preload_content=False)
+        for line in stream:
+            if line.startswith(b"data: "):
+                self.seen = max(self.seen, json.loads(line[6:])["step"])
+            if self._over.is_set():
+                stream.close()
+                return
+
+
+@pytest.mark.timeout(300)  # five processes load a server each
+def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
+    """At SIGHUP each worker goes when another serves, and stays where none comes up; meanwhile nothing fails."""
+    before = workers(crew)
+    process, token = crew.process, crew.directory / "token"
+    assert process is not None
+    with Load(crew).running() as load:
+        wait_for(lambda: load.seen > 0)
+        kept = token.rename(token.with_name("kept"))
+        token.write_text("damaged")
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "no worker comes up" in crew.printed)
+        stayed = workers(crew)
+        kept.rename(token)
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "2 workers were replaced" in crew.printed, 120)
+        sent = load.sent
+        wait_for(lambda: load.sent > sent + 20 and load.seen > sent)
+    after = workers(crew)
+
+    assert load.failed == []
+    assert stayed == before
+    assert len(after) == 2
+    assert not before & after
+    assert load.streams >= 2
+    assert crew.get(f"/runs/{load.trainer.run_id}")["updates"] == load.sent
+    assert "Traceback" not in crew.printed
 
 
 @pytest.mark.parametrize(("count", "says"), [("2", "postgresql+psycopg://"), ("0", "at least 1")])

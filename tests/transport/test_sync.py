@@ -213,19 +213,27 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
     attempt.events(12_000, text="x" * 4000)  # a dozen batches
     attempt.spool.abandon()
-    # Slow enough for none to be over before it is killed.
-    server.store.refuse = lambda _: bool(time.sleep(0.0002))
+    room = 0
+
+    def held(_: object) -> bool:
+        while len(server.store.batches) >= room:
+            time.sleep(0.001)
+        return False
+
+    server.store.refuse = held
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
+        # Three batches at most, one of which may be of the process before: so none is over before it is killed.
         before = len(server.store.batches)
+        room = before + 3
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
-            while len(server.store.batches) <= before and process.poll() is None:
+            while len(server.store.batches) < before + 2 and process.poll() is None:
                 time.sleep(0.001)
             process.send_signal(number)
-    server.store.refuse = lambda _: False
+    room = sys.maxsize
     taken = spools(tmp_path)
     assert len(taken) == 1
     assert taken[0] != attempt.spool.path

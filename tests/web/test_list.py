@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from playwright.sync_api import expect
@@ -120,3 +121,45 @@ def test_runs_are_edited_archived_and_deleted(own_reader: Reader) -> None:
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     reader.wait("what is left", lambda: names(reader) == ["three"])
+
+
+def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
+    """Whoever is signed in is told so, is offered to change no run of another, and can sign out."""
+    reader, page = own_reader, own_reader.page
+    for owner in ("tester", "ada"):
+        PostedRun(reader.server, f"{owner}'s", owner=owner).updates(3)
+    enter_as(reader, "ada")
+    reader.open()
+    reader.wait("both", lambda: len(names(reader)) == 2)
+    bar = page.get_by_role("toolbar", name="Selected runs")
+    page.get_by_label("Select ada's").check()
+    expect(bar.get_by_role("button", name="Delete…")).to_be_visible()
+    page.get_by_label("Select tester's").check()
+    expect(bar).to_contain_text("1 of them is not yours to change")
+    expect(bar.get_by_role("button", name="Delete…")).to_be_hidden()
+
+    page.get_by_role("link", name="tester's").click()
+    reader.wait("the run", lambda: reader.text("h1") == "tester's")
+    expect(page.get_by_role("button", name="Edit…")).to_have_count(0)
+    reader.open()
+    page.get_by_role("link", name="ada's").click()
+    page.get_by_role("button", name="Edit…").click()
+    page.get_by_role("textbox", name="Name").fill("hers")
+    page.get_by_role("button", name="Save").click()
+    reader.wait("the name", lambda: reader.text("h1") == "hers")
+
+    page.get_by_role("button", name="Signed in as ada").click()
+    expect(page.get_by_role("dialog")).to_contain_text("In the projects tests.")
+    reader.forgive("401")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.locator("body")).to_contain_text("ampmon token link")
+    assert page.context.cookies() == []
+
+
+def enter_as(reader: Reader, owner: str) -> None:
+    """Come in again, by a token of somebody who reads and trains in the project of these runs."""
+    wanted = {"name": owner, "owner": owner, "scopes": ["read", "ingest"], "projects": ["tests"]}
+    made = json.loads(reader.server.request("POST", "/api/v1/tokens", json=wanted).data)
+    headers = {"Authorization": f"Bearer {made['token']}"}
+    link = json.loads(reader.server.request("POST", "/api/v1/login-links", headers=headers).data)
+    reader.page.context.request.get(link["url"], max_redirects=0)

@@ -1,5 +1,6 @@
 // What is wrong with a run: each finding with its reason, the code to write instead, and the steps that show it.
 
+import { AlertLine, wordOf } from "./alerts.js";
 import { get } from "./api.js";
 import { copied } from "./code.js";
 import { dotted, h, keyed, mark, say } from "./dom.js";
@@ -7,7 +8,7 @@ import { plural, steps } from "./format.js";
 import { at } from "./root.js";
 import { setVerdict, verdict } from "./verdict.js";
 
-/** @import { Diagnosis, Finding, Range, Severity } from "../types/page.js" */
+/** @import { Alert, Diagnosis, Finding, Range, Severity } from "../types/page.js" */
 
 const NAMED = 5;
 const COPY = "Copy the code";
@@ -17,6 +18,7 @@ const COPIED_MS = 2000;
 class Entry {
   #verdict = verdict();
   #title = h("span", { class: "title" });
+  #alarm = h("span", { class: "alarm", hidden: true });
   #explanation = h("p");
   #stop = h("p", { class: "stop" }, "Training on is a waste: stop it.");
   #parameters = h("p", { class: "caption" });
@@ -28,13 +30,18 @@ class Entry {
   /** @type {Finding | null} */
   #finding = null;
 
-  /** @param {(finding: Finding, steps: Range) => void} onSteps */
-  constructor(onSteps) {
+  /**
+   * @param {(finding: Finding, steps: Range) => void} onSteps
+   * @param {AlertLine} alert
+   */
+  constructor(onSteps, alert) {
     this.onSteps = onSteps;
+    this.alert = alert;
     this.element = h(
       "details",
       { class: "finding" },
-      h("summary", {}, this.#verdict, this.#title),
+      h("summary", {}, this.#verdict, this.#title, this.#alarm),
+      alert.element,
       this.#explanation,
       this.#stop,
       this.#parameters,
@@ -64,6 +71,19 @@ class Entry {
     mark(this.#page, "href", at(`findings/${encodeURIComponent(finding.rule)}`));
   }
 
+  get rule() {
+    return this.#finding?.rule ?? "";
+  }
+
+  /** @param {Alert | null} alert */
+  heed(alert) {
+    const word = wordOf(alert);
+    this.#alarm.hidden = word === "";
+    mark(this.#alarm, "data-alarm", word);
+    say(this.#alarm, word);
+    this.alert.show(alert);
+  }
+
   /** @param {string[]} parameters */
   #name(parameters) {
     this.#parameters.hidden = parameters.length === 0;
@@ -90,9 +110,14 @@ export class Findings {
   #list = h("div");
   #answer = h("p", { class: "answer", hidden: true });
   #training = h("p", { class: "caption" });
-  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#answer, this.#list, this.#training);
+  #others = h("div", { class: "alerts" });
+  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#answer, this.#list, this.#others, this.#training);
   /** @type {WeakMap<HTMLElement, Entry>} */
   #entries = new WeakMap();
+  /** @type {WeakMap<HTMLElement, AlertLine>} */
+  #lines = new WeakMap();
+  /** @type {Alert[]} */
+  #alerts = [];
   /** @type {Diagnosis | null} */
   #newest = null;
   #going = true;
@@ -101,8 +126,11 @@ export class Findings {
   /**
    * @param {string} run
    * @param {(finding: Finding, steps: Range) => void} onSteps
+   * @param {() => void} onAlert called when an alert may stand otherwise
    */
-  constructor(run, onSteps) {
+  constructor(run, onSteps, onAlert) {
+    this.run = run;
+    this.onAlert = onAlert;
     this.path = `/runs/${encodeURIComponent(run)}/diagnosis`;
     this.onSteps = onSteps;
     this.verdict.hidden = true;
@@ -127,6 +155,32 @@ export class Findings {
     this.#show(newest);
   }
 
+  /**
+   * Shows how the alerts stand: each with the first finding of its rule, and by itself where there is none.
+   * @param {Alert[]} alerts
+   */
+  heed(alerts) {
+    this.#alerts = alerts;
+    const told = new Set();
+    for (const element of this.#list.children) {
+      const entry = element instanceof HTMLElement ? this.#entries.get(element) : undefined;
+      if (!entry) continue;
+      entry.heed(told.has(entry.rule) ? null : (alerts.find(({ rule }) => rule === entry.rule) ?? null));
+      told.add(entry.rule);
+    }
+    keyed(this.#others, alerts.filter(({ rule }) => !told.has(rule)), {
+      key: ({ rule }) => rule,
+      make: () => this.#line(),
+      update: (element, alert) => this.#lines.get(element)?.show(alert, alert.title.replaceAll("`", "")),
+    });
+  }
+
+  #line() {
+    const line = new AlertLine(this.run, this.onAlert);
+    this.#lines.set(line.element, line);
+    return line.element;
+  }
+
   /** @param {Diagnosis} diagnosis */
   #show({ severity, findings, training }) {
     this.verdict.hidden = !this.#any && severity === null;
@@ -140,11 +194,12 @@ export class Findings {
       make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),
       update: (element, { finding }) => this.#entries.get(element)?.show(finding, this.#going),
     });
+    this.heed(this.#alerts);
   }
 
   /** @param {boolean} open */
   #make(open) {
-    const entry = new Entry(this.onSteps);
+    const entry = new Entry(this.onSteps, new AlertLine(this.run, this.onAlert));
     entry.element.open = open;
     this.#entries.set(entry.element, entry);
     return entry.element;

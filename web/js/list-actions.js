@@ -1,13 +1,14 @@
 // What can be done with the runs that are selected: compare, rename and tag, archive, delete.
 
 import { send } from "./api.js";
+import { ask, deleting, editing, pathOf } from "./changing.js";
 import { h, say } from "./dom.js";
 import { plural } from "./format.js";
+import { mayChange } from "./who.js";
 
 /** @import { Summary } from "../types/page.js" */
 
 const COMPARED_MAX = 8;
-const NAMED_MAX = 8;
 
 export class Actions {
   /** @type {Map<string, Summary>} */
@@ -16,6 +17,7 @@ export class Actions {
   #compare = h("a", { class: "button" }, "Compare");
   #edit = h("button", { type: "button", onclick: () => this.#ask(editing(this.#first)) }, "Edit…");
   #archive = h("button", { type: "button", onclick: () => void this.#archived() }, "Archive");
+  #delete = h("button", { type: "button", onclick: () => this.#ask(deleting([...this.chosen.values()])) }, "Delete…");
   #why = h("p", { class: "why", role: "alert" });
   element = h(
     "div",
@@ -24,7 +26,7 @@ export class Actions {
     this.#compare,
     this.#edit,
     this.#archive,
-    h("button", { type: "button", onclick: () => this.#ask(deleting([...this.chosen.values()])) }, "Delete…"),
+    this.#delete,
     h("button", { type: "button", class: "quiet", onclick: () => this.clear() }, "Clear"),
     this.#why,
   );
@@ -58,10 +60,12 @@ export class Actions {
     const runs = [...this.chosen.values()];
     this.element.hidden = runs.length === 0;
     say(this.#count, `${plural(runs.length, "run")} selected`);
-    say(this.#why, runs.length > COMPARED_MAX ? `At most ${COMPARED_MAX} can be compared.` : "");
+    const others = runs.filter((run) => !mayChange(run)).length;
+    say(this.#why, [tooMany(runs.length), othersWords(others, runs.length)].filter(Boolean).join(" "));
     this.#compare.hidden = runs.length < 2 || runs.length > COMPARED_MAX;
     this.#compare.href = `#/compare?runs=${runs.map((run) => run.run_id).join(",")}`;
-    this.#edit.hidden = runs.length !== 1;
+    this.#edit.hidden = runs.length !== 1 || others > 0;
+    this.#archive.hidden = this.#delete.hidden = others > 0;
     say(this.#archive, runs.every((run) => run.archived) ? "Unarchive" : "Archive");
   }
 
@@ -70,17 +74,9 @@ export class Actions {
     await this.#each((run) => send("PATCH", pathOf(run), { archived }));
   }
 
-  /**
-   * Opens a dialog, and does what it was closed with.
-   * @param {{dialog: HTMLDialogElement, work: (run: Summary) => Promise<unknown>}} asked
-   */
+  /** @param {{dialog: HTMLDialogElement, work: (run: Summary) => Promise<unknown>}} asked */
   #ask({ dialog, work }) {
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      if (dialog.returnValue === "do") void this.#each(work);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    ask(dialog, () => void this.#each(work));
   }
 
   /** @param {(run: Summary) => Promise<unknown>} work */
@@ -99,50 +95,17 @@ export class Actions {
   }
 }
 
-/** @param {Summary} run */
-function pathOf(run) {
-  return `/runs/${encodeURIComponent(run.run_id)}`;
-}
-
-/** @param {Summary[]} runs */
-function deleting(runs) {
-  const named = runs.slice(0, NAMED_MAX).map((run) => h("li", {}, h("bdi", {}, run.name), ` · ${run.project} · ${plural(run.updates, "update")}`));
-  const more = runs.length - named.length;
-  const dialog = asking(
-    `Delete ${plural(runs.length, "run")}?`,
-    [
-      h("ul", {}, ...named),
-      more ? h("p", {}, `and ${plural(more, "other")}.`) : null,
-      h("p", {}, "Nothing of it can be brought back. What a process still sends of it is not stored."),
-    ],
-    "Delete",
-  );
-  return { dialog, work: (/** @type {Summary} */ run) => send("DELETE", pathOf(run)) };
-}
-
-/** @param {Summary} run */
-function editing(run) {
-  const name = h("input", { name: "name", value: run.name, maxlength: 256, required: true, dir: "auto" });
-  const tags = h("input", { name: "tags", value: run.tags.join(", "), dir: "auto" });
-  const fields = [h("label", {}, "Name", name), h("label", {}, "Tags, with commas between", tags)];
-  const work = (/** @type {Summary} */ edited) =>
-    send("PATCH", pathOf(edited), { name: name.value, tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) });
-  return { dialog: asking("Edit run", fields, "Save"), work };
+/** @param {number} chosen */
+function tooMany(chosen) {
+  return chosen > COMPARED_MAX ? `At most ${COMPARED_MAX} can be compared.` : "";
 }
 
 /**
- * @param {string} title
- * @param {(Node | null)[]} content
- * @param {string} deed what its button is called
+ * @param {number} others how many of the runs are not the reader's to change
+ * @param {number} chosen
  */
-function asking(title, content, deed) {
-  // A form of a dialog closes it with the value of the button; Escape closes it with none.
-  const form = h(
-    "form",
-    { method: "dialog" },
-    h("h2", {}, title),
-    ...content,
-    h("p", { class: "answers" }, h("button", { value: "", formnovalidate: true }, "Cancel"), h("button", { value: "do", class: "deed" }, deed)),
-  );
-  return h("dialog", { class: "asking", "aria-label": title }, form);
+function othersWords(others, chosen) {
+  if (others === 0) return "";
+  const which = chosen === 1 ? "It is" : others === chosen ? "They are" : `${others} of them ${others === 1 ? "is" : "are"}`;
+  return `${which} not yours to change: only the owner may, or an admin.`;
 }

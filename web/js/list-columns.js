@@ -2,7 +2,7 @@
 
 import { badge, setBadge } from "./badge.js";
 import { h, keyed, mark, say } from "./dom.js";
-import { ago, count, percent, power, powerOfTwo, revived } from "./format.js";
+import { ago, count, percent, plural, power, powerOfTwo, revived } from "./format.js";
 import { clock } from "./ledger.js";
 import { setSparkline, sparkline } from "./list-scales.js";
 import { setVerdict, verdict } from "./verdict.js";
@@ -47,7 +47,8 @@ export const COLUMNS = [
 function named() {
   const tick = h("input", { type: "checkbox" });
   const tags = h("span", { class: "tags" });
-  return [h("div", { class: "named" }, h("label", { class: "tick" }, tick), h("a", { dir: "auto" }), tags)];
+  const firing = h("span", { class: "firing", role: "img", hidden: true }, "◉");
+  return [h("div", { class: "named" }, h("label", { class: "tick" }, tick), h("a", { dir: "auto" }), firing, tags)];
 }
 
 /**
@@ -55,15 +56,19 @@ function named() {
  * @param {Row} row
  */
 function writeName(cell, { run, chosen }) {
-  const [label, link, tags] = cell.firstElementChild?.children ?? [];
+  const [label, link, firing, tags] = cell.firstElementChild?.children ?? [];
   const tick = label?.firstElementChild;
-  if (!(tick instanceof HTMLInputElement) || !link || !(tags instanceof HTMLElement)) return;
+  if (!(tick instanceof HTMLInputElement) || !link || !(firing instanceof HTMLElement) || !(tags instanceof HTMLElement)) return;
   tick.checked = chosen;
   mark(tick, "aria-label", `Select ${run.name}`);
   mark(tick, "value", run.run_id);
   mark(link, "href", `#/runs/${encodeURIComponent(run.run_id)}`);
   mark(link, "title", run.name);
   say(link, run.name);
+  firing.hidden = !run.firing;
+  const alarm = run.firing ? `${plural(run.firing, "alert fires", "alerts fire")}, and nobody has acknowledged that` : null;
+  mark(firing, "title", alarm);
+  mark(firing, "aria-label", alarm);
   keyed(tags, run.tags, {
     key: (tag) => tag,
     make: (tag) => h("span", { class: "tag", title: tag, dir: "auto" }, tag),

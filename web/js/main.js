@@ -17,6 +17,7 @@ import { SignIn } from "./signin.js";
 import * as theme from "./theme.js";
 import * as tips from "./tips.js";
 import * as toasts from "./toast.js";
+import { Who } from "./who.js";
 
 /** @import { Address, Page, View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
@@ -41,6 +42,7 @@ let awake = Date.now();
 const refresh = paced(update, REFRESH_MS);
 const live = new Live({ onAdvance: hear, onConnection: showConnection });
 const signIn = new SignIn(connection, look);
+const who = new Who(/** @type {HTMLButtonElement} */ (byId("who")));
 
 /** @param {Advance[]} advances */
 function hear(advances) {
@@ -134,7 +136,7 @@ function showConnection(now) {
   sayConnection(now);
   if (now.state !== "live") return;
   signIn.done();
-  refresh();
+  who.refresh().then(refresh, () => live.suspect());
 }
 
 /** @param {Connection} now */

@@ -7,16 +7,22 @@ import { resolve } from "./roles.js";
 const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
+// As in report.css.
+const phone = matchMedia("screen and (max-width: 720px)");
 const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
-const figures = /** @type {Record<string, Figure>} */ (held("figures"));
+const wide = /** @type {Record<string, Figure>} */ (held("figures"));
+const narrow = /** @type {Record<string, Figure>} */ (held("figures-narrow"));
 
 /** @param {string} id of the element that holds it as JSON */
 function held(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 
-/** @param {Roles} roles */
-function draw(roles) {
+/**
+ * @param {Roles} roles
+ * @param {Record<string, Figure>} figures
+ */
+function draw(roles, figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const place = document.querySelector(`[data-figure="${name}"] .plot`);
     const { data, layout } = resolve(figure, roles);
@@ -25,10 +31,10 @@ function draw(roles) {
 }
 
 function drawAsSeen() {
-  draw(dark.matches ? themes.dark : themes.light);
+  draw(dark.matches ? themes.dark : themes.light, phone.matches ? narrow : wide);
 }
 
-dark.addEventListener("change", drawAsSeen);
-window.addEventListener("beforeprint", () => draw(themes.light));
+for (const query of [dark, phone]) query.addEventListener("change", drawAsSeen);
+window.addEventListener("beforeprint", () => draw(themes.light, wide));
 window.addEventListener("afterprint", drawAsSeen);
 drawAsSeen();

@@ -14,13 +14,14 @@ import { Numbers, elapsed } from "./numbers.js";
 import { paced } from "./pace.js";
 import { Parameters } from "./parameters.js";
 import { Ranks } from "./ranks.js";
+import { RunActions } from "./run-actions.js";
 import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
 import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance } from "./live.js" */
-/** @import { Address, Detail, LoggedName, Part, Summary, View } from "../types/page.js" */
+/** @import { Address, Detail, Finding, LoggedName, Part, Range, Summary, View } from "../types/page.js" */
 
 const PARTS_MS = 1000;
 const TABLES_MS = 2000;
@@ -33,6 +34,7 @@ export class Run {
   #owner = h("bdi");
   #when = h("span");
   #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
+  #actions = new RunActions(() => void this.refresh().catch(() => {}));
   #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
   #description = h("p", { class: "description", dir: "auto", hidden: true });
@@ -58,7 +60,8 @@ export class Run {
     const page = { view: () => this.charts.view, onView, ranks: () => this.#run?.ranks ?? 1 };
     this.skips = skipLedger(id, page);
     this.events = eventLedger(id, page);
-    this.findings = new Findings(id, (finding, { start, stop }) => this.#lookAt(finding.scaler, start, stop));
+    const look = (/** @type {Finding} */ finding, /** @type {Range} */ { start, stop }) => this.#lookAt(finding.scaler, start, stop);
+    this.findings = new Findings(id, look, () => void this.refresh().catch(() => this.onTrouble()));
     this.parameters = new Parameters(id, page.view, onView);
     this.nearest = new Skips(id);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
@@ -76,7 +79,7 @@ export class Run {
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#streams, this.#ranks.element),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#actions.element, this.#streams, this.#ranks.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
@@ -100,6 +103,7 @@ export class Run {
       throw error;
     });
     this.#run = /** @type {Detail} */ (summary);
+    this.findings.heed(this.#run.alerts ?? []);
     this.tick();
     this.charts.refresh();
     this.readParts();
@@ -127,6 +131,7 @@ export class Run {
     say(this.#owner, run.owner);
     say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
+    this.#actions.update(run);
     this.#notices.update(run, this.findings.tellsGaps);
     this.#numbers.update(run);
     this.#offerStreams(run);

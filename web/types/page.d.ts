@@ -74,6 +74,8 @@ export type Status = "running" | "finished" | "crashed" | "silent";
 /** What a run's own page gets beside its summary. */
 export interface Detail extends Summary {
   identity: { config: Record<string, unknown> };
+  /** Null where the server tells nobody of anything. */
+  alerts: Alert[] | null;
 }
 
 /** A number that JSON cannot hold is null, with its kind beside it. */
@@ -84,6 +86,13 @@ export interface Stream {
   rank: number;
   scaler: string;
   layout: string;
+}
+
+/** Who is signed in. */
+export interface Me {
+  owner: string | null;
+  scopes: string[];
+  projects: string[] | null;
 }
 
 /** Times are microseconds since the epoch, shares 0..1; null is "not known yet". */
@@ -131,6 +140,8 @@ export interface Summary {
   /** The worst finding in words, or "healthy"; null where nobody has looked. */
   verdict: string | null;
   severity: Severity | null;
+  /** Alerts that fire and nobody has acknowledged. */
+  firing: number;
   version: number;
   last_step: number | null;
   last_time: number | null;
@@ -271,6 +282,30 @@ export interface Finding {
   parameters: string[];
   figure: string;
   stop: boolean;
+}
+
+/** How the finding of a rule is told. Times are microseconds since the epoch. */
+export interface Alert {
+  rule: string;
+  state: "pending" | "firing" | "resolved";
+  severity: Severity;
+  title: string;
+  since: number;
+  fired: number | null;
+  resolved: number | null;
+  acknowledged: number | null;
+  acknowledged_by: string | null;
+  /** What keeps it from being told; of no run, where it is of more than one. */
+  mute: { mute_id: string; run_id: string | null; until: number | null } | null;
+  deliveries: Delivery[];
+}
+
+/** How its newest message stands with a target; `trouble` is why it was not delivered, `due` when that is tried again. */
+export interface Delivery {
+  target: string;
+  sent: number | null;
+  due: number | null;
+  trouble: string | null;
 }
 
 export interface Diagnosis {

@@ -66,6 +66,14 @@ class Asking:
         """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
         return self._ask("GET", path, fields)
 
+    def alive(self) -> None:
+        """Make sure that somebody answers who takes the token. Blocks; raises Unanswered."""
+        self._ask("GET", "/healthz", under="")
+
+    def ready(self) -> None:
+        """Make sure that the server can do its work. Blocks; raises Unanswered, which says what it cannot."""
+        self._ask("GET", "/readyz", under="")
+
     def post(self, path: str, body: object = None) -> bytes:
         """What the server makes at a path under /api/v1, of ``body`` as JSON. Blocks; raises Unanswered."""
         return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
@@ -80,11 +88,12 @@ class Asking:
         path: str,
         fields: dict[str, str] | None = None,
         body: bytes | None = None,
+        under: str = "/api/v1",
     ) -> bytes:
         try:
             answer = self._http.request(
                 method,
-                f"{self._base}/api/v1{path}",
+                f"{self._base}{under}{path}",
                 fields=fields,
                 body=body,
                 headers=self._headers,

@@ -8,6 +8,7 @@ this is and, where the page may stand in frames, those of the page's own files; 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from ampmon_server.auth.headers import Sealed, security_headers
 from ampmon_server.auth.limits import Limits
 from ampmon_server.auth.needs import needed
 from ampmon_server.auth.proxies import Proxies
-from ampmon_server.auth.rates import TooManyAttempts
+from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.logs import method_of, route_of
 from ampmon_server.problems import problem
 from ampmon_server.settings import LOOPBACK, Settings
@@ -37,6 +38,11 @@ _LOGIN_METHODS = frozenset({"GET", "POST"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # The page without a word of any run: no other route begins so.
 _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
+STRANGERS_PER_S, STRANGERS_BURST = 200.0, 400.0
+"""So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
+it has come is slowed down, so that others keep theirs."""
+STRANGERS_WAIT_S = 1.0
+_TO_STRANGERS = frozenset({401, 429})
 _log = logging.getLogger(__name__)
 
 
@@ -60,6 +66,7 @@ class Guard:
         self._proxies = Proxies(settings.behind_proxy, settings.user_header)
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
+        self._strangers = Rate(STRANGERS_PER_S, STRANGERS_BURST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -72,6 +79,8 @@ class Guard:
     async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
         refusal = await self._refusal(scope)
         if refusal is not None:
+            if refusal.status_code in _TO_STRANGERS:
+                await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
             await refusal(scope, receive, send)
             return
         try:

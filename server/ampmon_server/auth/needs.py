@@ -11,11 +11,14 @@ _ANY = None
 _LOOK = {"GET", "HEAD"}
 _NEEDS: tuple[tuple[set[str], str, Scope | None], ...] = (
     (_LOOK, r"/(healthz|readyz)", _ANY),
-    ({"POST"}, r"/api/v1/login-links", _ANY),
+    (_LOOK, r"/api/v1/me", _ANY),
+    ({"POST"}, r"/(api/v1/login-links|logout)", _ANY),
     ({"POST"}, r"/api/v1/ingest", "ingest"),
     # And only those of the run's owner; see `routes.callers`.
     ({"PATCH", "DELETE"}, r"/api/v1/runs/[^/]+", "ingest"),
-    (_LOOK, r"/api/v1/tokens(/.*)?", "admin"),
+    ({"POST"}, r"/api/v1/runs/[^/]+/alerts/[^/]+/acknowledge", "ingest"),
+    ({"POST", "DELETE"}, r"/api/v1/mutes(/[^/]+)?", "ingest"),
+    (_LOOK, r"/api/v1/(tokens(/.*)?|alerts/targets)", "admin"),
     (_LOOK, r"(?s:.*)", "read"),
 )
 

@@ -31,10 +31,19 @@ class Rate:
 
     def taken(self) -> float:
         """Do it once, and 0; or in how many seconds it may be done."""
-        now = self._clock()
-        self._held = min(self._held + (now - self._at) * self._per_s, self._burst)
-        self._at = now
+        self._fill()
         if self._held < 1:
             return (1 - self._held) / self._per_s
         self._held -= 1
         return 0.0
+
+    def turn(self, wait_max_s: float) -> float:
+        """Do it once, in so many seconds: those who come too often stand in line, and nobody longer than that."""
+        self._fill()
+        self._held = max(self._held - 1, -wait_max_s * self._per_s)
+        return max(-self._held / self._per_s, 0.0)
+
+    def _fill(self) -> None:
+        now = self._clock()
+        self._held = min(self._held + (now - self._at) * self._per_s, self._burst)
+        self._at = now

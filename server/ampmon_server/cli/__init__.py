@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server import demo
-from ampmon_server.cli import db, doctor, limits, proxies, report, sync, thresholds, token
+from ampmon_server.cli import (
+    alerts,
+    db,
+    doctor,
+    health,
+    limits,
+    proxies,
+    report,
+    sync,
+    thresholds,
+    token,
+)
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -30,9 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
+    "alerts": alerts.run,
     "db": db.run,
     "demo": demo.main,
     "doctor": doctor.run,
+    "health": health.run,
     "report": report.run,
     "sync": sync.run,
     "token": token.run,
@@ -51,7 +64,25 @@ def _run(arguments: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="start the server and its page")
+    _add_serving(commands.add_parser("serve", help="start the server and its page"))
+    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
+    alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
+    doctor.add_arguments(
+        commands.add_parser("doctor", help="say what is wrong with a run, and why")
+    )
+    health.add_arguments(
+        commands.add_parser("health", help="say by an exit code whether a server can do its work")
+    )
+    report.add_arguments(
+        commands.add_parser("report", help="write a run as one file that opens offline")
+    )
+    sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
+    db.add_arguments(commands.add_parser("db", help="look after the database"))
+    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
+    return parser
+
+
+def _add_serving(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     serve.add_argument(
         "--port", type=int, default=8267, help="port to listen on (%(default)s); 0 for any"
@@ -70,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     proxies.add_arguments(serve)
     db.add_keeping(serve)
     thresholds.add_threshold(serve)
+    alerts.add_file(serve)
     limits.add_limits(serve)
     serve.add_argument(
         "--no-judging",
@@ -83,14 +115,3 @@ def _parser() -> argparse.ArgumentParser:
         help="lines of words, or of JSON (%(default)s)",
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
-    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
-    doctor.add_arguments(
-        commands.add_parser("doctor", help="say what is wrong with a run, and why")
-    )
-    report.add_arguments(
-        commands.add_parser("report", help="write a run as one file that opens offline")
-    )
-    sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
-    db.add_arguments(commands.add_parser("db", help="look after the database"))
-    demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
-    return parser

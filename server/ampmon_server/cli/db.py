@@ -29,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--rewrite", action="store_true", help="write an SQLite file anew, while no server uses it"
     )
+    backup = _add(commands, "backup", "copy the database to a file, also while servers write")
+    backup.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="where to (one named by the time, here)"
+    )
+    backup.add_argument("--force", action="store_true", help="replace a file that is there")
+    restore = _add(commands, "restore", "put a copy back, while no server uses the database")
+    restore.add_argument("file", type=Path, metavar="FILE", help="what `ampmon db backup` made")
     distribute = _add(commands, "distribute", "spread runs over the nodes of a Citus cluster")
     distribute.add_argument("--dry-run", action="store_true", help="print the SQL, and run none")
 
@@ -39,6 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
         from ampmon_server.cli import prune
 
         return prune.run(arguments)
+    if arguments.what in {"backup", "restore"}:
+        from ampmon_server.cli import copies
+
+        return copies.run(arguments)
     if arguments.what == "verify":
         from ampmon_server.cli import verify
 

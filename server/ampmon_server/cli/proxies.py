@@ -1,4 +1,4 @@
-"""What `ampmon serve` is told of TLS, proxies and frames; checked: a slip here would only show in a browser."""
+"""What `ampmon serve` is told of TLS, balancers, proxies and frames; checked: a slip would only show in a browser."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class BadAddress(Exception):
 
 def add_arguments(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
+        "--drain",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long after a signal it still serves, and says at /readyz that it stops (%(default)g)",
+    )
+    serve.add_argument(
         "--tls-cert", type=Path, metavar="FILE", help="the server's own certificate, as PEM"
     )
     serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its key, as PEM")
@@ -34,23 +41,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="of a proxy that ends TLS: nobody else on other machines may connect; may be given again",
     )
-    serve.add_argument(
-        "--trust-user-header",
-        metavar="HEADER",
-        help="in which that proxy names who has signed in there, as X-Forwarded-User (none)",
-    )
-    serve.add_argument(
-        "--user-scope",
-        action="append",
-        choices=SCOPES,
-        help="what those people may do; may be given again (read and ingest)",
-    )
-    serve.add_argument(
-        "--user-project",
-        action="append",
-        metavar="PROJECT",
-        help="a project that they see and write; may be given again (all)",
-    )
+    _add_people(serve)
     serve.add_argument(
         "--allow-host",
         action="append",
@@ -74,6 +65,27 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         default=[],
         metavar="ORIGIN",
         help="of a site whose scripts may ask with a token, as https://hub.example; may be given again",
+    )
+
+
+def _add_people(serve: argparse.ArgumentParser) -> None:
+    """How a proxy names who has signed in there, and what they may do."""
+    serve.add_argument(
+        "--trust-user-header",
+        metavar="HEADER",
+        help="in which that proxy names who has signed in there, as X-Forwarded-User (none)",
+    )
+    serve.add_argument(
+        "--user-scope",
+        action="append",
+        choices=SCOPES,
+        help="what those people may do; may be given again (read and ingest)",
+    )
+    serve.add_argument(
+        "--user-project",
+        action="append",
+        metavar="PROJECT",
+        help="a project that they see and write; may be given again (all)",
     )
 
 

@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from ampmon.config import data_directory
 from ampmon_server import assets, logs
+from ampmon_server.alerting.reading import BadAlerts, read
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
 from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.logins import PRINTED_SECONDS
@@ -52,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold and BadAddress."""
+    """Raises BadThreshold, BadAddress and BadAlerts."""
     behind = proxies.addresses(arguments.behind_proxy)
     people = arguments.user_project
     return Settings(
@@ -78,8 +80,21 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         streams_max=2 * arguments.streams_per_token,
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
+        drain_seconds=max(arguments.drain, 0.0),
+        alerts=_alerts(arguments),
         log_format=arguments.log_format,
     )
+
+
+def _alerts(arguments: argparse.Namespace) -> Alerts | None:
+    """Raises BadAlerts."""
+    if arguments.alerts is None:
+        if arguments.public_url is not None:
+            raise _CannotStart("--public-url is for the links in alerts: name --alerts FILE too")
+        return None
+    if arguments.no_judging:
+        raise _CannotStart("--alerts tells what is found, and --no-judging finds nothing")
+    return read(arguments.alerts.expanduser(), arguments.public_url)
 
 
 def _named(settings: Settings) -> Settings:
@@ -98,6 +113,7 @@ class _CannotStart(Exception):
 _PROBLEMS = (
     _CannotStart,
     CannotListen,
+    BadAlerts,
     assets.Tampered,
     BadThreshold,
     proxies.BadAddress,

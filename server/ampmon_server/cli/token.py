@@ -43,8 +43,8 @@ Result = TypeVar("Result")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    _add(commands, "link", "print a new one-time link")
-    new = _add(commands, "new", "make a token for somebody, and print it, once")
+    add_command(commands, "link", "print a new one-time link")
+    new = add_command(commands, "new", "make a token for somebody, and print it, once")
     new.add_argument("name", metavar="NAME", help="what it is called in the list")
     new.add_argument(
         "--scope",
@@ -56,14 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     new.add_argument("--owner", help="whose the runs are that it starts (your login name)")
     new.add_argument("--expires", help="when it ends: 12h, 90d, 4w (never)")
-    _add(commands, "list", "list all tokens; none of them is told")
-    revoke = _add(commands, "revoke", "let a token be good no more")
+    add_command(commands, "list", "list all tokens; none of them is told")
+    revoke = add_command(commands, "revoke", "let a token be good no more")
     revoke.add_argument("name", metavar="ID_OR_NAME", help="as the list tells it")
 
 
-def _add(
+def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, does: str
 ) -> argparse.ArgumentParser:
+    """A sub-command that asks a running server."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=does, description=does)
     parser.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
     parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
@@ -87,8 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _link(arguments: argparse.Namespace) -> str:
-    made = _asked(arguments, lambda server: server.post("/login-links"))
-    return str(_read(made, arguments)["url"])
+    made = asked(arguments, lambda server: server.post("/login-links"))
+    return str(answered(made, arguments)["url"])
 
 
 def _new(arguments: argparse.Namespace) -> str:
@@ -99,22 +100,22 @@ def _new(arguments: argparse.Namespace) -> str:
         "projects": arguments.project,
         "expires": _expiry(arguments.expires),
     }
-    made = _asked(arguments, lambda server: server.post("/tokens", wanted))
-    return str(_read(made, arguments)["token"])
+    made = asked(arguments, lambda server: server.post("/tokens", wanted))
+    return str(answered(made, arguments)["token"])
 
 
 def _list(arguments: argparse.Namespace) -> str:
-    told = _read(_asked(arguments, lambda server: server.get("/tokens")), arguments)
-    rows = [[_said(name, token[name]) for _, name in _LISTED] for token in told["tokens"]]
-    return "\n".join(_table([[title for title, _ in _LISTED], *rows]))
+    told = answered(asked(arguments, lambda server: server.get("/tokens")), arguments)
+    rows = [[shown(name, token[name]) for _, name in _LISTED] for token in told["tokens"]]
+    return "\n".join(table([[title for title, _ in _LISTED], *rows]))
 
 
 def _revoke(arguments: argparse.Namespace) -> str:
-    _asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
+    asked(arguments, lambda server: server.delete(f"/tokens/{quote(arguments.name, safe='')}"))
     return f"{arguments.name} is revoked."
 
 
-def _asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
+def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Result:
     """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
@@ -156,7 +157,7 @@ def _written(settings: Settings) -> str | None:
     return None
 
 
-def _read(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
+def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
     """Raises Unanswered for what no ampmon server says."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
@@ -174,7 +175,8 @@ def _expiry(told: str | None) -> int | None:
     return round((time.time() + int(parts[1]) * _SECONDS[parts[2]]) * 1e6)
 
 
-def _said(name: str, value: Any) -> str:
+def shown(name: str, value: Any) -> str:
+    """What the server told, for a column of a list."""
     if isinstance(value, list):
         return ",".join(value)
     if isinstance(value, int):
@@ -184,7 +186,8 @@ def _said(name: str, value: Any) -> str:
     return str(value)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

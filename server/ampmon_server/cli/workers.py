@@ -1,4 +1,7 @@
-"""Several server processes on one listening socket: starts them, replaces who dies, ends all. Serves nothing itself."""
+"""Several server processes on one listening socket: starts them, replaces who dies or all in turn, ends all.
+
+Serves nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -10,94 +13,167 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from types import FrameType
+from typing import Any
 
 from ampmon_server import logs
 from ampmon_server.auth import KeyProblem
-from ampmon_server.process import STOP_SECONDS, Process
+from ampmon_server.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Unusable
 
 
-KILL_SECONDS = STOP_SECONDS + 2
+KILL_SECONDS = END_SECONDS + 1
 """After so long who was asked to stop is killed."""
+START_SECONDS = 60
+"""A worker that takes another's place serves within so long, or the other stays."""
 _SOON_S = 5.0
 """Who dies within so long after its start is replaced after a pause, each time a longer one."""
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 30.0
+_LOOK_S = 0.05
 _CANNOT_START = 2
 
 _log = logging.getLogger(__name__)
 _spawn = multiprocessing.get_context("spawn")
 
 
+class _Stopped(Exception):
+    """A signal said stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A process, and a line on which it says that it serves, and is told when another has taken its place."""
+
+    process: SpawnProcess
+    line: Any  # of a class that hangs on the system
+    began: float = field(default_factory=time.monotonic)
+
+    def serves(self) -> bool:
+        """Whether it has said so; to be asked until it has."""
+        with suppress(EOFError):
+            return bool(self.line.poll() and self.line.recv())
+        return False
+
+
 class Workers:
     """A context in which so many processes serve; `keep` stays until a signal says stop."""
 
     def __init__(self, settings: Settings, listener: socket.socket, count: int) -> None:
-        self._work = (settings, listener)
+        self._settings = settings
+        self._listener = listener
         self._count = count
-        self._running: dict[int, tuple[SpawnProcess, float]] = {}
+        self._running: dict[int, _Worker] = {}
         self._pause = _PAUSE_S
-        self._stop, self._told = _spawn.Pipe(duplex=False)
+        self._signals, self._told = _spawn.Pipe(duplex=False)
+        self._renewal = False
 
     def __enter__(self) -> Workers:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
+        if sys.platform != "win32" and not in_a_terminal():
+            signal.signal(signal.SIGHUP, self._on_renewal)
         for _ in range(self._count):
             self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        processes = [process for process, _ in self._running.values()]
+        processes = [worker.process for worker in self._running.values()]
         for process in processes:
             process.terminate()
-        deadline = time.monotonic() + KILL_SECONDS
+        deadline = time.monotonic() + self._settings.drain_seconds + KILL_SECONDS
         for process in processes:
             process.join(max(deadline - time.monotonic(), 0))
-            if process.is_alive():
-                process.kill()
-                process.join()
+            _end(process)
 
     def keep(self) -> None:
-        """Replace whoever dies, until a signal comes."""
-        while True:
-            ready = wait([self._stop, *self._running])
-            if self._stop in ready:
-                return
-            for sentinel in ready:
-                if isinstance(sentinel, int) and self._replace(sentinel):
-                    return
+        """Replace whoever dies, and on SIGHUP all of them in turn, until a signal says stop."""
+        with suppress(_Stopped):
+            while True:
+                for sentinel in self._wait(self._running):
+                    self._replace(sentinel)
+                if self._renewal:
+                    self._renew()
 
-    def _replace(self, sentinel: int) -> bool:
-        """Start another in place of one that died; whether a signal came meanwhile."""
-        process, began = self._running.pop(sentinel)
-        process.join()
-        if time.monotonic() - began > _SOON_S:
+    def _wait(self, sentinels: Iterable[int], seconds: float | None = None) -> list[int]:
+        """Whose process has ended; nobody's after so long, or where a signal says renew. Raises _Stopped."""
+        ready = wait([self._signals, *sentinels], seconds)
+        if self._signals in ready:
+            if self._signals.recv():
+                raise _Stopped
+            self._renewal = True
+        return [each for each in ready if isinstance(each, int)]
+
+    def _replace(self, sentinel: int) -> None:
+        """Start another in place of one that died."""
+        worker = self._running.pop(sentinel)
+        worker.process.join()
+        if time.monotonic() - worker.began > _SOON_S:
             self._pause = _PAUSE_S
         _log.warning(
             "ampmon serve: worker %d ended (%s); another takes its place",
-            process.pid,
-            process.exitcode,
+            worker.process.pid,
+            worker.process.exitcode,
         )
-        if self._stop.poll(self._pause):
-            return True
+        self._wait((), self._pause)
         self._pause = min(2 * self._pause, _PAUSE_MAX_S)
         self._start()
+
+    def _renew(self) -> None:
+        """Let each worker go once another serves in its place; where that does not come up all stay as they are."""
+        self._renewal = False
+        before = list(self._running.items())
+        for sentinel, old in before:
+            new = self._start()
+            if not self._until(new.serves, new.process.sentinel, START_SECONDS):
+                _end(self._running.pop(new.process.sentinel).process)
+                _log.error("ampmon serve: no worker comes up: those that are there go on")
+                return
+            with suppress(OSError):  # it has died meanwhile
+                old.line.send(None)
+            self._until(lambda: False, sentinel, KEEP_ALIVE_SECONDS + KILL_SECONDS)
+            _end(self._running.pop(sentinel).process)
+        _log.info("ampmon serve: %d workers were replaced, one after the other", len(before))
+
+    def _until(self, done: Callable[[], bool], sentinel: int, seconds: float) -> bool:
+        """Wait until it is done, or the process has ended, or for so long; whether it is done. Raises _Stopped."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if done():
+                return True
+            if self._wait([sentinel], _LOOK_S):
+                break
         return False
 
-    def _start(self) -> None:
-        process = _spawn.Process(target=_serve, args=self._work, name="ampmon-worker")
+    def _start(self) -> _Worker:
+        line, other = _spawn.Pipe()
+        work = (self._settings, self._listener, other)
+        process = _spawn.Process(target=_serve, args=work, name="ampmon-worker")
         process.start()
-        self._running[process.sentinel] = process, time.monotonic()
+        other.close()
+        worker = self._running[process.sentinel] = _Worker(process, line)
+        return worker
 
-    def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._told.send(number)
+    def _on_signal(self, _: int, __: FrameType | None) -> None:
+        self._told.send(True)
+
+    def _on_renewal(self, _: int, __: FrameType | None) -> None:
+        self._told.send(False)
 
 
-def _serve(settings: Settings, listener: socket.socket) -> None:
+def _end(process: SpawnProcess) -> None:
+    if process.is_alive():
+        process.kill()
+    process.join()
+
+
+def _serve(settings: Settings, listener: socket.socket, line: Any) -> None:
     """What a worker does."""
     logs.set_up(settings.log_format)
     try:
@@ -105,15 +181,21 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
     except (KeyProblem, Unusable) as problem:
         print(f"ampmon serve: {problem}", file=sys.stderr, flush=True)
         sys.exit(_CANNOT_START)
-    threading.Thread(target=_end_with_parent, name="ampmon-parent", daemon=True).start()
+    process = Process(service, ready=lambda: line.send(True))
+    threading.Thread(
+        target=_end_when_told, args=(process, line), name="ampmon-parent", daemon=True
+    ).start()
     try:
-        Process(service).run(sockets=[listener])
+        process.run(sockets=[listener])
     finally:
         service.close()
 
 
-def _end_with_parent() -> None:
-    """Stop when the process is gone that would stop us, however it ended."""
+def _end_when_told(process: Process, line: Any) -> None:
+    """Stop when another has taken this one's place, or the process is gone that would say so, however it ended."""
+    with suppress(EOFError, OSError):
+        line.recv()
+        process.hand_over()
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -9,7 +9,7 @@ from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
 from ampmon_server.diagnosis.explaining import explained
 from ampmon_server.diagnosis.rules import RULES
-from ampmon_server.diagnosis.severities import RANKS
+from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Thresholds
 
 

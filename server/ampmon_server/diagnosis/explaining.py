@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.diagnosis.severities import worse
+from ampmon_server.severities import worse
 
 
 SKIPPED = "skipped"

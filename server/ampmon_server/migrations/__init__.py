@@ -25,6 +25,7 @@ __all__ = [
     "command_for",
     "config",
     "differences",
+    "noted",
     "schema",
     "upgrade",
 ]
@@ -56,6 +57,11 @@ def schema(connection: Connection) -> Schema:
         ours = set(metadata.tables) & set(inspect(connection).get_table_names())
         return Schema("unversioned" if ours else "empty", None)
     (revision,) = heads
+    return noted(revision)
+
+
+def noted(revision: str) -> Schema:
+    """How old a schema is of which this is noted."""
     scripts = _scripts()
     if revision == scripts.get_current_head():
         return Schema("current", revision)

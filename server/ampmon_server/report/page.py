@@ -6,6 +6,7 @@ import html
 import json
 import re
 from datetime import datetime, timezone
+from typing import Any
 
 from ampmon_server import assets, styles
 from ampmon_server.report.sections import sections
@@ -41,6 +42,7 @@ _SHELL = """\
 </main>
 <script type="application/json" id="roles">{roles}</script>
 <script type="application/json" id="figures">{figures}</script>
+<script type="application/json" id="figures-narrow">{narrow}</script>
 <script>{plotly}</script>
 <script type="module">
 {script}
@@ -52,7 +54,6 @@ _SHELL = """\
 
 def page(told: Told, version: str, now: datetime | None = None) -> str:
     """The whole file. What users named is only ever text in it."""
-    drawn = {name: figure for name, figure in told.figures.items() if figure["data"]}
     when = (now or datetime.now(timezone.utc)).strftime("%Y-%m-%d %H:%M UTC")
     return _SHELL.format(
         title=html.escape(f"{told.run['name']} · ampmon"),
@@ -62,10 +63,16 @@ def page(told: Told, version: str, now: datetime | None = None) -> str:
         version=html.escape(version),
         when=when,
         roles=_in_script(styles.themes()),
-        figures=_in_script(drawn),
+        figures=_in_script(_drawn(told.figures)),
+        narrow=_in_script(_drawn(told.narrow)),
         plotly=assets.plotly_script().read_text("utf-8").replace("</script", "<\\/script"),
         script=_script(),
     )
+
+
+def _drawn(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those that have something to draw."""
+    return {name: figure for name, figure in figures.items() if figure["data"]}
 
 
 def _script() -> str:

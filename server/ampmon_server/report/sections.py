@@ -46,7 +46,7 @@ def _head(told: Told) -> str:
 
 def _verdict(severity: str | None) -> str:
     word = severity or "healthy"
-    return f"<span class='verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
+    return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
 
 
 def _findings(diagnosis: dict[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _skip(skip: dict[str, Any]) -> str:
         ("Time", _when(skip["time"])),
         ("Optimizer", escape(skip["optimizer"])),
         ("Cause", f"<span data-cause='{escape(skip['cause'])}'>{escape(skip['cause'])}</span>"),
-        ("First to overflow", culprits or NONE),
+        ("First to overflow", f"<span>{culprits or NONE}</span>"),
         ("Scale", f"{_scale(skip['scale'])} → {_scale(skip['scale_after'])}"),
     )
     return f"<tr>{''.join(f'<td data-name={json.dumps(name)}>{cell}</td>' for name, cell in cells)}</tr>"

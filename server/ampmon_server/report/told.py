@@ -15,17 +15,18 @@ from ampmon_server.figures import OF_A_RUN
 SKIPS = 200
 """So many of the newest rows of the ledger are in a report."""
 
-WIDTH = 1000
-"""For so many pixels charts are drawn."""
+WIDTH, WIDTH_NARROW = 1000, 358
+"""For so many pixels charts are drawn: for a desk or paper, and for a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Answers of the server: ``figures`` by name, ``skips`` the newest of the ledger."""
+    """Answers of the server: ``figures`` by name, ``narrow`` those for a phone, ``skips`` the newest of the ledger."""
 
     run: dict[str, Any]
     diagnosis: dict[str, Any]
     figures: dict[str, dict[str, Any]]
+    narrow: dict[str, dict[str, Any]]
     skips: list[dict[str, Any]]
 
 
@@ -36,12 +37,13 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     run = ask.get("")
     each("findings")
     diagnosis, skips = ask.get("/diagnosis"), ask.get("/skips", limit=str(SKIPS))["skips"]
-    figures = {}
+    figures, narrow = {}, {}
     for name in OF_A_RUN:
         each(f"chart {name}")
         chosen = ask.recommended() if name == "simulated" else {}
-        figures[name] = ask.get(f"/figures/{name}", width=str(WIDTH), **chosen)
-    return Told(run, diagnosis, figures, skips)
+        figures[name] = ask.figure(name, WIDTH, chosen)
+        narrow[name] = ask.figure(name, WIDTH_NARROW, chosen)
+    return Told(run, diagnosis, figures, narrow, skips)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class _Run:
     def get(self, what: str, **fields: str) -> dict[str, Any]:
         answer: dict[str, Any] = msgspec.json.decode(self.server.get(f"{self.path}{what}", fields))
         return answer
+
+    def figure(self, name: str, width: int, chosen: dict[str, str]) -> dict[str, Any]:
+        return self.get(f"/figures/{name}", width=str(width), **chosen)
 
     def recommended(self) -> dict[str, str]:
         """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""

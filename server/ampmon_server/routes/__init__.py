@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute
 
 from ampmon_server.routes import (
+    alerts,
     compare,
     diagnosis,
     figures,
@@ -27,6 +28,7 @@ def all_routes() -> list[BaseRoute]:
     parts = (
         ingest,
         runs,
+        alerts,
         compare,
         series,
         diagnosis,

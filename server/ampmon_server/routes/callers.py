@@ -46,10 +46,14 @@ OF_RUN = Depends(_seen)
 
 async def _own(run_id: UUID, caller: CallerDependency, service: ServiceDependency) -> None:
     """Raises NotAllowed for a run of another owner, NotFound where the caller may not even see it."""
-    if caller.may("admin"):
-        return
+    if not caller.may("admin"):
+        await check_own(service, caller, run_id)
+
+
+async def check_own(service: Service, caller: Caller, run_id: UUID) -> None:
+    """Raises NotAllowed where the caller may not change a run, NotFound where they may not even see it."""
     run = await to_thread.run_sync(_belonging, service, caller, run_id)
-    if run.owner == caller.owner:
+    if caller.may("admin") or run.owner == caller.owner:
         return
     if not caller.may("read"):
         raise _missing(run_id)

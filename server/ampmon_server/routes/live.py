@@ -55,7 +55,7 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-@router.get("/live", response_class=_Stream)
+@router.get("/live", status_code=200, response_class=_Stream)
 async def follow(
     service: ServiceDependency,
     caller: CallerDependency,

@@ -1,4 +1,4 @@
-"""How a browser comes in: one-time links out, a cookie or a session in memory for whoever comes with one."""
+"""How a browser comes in, and goes: one-time links out, a cookie or a session in memory for whoever comes with one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem, refusals
-from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
+from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.routes.callers import CallerDependency, NotAllowed
 from ampmon_server.service import Service
 
@@ -74,6 +74,22 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
     if attempt.memory:
         return json_answer({"session": service.keys.session(caller.token_id)})
     return _with_cookie(Response(status_code=204), request, service, caller)
+
+
+@router.post("/logout", status_code=204)
+async def sign_out(service: ServiceDependency) -> Response:
+    """Take the cookie away. A page that holds its session in memory forgets it by itself."""
+    answer = Response(status_code=204)
+    answer.set_cookie(service.keys.cookie_name, max_age=0, path=None, httponly=True, samesite="lax")
+    return answer
+
+
+@router.get("/api/v1/me")
+async def who_asks(request: Request, caller: CallerDependency) -> Response:
+    """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all."""
+    projects = None if caller.projects is None else sorted(caller.projects)
+    me = {"owner": caller.owner, "scopes": sorted(caller.scopes), "projects": projects}
+    return tagged_json(me, request)
 
 
 async def _body(request: Request) -> bytes:

@@ -15,6 +15,7 @@ from ampmon import wire
 from ampmon_server.bus import Advance
 from ampmon_server.figures.sparkline import sparkline
 from ampmon_server.problems import refusals
+from ampmon_server.routes.alerts import standings_told
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.routes.bodies import read_json
 from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
@@ -84,10 +85,12 @@ def list_scales(
 
 @router.get("/runs/{run_id}", dependencies=[OF_RUN])
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
-    """A run's summary, and who reported to it."""
+    """A run's summary, who reported to it, and how its alerts stand, null where the server tells nobody of any."""
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))
-    return tagged_json({**document, "identity": identity}, request)
+    telling = service.settings.alerts is not None
+    alerts = standings_told(service.store.alerts(run_id)) if telling else None
+    return tagged_json({**document, "identity": identity, "alerts": alerts}, request)
 
 
 @router.patch(

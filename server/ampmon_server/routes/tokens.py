@@ -59,12 +59,12 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
     return json_answer({"token": secret, **_told(token)}, status=201)
 
 
-@router.delete("/{token}", status_code=204)
+@router.delete("/{id}", status_code=204)
 async def revoke_token(
-    token: Annotated[str, Path(pattern=NO_NUL)], service: ServiceDependency
+    token_id: Annotated[str, Path(alias="id", pattern=NO_NUL)], service: ServiceDependency
 ) -> Response:
     """Revoke a token, by its id or its name: within two seconds it opens nothing."""
-    await service.writer.run(lambda: service.tokens.revoke(token))
+    await service.writer.run(lambda: service.tokens.revoke(token_id))
     return Response(status_code=204)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ampmon_server.store.alarms import Standings
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.distributing import Distribution
@@ -19,8 +20,10 @@ from ampmon_server.store.gathered import Page as ParameterPage
 from ampmon_server.store.gathered import Sort as ParameterSort
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.judgements import Judgement
+from ampmon_server.store.judgements import Judgement, Kept
 from ampmon_server.store.listing import Groups, Listed, Sort, Wanted
+from ampmon_server.store.mutes import Mute
+from ampmon_server.store.outbox import Delivery, Taken
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
 from ampmon_server.store.prune import Due, Keep, Size
@@ -40,6 +43,7 @@ __all__ = [
     "Belonging",
     "Busy",
     "Change",
+    "Delivery",
     "Distribution",
     "Due",
     "Edit",
@@ -49,7 +53,9 @@ __all__ = [
     "Identity",
     "Judgement",
     "Keep",
+    "Kept",
     "Listed",
+    "Mute",
     "NameTaken",
     "NotFound",
     "Paged",
@@ -62,11 +68,13 @@ __all__ = [
     "Series",
     "Size",
     "Sort",
+    "Standings",
     "Status",
     "Store",
     "StoreError",
     "Stretch",
     "Summary",
+    "Taken",
     "Token",
     "Unusable",
     "Upgrade",

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, func, select, tuple_, update
 
+from ampmon_server.store.errors import NotFound
 from ampmon_server.tables import runs, streams
 
 
@@ -43,6 +44,24 @@ def held(connection: Connection, run_id: UUID) -> tuple[Any, ...] | None:
     statement = select(of.version, of.deleted, cuts.scalar_subquery())
     row = connection.execute(statement.where(of.run_id == run_id.bytes)).one_or_none()
     return None if row is None else tuple(row)
+
+
+def move_on(connection: Connection, run_id: UUID, now: int) -> Change:
+    """Give a run another version, and hold its row. Raises NotFound."""
+    table = runs.c
+    row = connection.execute(
+        select(table.version, table.last_step)
+        .where(table.run_id == run_id.bytes, table.deleted == 0)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no run {run_id}.")
+    connection.execute(
+        update(runs)
+        .where(table.run_id == run_id.bytes)
+        .values(version=row.version + 1, changed=now)
+    )
+    return run_id, row.version + 1, row.last_step
 
 
 def _read(connection: Connection, which: ColumnElement[bool], limit: int) -> Sequence[Any]:

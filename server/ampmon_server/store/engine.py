@@ -52,6 +52,11 @@ def open_engine(url: str) -> Engine:
     )
 
 
+def is_file(url: str) -> bool:
+    """Whether it is an SQLite file that a URL means. Raises Unusable for what is no URL."""
+    return _parse(url).drivername == "sqlite"
+
+
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One consistent view of the database. Raises Busy when it cannot be read now."""

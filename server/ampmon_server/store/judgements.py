@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Column, Connection, select, update
 
 from ampmon import wire
+from ampmon_server.alerting.targets import Alerts
+from ampmon_server.store import alerts
 from ampmon_server.store.changes import Change
 from ampmon_server.tables import runs
 
@@ -29,29 +31,55 @@ class Judgement:
     findings: Sequence[wire.Finding]
 
 
-def keep(connection: Connection, run_id: UUID, judgement: Judgement, now: int) -> Change | None:
-    """Keep it, if it is another than is kept; where the run stands then. None where nothing changed, or it is gone."""
-    table = runs.c
+_HELD: tuple[Column[Any], ...] = (
+    runs.c.run_id,
+    runs.c.version,
+    runs.c.last_step,
+    runs.c.findings,
+    runs.c.firing,
+    runs.c.alerts_due,
+    runs.c.project,
+    runs.c.name,
+    runs.c.owner,
+    runs.c.state,
+    runs.c.archived,
+    runs.c.last_time,
+)
+
+
+class Kept(NamedTuple):
+    """Where a run stands, None where that is as it was; and when an alert of it may fire that does not yet."""
+
+    change: Change | None = None
+    due: int | None = None
+
+
+def keep(
+    connection: Connection, run_id: UUID, judgement: Judgement, now: int, to: Alerts | None = None
+) -> Kept:
+    """Keep it, where it is another than is kept and the run is there; and take its alerts on, where anybody is told."""
     held = connection.execute(
-        select(table.version, table.last_step, table.findings)
-        .where(table.run_id == run_id.bytes, table.deleted == 0)
-        .with_for_update()
+        select(*_HELD).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0).with_for_update()
     ).one_or_none()
+    if held is None:
+        return Kept()
     told = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
-    if held is None or held.findings == told.decode():
-        return None
-    connection.execute(
-        update(runs)
-        .where(table.run_id == run_id.bytes)
-        .values(
-            verdict=judgement.verdict,
-            severity=judgement.severity,
-            findings=told.decode(),
-            version=held.version + 1,
-            changed=now,
-        )
-    )
-    return run_id, held.version + 1, held.last_step
+    advanced = alerts.Advanced(False, held.firing, held.alerts_due)
+    if to is not None:
+        advanced = alerts.advance(connection, held, judgement.findings, now, to)
+    values: dict[str, Any] = {"firing": advanced.firing, "alerts_due": advanced.due}
+    same = held.findings == told.decode() and not advanced.changed
+    if same and values == {name: getattr(held, name) for name in values}:
+        return Kept(None, advanced.due)
+    values |= {
+        "verdict": judgement.verdict,
+        "severity": judgement.severity,
+        "findings": told.decode(),
+        "version": held.version + 1,
+        "changed": now,
+    }
+    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    return Kept((run_id, held.version + 1, held.last_step), advanced.due)
 
 
 def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:

@@ -136,8 +136,8 @@ def _mend(connection: Connection, found: list[str], url: URL) -> str:
 
 def _restore(url: URL) -> str:
     if _is_sqlite(url):
-        return f"stop what uses it and put a copy in its place, cp COPY {url.database}"
-    return f"restore a copy, pg_restore --clean --dbname {url.database} COPY"
+        return f"stop what uses it and run ampmon db restore COPY --database-url sqlite:///{url.database}"
+    return "restore a copy into an empty database, ampmon db restore COPY --database-url ..."
 
 
 def _another(url: URL) -> str:

@@ -24,6 +24,13 @@ _SESSION = {
     # A server that stalls in a transaction holds a run's row: its connection is ended, and the row is free.
     "idle_in_transaction_session_timeout": _IDLE_TIMEOUT_MS,
 }
+_LINE = {
+    # A machine that is gone without a word is noticed within half a minute, not within two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 POOL_SIZE, POOL_OVERFLOW = 8, 8
 """PostgreSQL lets in 100 by default: five server processes, each with two for notices."""
 POOL_TIMEOUT_S = 5.0
@@ -74,6 +81,7 @@ def open_engine(url: URL) -> Engine:
             pool_pre_ping=True,  # after the database was started anew, no request meets a connection that is gone
             hide_parameters=True,
             connect_args={
+                **{name: value for name, value in _LINE.items() if name not in url.query},
                 "connect_timeout": CONNECT_TIMEOUT_S,
                 "application_name": "ampmon",
                 "client_encoding": "utf8",
@@ -97,7 +105,8 @@ def is_unavailable(error: BaseException) -> bool:
 
 def place(url: URL) -> str:
     """Which database a URL means, without any secret: for messages."""
-    host = url.host or str(url.query.get("host", "") or "this machine")
+    named = url.query.get("host", "")
+    host = url.host or (named if isinstance(named, str) else ", ".join(named)) or "this machine"
     return f"database {url.database or url.username or ''!r} on {host}" + (
         f":{url.port}" if url.port else ""
     )

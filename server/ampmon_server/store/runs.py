@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy import Connection, Row, select, update
 
+from ampmon_server.store import mutes, outbox
 from ampmon_server.store.changes import Change
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import KINDS
@@ -23,7 +24,8 @@ Status = Literal["running", "finished", "crashed", "silent"]
 class Summary:
     """What a list shows of a run. Rates and fractions are 0..1, times microseconds since the epoch, elapsed seconds.
 
-    ``verdict`` and ``severity`` are what it was last found to have, null where nobody has looked.
+    ``verdict`` and ``severity`` are what it was last found to have, null where nobody has looked; ``firing`` counts its
+    alerts that nobody has acknowledged.
     """
 
     run_id: str
@@ -71,6 +73,7 @@ class Summary:
     streams: list[dict[str, Any]]
     verdict: str | None
     severity: str | None
+    firing: int
     version: int
 
 
@@ -210,6 +213,8 @@ def bury(connection: Connection, run_id: UUID, now: int) -> Change:
         .where(runs.c.run_id == run_id.bytes)
         .values(
             deleted=1,
+            firing=0,
+            alerts_due=None,
             version=row.version + 1,
             changed=now,
             name="",
@@ -219,4 +224,6 @@ def bury(connection: Connection, run_id: UUID, now: int) -> Change:
             streams="[]",
         )
     )
+    outbox.forget(connection, run_id.bytes)
+    mutes.forget(connection, run_id.bytes)
     return run_id, row.version + 1, row.last_step

@@ -75,6 +75,8 @@ class RunState:
     verdict: str | None = None
     severity: str | None = None
     findings: str | None = None
+    firing: int = 0
+    alerts_due: int | None = None
 
     @classmethod
     def of(cls, header: wire.AttemptHeader, owner: str | None = None) -> RunState:

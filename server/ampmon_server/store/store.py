@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 
 from ampmon import wire
+from ampmon_server.alerting.targets import Alerts
 from ampmon_server.case import Case, Happening, Skip
 from ampmon_server.cells import gradients
 from ampmon_server.cells.merging import Cells
@@ -44,12 +45,13 @@ from ampmon_server.store import (
     upgrading,
     verify,
 )
+from ampmon_server.store.alarms import Alarms
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.entry import Entry
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
-from ampmon_server.store.judgements import Judgement
+from ampmon_server.store.judgements import Judgement, Kept
 from ampmon_server.store.listing import Groups, Listed, Wanted
 from ampmon_server.store.notices import Notices
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -77,7 +79,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads, Standing, Entry):
+class Store(SampledReads, Standing, Entry, Alarms):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.
@@ -141,11 +143,11 @@ class Store(SampledReads, Standing, Entry):
         """Remove what is held of a deleted run, a short transaction with each step; how many rows it removed."""
         return prune.prune(self._engine, Due(run_id, "", deleted=True))
 
-    def keep(self, run_id: UUID, judgement: Judgement) -> Change | None:
-        """Keep what a run was found to have; where the run stands then, None where that is as it was."""
+    def keep(self, run_id: UUID, judgement: Judgement, to: Alerts | None = None) -> Kept:
+        """Keep what a run was found to have, and how its alerts stand, where anybody is told ``to``."""
         return engine.write(
             self._engine,
-            lambda connection: judgements.keep(connection, run_id, judgement, _now()),
+            lambda connection: judgements.keep(connection, run_id, judgement, _now(), to),
         )
 
     def due(self, keep: Keep) -> list[Due]:

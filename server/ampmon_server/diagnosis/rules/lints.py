@@ -7,7 +7,7 @@ from typing import Any
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case, Happening
-from ampmon_server.diagnosis.severities import RANKS
+from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Thresholds
 
 

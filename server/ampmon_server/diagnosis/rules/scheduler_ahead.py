@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case
-from ampmon_server.diagnosis.severities import milder
+from ampmon_server.severities import milder
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import percent, plural
 

@@ -27,15 +27,33 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         return
     quiet = (case.now - case.last_time) / 1e6
     if quiet >= max(thresholds.silent_s, thresholds.silent_updates * case.update_us / 1e6):
+        rank, step = _first(case)
         yield Finding(
             rule="silent",
             severity="warning",
-            title=f"No record for {_duration(quiet)}{_beside(case.update_us / 1e6)}",
+            title=f"No record for {_duration(quiet)}{_beside(case.update_us / 1e6)}{_stopped(rank, step)}",
             explanation=EXPLANATION,
             fix=FIX,
-            evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6},
+            evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6, "rank": rank},
             figure="scale",
         )
+
+
+def _first(case: Case) -> tuple[int | None, int]:
+    """The rank that stopped first, and after which step; None where all stopped at the same, or there is one."""
+    stopped = []
+    for scaler in case.scalers:
+        lasts = [
+            (int(cells["last"][-1]), rank) for rank, cells in scaler.ranks.items() if len(cells)
+        ]
+        if len({step for step, _ in lasts}) > 1:
+            stopped.append(min(lasts))
+    step, rank = min(stopped, default=(-1, None))
+    return rank, step
+
+
+def _stopped(rank: int | None, step: int) -> str:
+    return "" if rank is None else f"; rank {rank} was the first to stop, after step {count(step)}"
 
 
 def _beside(update_s: float) -> str:

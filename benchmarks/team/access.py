@@ -1,0 +1,166 @@
+"""What it costs ingest to ask who sends: the guard beside a door that stands open, in two ways.
+
+`check_us` is the guard alone: the time of `/healthz` within one process, with the guard's questions less without, and
+nothing else under way. `share` is that of the time of a batch where the door is open: a real server that takes
+everybody for the holder of its own token, from which the question is taken out and nothing else. `ratio` is of whole
+batches over HTTP, with the door guarded over open, two real servers and one client that sends to them in turns, pair
+by pair. The bar is held by the share; the ratio is what can be told of it from outside. Headers are counted as part of
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from starlette.types import ASGIApp, Message
+
+from ampmon.transport import HttpTransport
+from ampmon_server.app import create_app
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from benchmarks.paired import ratio, take_turns
+from benchmarks.server import started
+from benchmarks.store import load
+from benchmarks.team import open_door, tokens
+from benchmarks.team.effort import FULL, Effort
+
+
+BAR = 0.03
+OPEN = "none asked for"
+OWN, MADE = "the server's own", "made by `ampmon token`"
+_ROUNDS = 5
+_ASKED_PER_S = 400.0
+"""So often a server lets one token ask, and somewhat more."""
+
+
+class Door(NamedTuple):
+    """A server, and what its client sends as a token."""
+
+    url: str
+    token: str
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each size of batches and kind of token. Takes two minutes; ``directory`` is filled."""
+    checks = asyncio.run(_checks(directory / "alone", effort.checks))
+    with (
+        started(directory / "guarded", "--no-judging") as (guarded, token, _),
+        started(directory / "open", "--no-judging", module=open_door.__name__) as (wide, own, _),
+    ):
+        doors = {
+            OWN: Door(guarded, token),
+            MADE: Door(guarded, tokens.make(guarded, token, "bench")),
+            OPEN: Door(wide, own),
+        }
+        return [row for size in effort.turns for row in _rows(size, doors, checks, effort)]
+
+
+def _rows(
+    size: int, doors: Mapping[str, Door], checks: Mapping[str, float], effort: Effort
+) -> list[dict[str, Any]]:
+    at_once = effort.turns[size]
+    count = at_once * (effort.access_rounds + 1)
+    senders = {
+        name: _Sender(door, load.plain(count, size), at_once) for name, door in doors.items()
+    }
+    works = {name: sender.send for name, sender in senders.items()}
+    times = take_turns(works, effort.access_rounds, f"batches of {size}")
+    for sender in senders.values():
+        sender.close()
+    batch_us = 1e6 * median(times[OPEN]) / at_once
+    rows = []
+    for name, check_us in checks.items():
+        share = check_us / batch_us
+        rows.append(
+            {
+                "token": name,
+                "updates_a_batch": size,
+                "batch_us": round(batch_us),
+                "check_us": round(check_us, 1),
+                "share": round(share, 4),
+                "bar": BAR,
+                "holds": "yes" if share <= BAR else "no",
+                **_without_bar(ratio(times[name], times[OPEN]).row()),
+            }
+        )
+    return rows
+
+
+def _without_bar(cells: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: cells[name] for name in ("ratio", "low", "high")}
+
+
+class _Sender:
+    """One client, that sends the next few of its batches at each turn."""
+
+    def __init__(self, door: Door, work: load.Work, at_once: int) -> None:
+        self._transport = HttpTransport(door.url, token=door.token)
+        self._batches: Iterator[bytes] = iter(work.batches)
+        self._records, self._at_once = work.records, at_once
+
+    def send(self) -> None:
+        for _ in range(self._at_once):
+            self._transport.send(next(self._batches), self._records)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+# -- the guard alone --------------------------------------------------------------------------------------------------
+
+
+async def _checks(directory: Path, times: int) -> dict[str, float]:
+    """Microseconds that the guard takes of a request, for each kind of token."""
+    with closing(Service.open(Settings(data_directory=directory))) as service:
+        secret, _ = service.tokens.new("bench", "bench", ["ingest"])
+        app = create_app(service.settings, service)
+        app.state.service = service  # what its start does
+        tokens_of = {OWN: service.keys.token, MADE: secret}
+        taken: dict[str, list[float]] = {name: [] for name in tokens_of}
+        for number in range(_ROUNDS):
+            if number:
+                await asyncio.sleep(times / _ASKED_PER_S)
+            for name, token in tokens_of.items():
+                guarded = await _seconds(app, token, times)
+                with open_door.opened():
+                    taken[name].append(guarded - await _seconds(app, token, times))
+        return {name: 1e6 * median(each) / times for name, each in taken.items()}
+
+
+async def _seconds(app: ASGIApp, token: str, times: int) -> float:
+    statuses = set()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.add(message["status"])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [
+        (b"host", b"127.0.0.1:8267"),
+        (b"accept-encoding", b"identity"),
+        (b"content-type", b"application/msgpack"),
+        (b"authorization", f"Bearer {token}".encode()),
+    ]
+    began = time.perf_counter()
+    for _ in range(times):
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/healthz",
+            "root_path": "",
+            "query_string": b"",
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+        }
+        await app(scope, receive, send)
+    taken = time.perf_counter() - began
+    assert statuses == {200}, statuses
+    return taken

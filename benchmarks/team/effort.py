@@ -1,0 +1,25 @@
+"""How much is done to measure what a team costs: all of it, or a little of everything to see that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+
+class Effort(NamedTuple):
+    """``turns``: of batches of so many updates, how many are sent in one turn. Times are in seconds."""
+
+    access_rounds: int = 60
+    turns: Mapping[int, int] = MappingProxyType({1000: 8, 20: 40})
+    checks: int = 1_500
+    flood_rounds: int = 6
+    flood_per_s: int = 1000
+    ingest_s: float = 4.0
+    streams: int = 500
+    clients: int = 200
+    held_s: float = 600.0
+
+
+FULL = Effort()
+QUICK = Effort(access_rounds=12, checks=500, flood_rounds=2, ingest_s=3.0, held_s=60.0)

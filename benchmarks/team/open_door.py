@@ -1,0 +1,35 @@
+"""`ampmon serve` without the guard's questions: whoever comes is taken for the holder of the server's own token.
+
+For measuring only, and no part of what is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ampmon_server.auth.caller import OPERATOR
+from ampmon_server.auth.guard import Guard
+from ampmon_server.cli import main
+
+
+async def _nobody(_: Guard, scope: Scope) -> Response | None:
+    scope.setdefault("state", {})["caller"] = OPERATOR
+    return None
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """Ask nobody anything meanwhile."""
+    with patch.object(Guard, "_refusal", _nobody):
+        yield
+
+
+if __name__ == "__main__":
+    with opened():
+        sys.exit(main())

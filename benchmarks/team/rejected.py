@@ -1,0 +1,111 @@
+"""What is left of ingest while somebody asks a thousand times a second with tokens that are not good.
+
+A real server on SQLite, ten clients with batches of a thousand updates, and a process of its own that asks over a
+hundred connections, which it keeps. Ingest alone, with the flood aimed at a tiny server elsewhere on the machine, and
+with each kind of flood take turns, in an order drawn anew each round. All share the machine's cores: `kept` is of what
+is taken with the flood aimed elsewhere, which is what the refusing costs and not the asking, and the bar is held by
+it; `kept_of_all` is of ingest alone. A token is *strange* if it does not look like one of the server's, *made up* if
+it does and is another each time, so that nothing can be remembered, and *revoked* if it was good once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.paired import Ratio, ratio, shown
+from benchmarks.server import started
+from benchmarks.store import load
+from benchmarks.team import tokens
+from benchmarks.team.effort import FULL, Effort
+from benchmarks.team.flooding import NEW
+from benchmarks.team.processes import working
+
+
+BAR = 0.8
+CLIENTS, SIZE = 10, 1000
+ALONE, ELSEWHERE = "alone", "elsewhere"
+_UPDATES_PER_S = 60_000
+"""More than are taken: the time ends a turn."""
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each kind of token. Takes some minutes; ``directory`` is filled."""
+    with (
+        started(directory) as (url, token, _),
+        working("benchmarks.team.elsewhere") as (elsewhere, _),
+    ):
+        revoked = tokens.make(url, token, "gone")
+        tokens.revoke(url, token, "gone")
+        floods = {
+            ELSEWHERE: (elsewhere, NEW),
+            "strange": (url, "x" * 43),
+            "made up": (url, NEW),
+            "revoked": (url, revoked),
+        }
+        turns = _Turns(url, token, floods, effort)
+        for _ in shown(range(effort.flood_rounds), "rejected"):
+            turns.round()
+        kinds = [kind for kind in floods if kind != ELSEWHERE]
+        return [_row(kind, turns, effort) for kind in kinds]
+
+
+class _Turns:
+    """The rates at which updates were taken, beside each flood and beside none, and what the floods were told."""
+
+    def __init__(
+        self, url: str, token: str, floods: Mapping[str, tuple[str, str]], effort: Effort
+    ) -> None:
+        self._url, self._token, self._floods, self._effort = url, token, floods, effort
+        self.rates: dict[str, list[float]] = {way: [] for way in (ALONE, *floods)}
+        self.told: dict[str, list[dict[str, float]]] = {kind: [] for kind in floods}
+
+    def round(self) -> None:
+        for way in random.sample(list(self.rates), len(self.rates)):
+            self.rates[way].append(self._rate() if way == ALONE else self._beside(way))
+
+    def _beside(self, kind: str) -> float:
+        url, token = self._floods[kind]
+        rate_of_flood = str(self._effort.flood_per_s)
+        with working("benchmarks.team.flooding", url, token, rate_of_flood) as (_, counted):
+            rate = self._rate()
+        self.told[kind].append(json.loads(counted[0]))
+        return rate
+
+    def _rate(self) -> float:
+        effort = self._effort
+        batches = max(int(_UPDATES_PER_S * effort.ingest_s) // CLIENTS // SIZE, 1)
+        work = [load.plain(batches, SIZE) for _ in range(CLIENTS)]
+        return load.send([self._url], self._token, work, effort.ingest_s).rate
+
+
+def _row(kind: str, turns: _Turns, effort: Effort) -> dict[str, Any]:
+    rates, told = turns.rates, turns.told[kind]
+    kept = ratio(rates[kind], rates[ELSEWHERE])
+    of_all = ratio(rates[kind], rates[ALONE])
+    return {
+        "token": kind,
+        "asked_per_s": effort.flood_per_s,
+        "refused_per_s": round(median(each["refused"] / each["seconds"] for each in told)),
+        "otherwise_answered": round(sum(each["others"] + each["failed"] for each in told)),
+        "asker_cores": round(median(each["cpu_s"] / each["seconds"] for each in told), 2),
+        "alone_per_s": round(median(rates[ALONE])),
+        "elsewhere_per_s": round(median(rates[ELSEWHERE])),
+        "beside_per_s": round(median(rates[kind])),
+        "kept": round(kept.value, 3),
+        "low": round(kept.low, 3),
+        "high": round(kept.high, 3),
+        "bar": BAR,
+        "holds": _verdict(kept),
+        "kept_of_all": round(of_all.value, 3),
+    }
+
+
+def _verdict(kept: Ratio) -> str:
+    if kept.low >= BAR:
+        return "yes"
+    return "no" if kept.high < BAR else "not told apart"

@@ -1,0 +1,167 @@
+"""Whose runs a year has: how many, when, how long, and how they end. Numbers alone, the same for the same seed.
+
+Lengths are lognormal: half of the runs are short, a few hold most of the updates. People start them in working hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+
+
+Fate = Literal["finished", "crashed", "killed", "resumed"]
+"""``crashed`` says so itself, of one that was ``killed`` nobody hears again, ``resumed`` was killed and went on."""
+
+Health = Literal["well", "restless", "diverged"]
+"""``restless`` skips often, for its scale grows after few updates; where it ``diverged`` the scale falls to its end."""
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+DAYS = 365
+START = 1_790_000_000 * SECOND_US // DAY_US * DAY_US
+"""The year's first midnight, in microseconds since the epoch."""
+
+PEOPLE, RUNS, UPDATES = 30, 20_000, 100_000_000
+LONGEST = 1_500_000
+_SHORTEST, _SPREAD = 20, 2.0
+_RANKS, _RANKS_CHANCE = (1, 2, 4, 8), (0.85, 0.06, 0.06, 0.03)
+_FATES: tuple[tuple[Fate, float], ...] = (
+    ("finished", 0.68),
+    ("crashed", 0.14),
+    ("killed", 0.06),
+    ("resumed", 0.12),
+)
+_HEALTH: tuple[tuple[Health, float], ...] = (
+    ("well", 0.93),
+    ("restless", 0.04),
+    ("diverged", 0.03),
+)
+_PROJECTS = (
+    *("asr", "detection", "diffusion", "distill", "gpt-2", "moe"),
+    *("nmt", "ranking", "retrieval", "rl", "vision", "vit"),
+)
+_MODELS = ("base", "big", "large", "nano", "small", "tiny", "wide", "xl")
+_TRIES = ("adamw", "bs512", "clip1", "fp16", "lr1e-3", "lr3e-4", "no-warmup", "seed2", "sgd")
+_TAGS = ("ablation", "baseline", "paper", "sweep", "trial", "wip")
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run. Times are in microseconds; ``updates`` are its steps, which each of its ``ranks`` tells."""
+
+    number: int
+    run_id: UUID
+    person: int
+    project: str
+    name: str
+    tags: tuple[str, ...]
+    started: int
+    updates: int
+    period: int
+    ranks: int
+    fate: Fate
+    health: Health
+    broken: int
+    """A run that is resumed was killed after so many updates,"""
+    resumed: int
+    """and went on from this step."""
+
+    @property
+    def told(self) -> int:
+        """Updates that its processes tell: of each rank and attempt."""
+        return self.ranks * sum(stop - first for first, stop in self.attempts)
+
+    @property
+    def attempts(self) -> tuple[tuple[int, int], ...]:
+        """The steps of each attempt, from the first up to before the last."""
+        if self.fate != "resumed":
+            return ((0, self.updates),)
+        return (0, self.broken), (self.resumed, self.updates)
+
+
+def population(scale: float, seed: int) -> list[Planned]:
+    """A year's runs in the order in which they start: ``scale`` of all runs and updates."""
+    count = max(round(RUNS * scale), 1)
+    chance = np.random.default_rng(seed)
+    ranks = chance.choice(_RANKS, count, p=_RANKS_CHANCE)
+    lengths = _lengths(chance, ranks, UPDATES * scale)
+    started = np.sort(_starts(chance, count))
+    # Whatever starts late is short enough to be over with the year.
+    room = START + DAYS * DAY_US - 3600 * SECOND_US - started
+    periods = np.clip(chance.lognormal(np.log(0.25), 0.7, count), 0.03, 3.0) * SECOND_US
+    activity = 1 / np.arange(1, PEOPLE + 1) ** 0.7
+    columns = {
+        "person": chance.choice(PEOPLE, count, p=activity / activity.sum()),
+        "started": started,
+        "updates": lengths,
+        "period": np.minimum(periods, np.maximum(room / lengths, 1000.0)).astype(np.int64),
+        "ranks": ranks,
+        "fate": _dealt(chance, _FATES, count),
+        "health": _dealt(chance, _HEALTH, count),
+    }
+    rows = zip(*(each.tolist() for each in columns.values()), strict=True)
+    return [
+        _planned(number, dict(zip(columns, row, strict=True)), seed)
+        for number, row in enumerate(rows)
+    ]
+
+
+def _planned(number: int, drawn: dict[str, Any], seed: int) -> Planned:
+    """A run of what was drawn for it, with what only it hangs on."""
+    chance = np.random.default_rng([seed, number])
+    # Each works at two projects, and some are worked at by many.
+    project = _PROJECTS[(drawn["person"] + int(chance.integers(2)) * 5) % len(_PROJECTS)]
+    model, tried = chance.choice(_MODELS), chance.choice(_TRIES)
+    broken = max(int(drawn["updates"] * chance.uniform(0.3, 0.8)), 1)
+    return Planned(
+        **drawn,
+        number=number,
+        run_id=_uuid7(drawn["started"], chance),
+        project=project,
+        name=f"{project}-{model}-{tried}-{number:05d}",
+        tags=tuple(sorted({str(tag) for tag in chance.choice(_TAGS, chance.integers(3))})),
+        broken=broken,
+        resumed=max(broken - int(chance.integers(500)), 0),
+    )
+
+
+def attempt_id(run: Planned, attempt: int, rank: int) -> UUID:
+    """The id of one process start."""
+    return _uuid7(run.started + attempt, np.random.default_rng([run.number, attempt, rank]))
+
+
+def _lengths(
+    chance: np.random.Generator, ranks: npt.NDArray[np.int64], total: float
+) -> npt.NDArray[np.int64]:
+    """Steps of each run, which make ``total`` updates of all ranks, or nearly."""
+    drawn = chance.lognormal(0.0, _SPREAD, len(ranks))
+    for _ in range(20):
+        drawn = np.clip(drawn * total / (drawn * ranks).sum(), _SHORTEST, LONGEST)
+    return drawn.astype(np.int64)
+
+
+def _starts(chance: np.random.Generator, count: int) -> npt.NDArray[np.int64]:
+    """Times within the year: on working days, and most of them in the daytime."""
+    days = np.arange(DAYS - 1)
+    weight = np.where(days % 7 < 5, 1.0, 0.3)
+    day = chance.choice(days, count, p=weight / weight.sum())
+    hour = np.clip(chance.normal(14, 3.5, count), 0, 23.9)
+    moment: npt.NDArray[np.int64] = START + day * DAY_US + (hour * 3600 * SECOND_US).astype(int)
+    return moment
+
+
+def _dealt(
+    chance: np.random.Generator, of: tuple[tuple[str, float], ...], count: int
+) -> npt.NDArray[np.str_]:
+    names, weights = zip(*of, strict=True)
+    return chance.choice(names, count, p=weights)
+
+
+def _uuid7(time_us: int, chance: np.random.Generator) -> UUID:
+    """A UUIDv7 of this time."""
+    high, low = (int(each) for each in chance.integers(0, [1 << 12, 1 << 62]))
+    return UUID(int=time_us // 1000 << 80 | 7 << 76 | high << 64 | 2 << 62 | low)

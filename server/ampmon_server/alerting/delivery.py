@@ -1,0 +1,119 @@
+"""Has a message sent, by a process of its own that has so long for it, and says in words how that went."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from ampmon_server.alerting.deliver import DEADLINE_S
+from ampmon_server.alerting.targets import Target
+from ampmon_server.alerting.telling import Message
+
+
+Trouble = Literal[
+    "failed",
+    "missing",
+    "private",
+    "redirect",
+    "refused",
+    "removed",
+    "slow",
+    "unreachable",
+    "unusable",
+]
+"""Why a message was not delivered; docs/alerts.md says what each means."""
+TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+
+_WORDS: dict[Trouble, str] = {
+    "failed": "sending failed in a way of its own",
+    "missing": "Apprise is not installed: pip install 'ampmon[alerts]'",
+    "private": "its address is private, and those are not allowed",
+    "redirect": "it answered with a redirect{status}, which is not followed",
+    "refused": "it refused the message{status}",
+    "removed": "the configuration names it no more",
+    "slow": f"it did not answer within {DEADLINE_S} s",
+    "unreachable": "it could not be reached",
+    "unusable": "Apprise cannot use its URL",
+}
+
+_ROOT = os.path.abspath(os.sep)
+"""Where nobody but an administrator puts modules: Python looks for them in the folder that it is started in."""
+_PASSED = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+class Outcome(NamedTuple):
+    """How a delivery went: without trouble it was sent. ``status`` is what the receiver answered, where it is known."""
+
+    trouble: Trouble | None = None
+    status: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    trouble: Trouble | None
+    status: int | None
+
+
+def words(trouble: Trouble, status: int | None) -> str:
+    """Why a message was not delivered, as the end of a sentence."""
+    return _WORDS[trouble].format(status="" if status is None else f" ({status})")
+
+
+async def deliver(target: Target, message: Message, *, allow_private: bool) -> Outcome:
+    """Send a message, or find out why that cannot be, within `DEADLINE_S`. Never raises but when cancelled."""
+    order = {
+        "url": target.url,
+        "title": message.title,
+        "body": message.body,
+        "kind": message.kind,
+        "allow_private": allow_private,
+    }
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ampmon_server.alerting.deliver",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=_ROOT,
+            env=_environment(allow_private=allow_private),
+        )
+    except (OSError, NotImplementedError):  # some event loops of Windows start no process
+        return Outcome("failed")
+    try:
+        told, _ = await asyncio.wait_for(
+            process.communicate(msgspec.json.encode(order)), DEADLINE_S
+        )
+    except asyncio.TimeoutError:
+        return Outcome("slow")
+    except OSError:
+        return Outcome("failed")
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    return _outcome(told)
+
+
+def _outcome(told: bytes) -> Outcome:
+    try:
+        answer = msgspec.json.decode(told, type=_Answer)
+    except msgspec.DecodeError:
+        return Outcome("failed")
+    return Outcome(answer.trouble, answer.status)
+
+
+def _environment(*, allow_private: bool) -> dict[str, str]:
+    """Little of our own. A proxy would connect for us, past every check: where private addresses may be, it may too."""
+    names = {*_PASSED, *(_PROXIES if allow_private else ())}
+    passed = {
+        name: value for name, value in os.environ.items() if name in names or name.lower() in names
+    }
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
+    return {**passed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": os.devnull}

@@ -1,0 +1,123 @@
+"""Whom alerts are told: targets as Apprise names them, by URLs, of which few kinds are let through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from ampmon.wire import Severity
+from ampmon_server.alerting.machine import Patience
+from ampmon_server.severities import RANKS
+
+
+_SERVICES = """
+    dingtalk discord feishu flock gchat lark mailgun opsgenie pagerduty pbul pover sendgrid signl4 slack spike splunk
+    squadcast tgram twilio wecombot workflows wxteams zulip
+"""
+_OWN = "form gotify json mailto matrix mmost ntfy rocket signal xml"
+
+ENCRYPTED = frozenset(_SERVICES.split()) | {f"{each}s" for each in _OWN.split()}
+"""Kinds of URL that reach their service by TLS. All others may run programs, write files or speak in the clear."""
+
+PLAIN = frozenset(_OWN.split())
+"""Those without, for receivers in one's own network."""
+
+_READS = ("attach", "include", "pem", "pgp", "redirect", "smime", "template", "wkd")
+"""Options that begin so make Apprise read a file, fetch an address, or follow one."""
+
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=86_400)]
+
+
+class BadTarget(ValueError):
+    """A URL that no message goes to; the message says why, and nothing of the URL that may be secret."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where messages go: of findings at least as bad as ``least``, of ``projects`` or, without them, of all."""
+
+    name: Name
+    url: str
+    least: Severity = "warning"
+    projects: frozenset[str] | None = None
+
+    def __repr__(self) -> str:  # the URL holds a password
+        return f"Target({self.name!r})"
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition(":")[0].lower()
+
+    def wants(self, project: str, severity: Severity) -> bool:
+        """Whether it is told of a finding."""
+        known = self.projects is None or project in self.projects
+        return known and RANKS[severity] <= RANKS[self.least]
+
+
+class After(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For so many seconds a finding has to stay until it is told."""
+
+    notice: _Seconds = 600
+    warning: _Seconds = 120
+    critical: _Seconds = 0
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much is told: nothing of a finding for ``cool_down_s`` after its end, ``hourly`` messages to a target."""
+
+    after_s: After = After()
+    cool_down_s: _Seconds = 900
+    hourly: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 20
+
+    @property
+    def patience(self) -> Patience:
+        after: Mapping[Severity, int] = {
+            "notice": self.after_s.notice * 1_000_000,
+            "warning": self.after_s.warning * 1_000_000,
+            "critical": self.after_s.critical * 1_000_000,
+        }
+        return Patience(after=after, cool_down=self.cool_down_s * 1_000_000)
+
+
+class Alerts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a server is told of alerts. ``public_url`` is where readers find the page; without it nothing is linked.
+
+    ``allow_private`` lets messages go to addresses of one's own network, and in the clear.
+    """
+
+    targets: Annotated[tuple[Target, ...], msgspec.Meta(min_length=1, max_length=64)]
+    policy: Policy = Policy()
+    public_url: str | None = None
+    allow_private: bool = False
+
+    def wanting(self, project: str, severity: Severity) -> list[Target]:
+        """Who is told of a finding."""
+        return [target for target in self.targets if target.wants(project, severity)]
+
+
+def _weakens(name: str, value: str) -> bool:
+    return name == "verify" or (name, value) == ("mode", "insecure")
+
+
+def check(target: Target, *, allow_private: bool) -> None:
+    """Raise BadTarget unless messages may go there, as far as that can be told without asking anybody."""
+    allowed = ENCRYPTED | PLAIN if allow_private else ENCRYPTED
+    if target.scheme not in allowed:
+        if target.scheme in PLAIN:
+            raise BadTarget(
+                f"{target.scheme}:// is not encrypted: write {target.scheme}s://, or allow_private = true "
+                "for a receiver in your own network"
+            )
+        raise BadTarget(f"it is none of {', '.join(f'{each}://' for each in sorted(allowed))}")
+    try:
+        options = parse_qsl(urlsplit(target.url).query, keep_blank_values=True)
+    except ValueError:
+        raise BadTarget("it is no URL") from None
+    for name, value in options:
+        if name.lower().startswith(_READS):
+            raise BadTarget(f"its option {name[:32]!r} is not for a server")
+        if not allow_private and _weakens(name.lower(), value.lower()):
+            raise BadTarget(f"its option {name[:32]!r} would do without TLS, or trust anybody")

@@ -1,0 +1,137 @@
+"""What an alert says: the words of a message, in plain text. Names in it are others', and command no receiver."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ampmon.wire import Finding, Severity
+from ampmon_server.alerting.machine import Alert, Telling
+from ampmon_server.words import count, plural, steps
+
+
+LISTED = 10
+"""So many of those that were held back are named in one message."""
+
+_LINE_MAX = 300
+_RANK = "rank"
+"""The evidence of a finding that is of one rank: which."""
+_DEFUSED = str.maketrans({"<": "‹", ">": "›", "@": "@\u200b"})
+
+Kind = Literal["info", "success", "warning", "failure"]
+"""What Apprise colours a message by."""
+_KINDS: Mapping[Severity, Kind] = {"notice": "info", "warning": "warning", "critical": "failure"}
+
+
+class Message(NamedTuple):
+    """What is sent."""
+
+    title: str
+    body: str
+    kind: Kind
+
+
+class Subject(NamedTuple):
+    """The run that an alert is of."""
+
+    run_id: str
+    project: str
+    name: str
+    owner: str
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of a finding with its alert, to be told when it is there no more."""
+
+    title: str
+    culprit: str | None = None
+    rank: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+
+    @classmethod
+    def of(cls, finding: Finding) -> Found:
+        rank = finding.evidence.get(_RANK)
+        return cls(
+            title=finding.title,
+            culprit=finding.parameters[0] if finding.parameters else None,
+            rank=rank if isinstance(rank, int) else None,
+            first_step=finding.first_step,
+            last_step=finding.last_step,
+        )
+
+
+def message(
+    subject: Subject, found: Found, alert: Alert, tell: Telling, public_url: str | None
+) -> Message:
+    """What is told of an alert whose newest step says to ``tell``."""
+    over = tell == "resolved"
+    heads = {"firing": alert.severity, "worse": f"{alert.severity} now", "resolved": "resolved"}
+    lines = [
+        f"Run: {plain(subject.name)} in {plain(subject.project)}, of {plain(subject.owner)}",
+        f"{'It was' if over else 'Found'}: {plain(found.title)} ({alert.severity})",
+        _when(alert, over=over),
+    ]
+    if found.culprit is not None:
+        lines.append(f"Culprit: {plain(found.culprit)}")
+    if found.rank is not None:
+        lines.append(f"First silent rank: {found.rank}")
+    if found.first_step is not None and found.last_step is not None:
+        lines.append(steps(found.first_step, found.last_step).capitalize())
+    lines.append(link(subject.run_id, found, public_url) or f"Its id: {subject.run_id}")
+    title = f"ampmon {heads[tell]}: {plain(subject.name)}: {plain(found.title)}"
+    return Message(title, "\n".join(lines), "success" if over else _KINDS[alert.severity])
+
+
+def link(run_id: str, found: Found, public_url: str | None) -> str | None:
+    """The run's page, at the steps of the finding; None where nobody said where the page is."""
+    if public_url is None:
+        return None
+    window = ""
+    if found.first_step is not None and found.last_step is not None:
+        window = f"?start={found.first_step}&stop={found.last_step + 1}"
+    return f"{public_url}/#/runs/{run_id}{window}"
+
+
+def together(titles: Sequence[str], hourly: int, public_url: str | None) -> Message:
+    """One message for many that were held back."""
+    lines = [
+        f"More than {count(hourly)} messages an hour were due here, so these were held back:",
+        *(f"- {title}" for title in titles[:LISTED]),
+    ]
+    if len(titles) > LISTED:
+        lines.append(f"and {count(len(titles) - LISTED)} more")
+    if public_url is not None:
+        lines.append(f"{public_url}/")
+    title = f"ampmon: {plural(len(titles), 'alert was', 'alerts were')} held back"
+    return Message(title, "\n".join(lines), "warning")
+
+
+def trial(target: str, public_url: str | None) -> Message:
+    """What `ampmon alerts test` sends."""
+    lines = [f"This is a test of the target {target}. Alerts of ampmon arrive here."]
+    if public_url is not None:
+        lines.append(f"{public_url}/")
+    return Message("ampmon: a test", "\n".join(lines), "info")
+
+
+def plain(words: str) -> str:
+    """Words in one line, that mention nobody, mark up nothing and are not endless."""
+    line = "".join(" " if unicodedata.category(each)[0] in "CZ" else each for each in words)
+    line = " ".join(line.split()).translate(_DEFUSED)
+    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 1]}…"
+
+
+def _when(alert: Alert, *, over: bool) -> str:
+    begun = f"Since {_time(alert.since)}"
+    if over and alert.resolved is not None:
+        begun = f"From {_time(alert.since)} to {_time(alert.resolved)}"
+    return f"{begun}, by the server's clock"
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

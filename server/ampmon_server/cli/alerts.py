@@ -1,0 +1,124 @@
+"""``ampmon alerts``: tries the targets that alerts go to, and lists what fires."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ampmon.errors import ConfigurationError
+from ampmon_server.alerting import telling
+from ampmon_server.alerting.delivery import Outcome, deliver, words
+from ampmon_server.alerting.reading import BadAlerts, read
+from ampmon_server.alerting.targets import Alerts, Target
+from ampmon_server.asking.client import Refused, Unanswered
+from ampmon_server.cli.token import add_command, answered, asked, shown, table
+
+
+CANNOT, NOT_ALL = 2, 1
+_ALERTS = (
+    ("state", "state"),
+    ("severity", "severity"),
+    ("project", "project"),
+    ("run", "name"),
+    ("found", "title"),
+    ("since", "since"),
+    ("told", "told"),
+    ("acknowledged by", "acknowledged_by"),
+)
+_TARGETS = (
+    ("target", "name"),
+    ("kind", "kind"),
+    ("least", "least"),
+    ("projects", "projects"),
+    ("waiting", "waiting"),
+    ("last sent", "sent"),
+    ("trouble", "trouble"),
+)
+"""The columns of the lists, and what the server calls what is in them."""
+_NONE = {"acknowledged_by": "nobody", "trouble": "none"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give ``parser`` the sub-commands."""
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    does, name = "send one message to each target, and say how that went", "test"
+    test = commands.add_parser(name, help=does, description=does)
+    test.add_argument("target", nargs="?", metavar="TARGET", help="only to this one (all)")
+    add_file(test, required=True)
+    add_command(commands, "list", "list the alerts that are open, and how the targets do")
+
+
+def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Where it stands whom alerts go to."""
+    parser.add_argument(
+        "--alerts", type=Path, required=required, metavar="FILE", help="TOML: whom alerts go to"
+    )
+    parser.add_argument("--public-url", help="where readers find the page, for the links in alerts")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one sub-command; 0 where all went well, 1 where not all did, 2 where nothing could be done."""
+    try:
+        return {"test": _test, "list": _list}[arguments.what](arguments)
+    except (BadAlerts, ConfigurationError, Unanswered) as problem:
+        print(f"ampmon alerts: {problem}", file=sys.stderr)
+        return CANNOT
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    alerts = read(arguments.alerts, arguments.public_url)
+    named = [each for each in alerts.targets if arguments.target in {None, each.name}]
+    if not named:
+        known = ", ".join(target.name for target in alerts.targets)
+        raise BadAlerts(f"no target is called {arguments.target!r}; there are {known}")
+    outcomes = asyncio.run(_try(alerts, named))
+    for target, outcome in zip(named, outcomes, strict=True):
+        print(f"{target.name} ({target.scheme}): {_said(outcome)}")
+    return NOT_ALL if any(outcome.trouble for outcome in outcomes) else 0
+
+
+async def _try(alerts: Alerts, targets: list[Target]) -> list[Outcome]:
+    tried = (
+        deliver(
+            target,
+            telling.trial(target.name, alerts.public_url),
+            allow_private=alerts.allow_private,
+        )
+        for target in targets
+    )
+    return await asyncio.gather(*tried)
+
+
+def _said(outcome: Outcome) -> str:
+    if outcome.trouble is None:
+        return "sent"
+    return f"not sent: {words(outcome.trouble, outcome.status)}"
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    alerts = answered(asked(arguments, lambda server: server.get("/alerts")), arguments)["alerts"]
+    print("\n".join(_listed(_ALERTS, alerts)) if alerts else "No alert is open.")
+    try:
+        told = asked(arguments, lambda server: server.get("/alerts/targets"))
+    except Refused:  # how targets do is for whoever has the scope `admin`
+        return 0
+    targets = answered(told, arguments)["targets"]
+    print()
+    print("\n".join(_listed(_TARGETS, targets)) if targets else "The server has no targets.")
+    return 0
+
+
+def _listed(columns: tuple[tuple[str, str], ...], rows: list[dict[str, Any]]) -> Iterator[str]:
+    cells = [[_cell(name, row[name]) for _, name in columns] for row in rows]
+    return table([[title for title, _ in columns], *cells])
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "waiting":
+        return str(value)
+    shows = _NONE.get(name) if value is None else None
+    return telling.plain(shows or shown(name, value))

@@ -1,0 +1,150 @@
+"""What a store keeps of alerts: how they stand, the messages that tell of them, and of what nobody is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+
+from ampmon_server.alerting.delivery import Outcome
+from ampmon_server.alerting.machine import Alert
+from ampmon_server.alerting.telling import Found, Subject
+from ampmon_server.store import alerts, engine, mutes, outbox, runs
+from ampmon_server.store.alerts import Restless
+from ampmon_server.store.changes import Change, move_on
+from ampmon_server.store.errors import NotFound
+from ampmon_server.store.mutes import Mute
+from ampmon_server.store.outbox import Delivery, Standing, Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """The alerts of a run, how their messages stand, and the mutes that hold for it now."""
+
+    alerts: dict[str, tuple[Alert, Found]]
+    deliveries: list[Delivery]
+    mutes: list[Mute]
+
+
+class Alarms:
+    """Each call is one transaction; times are us since the epoch. Every call may raise Busy."""
+
+    _engine: Engine
+
+    def alerts(self, run_id: UUID) -> Standings:
+        """Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            project = runs.belonging(connection, run_id).project
+            return Standings(
+                alerts.read(connection, run_id.bytes),
+                outbox.of_run(connection, run_id.bytes),
+                mutes.of_run(connection, run_id.bytes, project, _now()),
+            )
+
+    def open_alerts(
+        self, limit: int, within: Collection[str] | None = None
+    ) -> list[tuple[Subject, str, Alert, Found]]:
+        """The alerts of all runs that are pending or fire, the newest first, each with its run and rule."""
+        with engine.reading(self._engine) as connection:
+            return alerts.open_ones(connection, limit, within)
+
+    def firing(self) -> int:
+        """How many alerts of all runs fire that nobody has acknowledged."""
+        with engine.reading(self._engine) as connection:
+            return alerts.firing(connection)
+
+    def restless(self) -> list[Restless]:
+        """Runs that want to be looked at though nothing of them arrives."""
+        with engine.reading(self._engine) as connection:
+            return alerts.restless(connection, _now())
+
+    def acknowledge(self, run_id: UUID, rule: str, who: str) -> Change:
+        """Note who has taken an alert upon themselves. Raises NotFound where the rule has none that is open."""
+        return engine.write(
+            self._engine,
+            lambda connection: alerts.acknowledge(connection, run_id, rule, who, _now()),
+        )
+
+    # -- mutes ------------------------------------------------------------------------------------------------------
+
+    def mutes(self, within: Collection[str] | None = None) -> list[Mute]:
+        """Every mute that touches one of these projects, or any, the newest first."""
+        with engine.reading(self._engine) as connection:
+            return mutes.read_all(connection, within)
+
+    def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
+        """Keep a mute; as it is kept, and where its run stands, if it is of one. Raises NotFound."""
+        made = replace(wanted, made=_now(), made_by=who)
+
+        def work(connection: Connection) -> tuple[Mute, Change | None]:
+            if made.run_id is None:
+                mutes.keep(connection, made)
+                return made, None
+            moved = move_on(connection, made.run_id, made.made)
+            project = runs.belonging(connection, made.run_id).project
+            kept = replace(made, project=project)
+            mutes.keep(connection, kept)
+            return kept, moved
+
+        return engine.write(self._engine, work)
+
+    def find_mute(self, mute_id: UUID) -> Mute:
+        """Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return mutes.find(connection, mute_id)
+
+    def lift(self, mute: Mute) -> Change | None:
+        """Have told of it again; where its run stands, if it is of one that is there."""
+
+        def work(connection: Connection) -> Change | None:
+            moved = None
+            if mute.run_id is not None:
+                with suppress(NotFound):
+                    moved = move_on(connection, mute.run_id, _now())
+            mutes.lift(connection, mute.mute_id)
+            return moved
+
+        return engine.write(self._engine, work)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def messages_due(self) -> set[str]:
+        """The targets that something is to be sent to now."""
+        with engine.reading(self._engine) as connection:
+            return outbox.due(connection, _now())
+
+    def take(self, target: str, hourly: int, public_url: str | None) -> Taken | None:
+        """Take what is to be sent to a target next, as nobody else will for some time; None where nothing is."""
+        return engine.write(
+            self._engine,
+            lambda connection: outbox.take(connection, target, _now(), hourly, public_url),
+        )
+
+    def settle(self, taken: Taken, outcome: Outcome) -> Sequence[Change]:
+        """Note how a delivery went; where the runs stand that have moved on by it."""
+        return engine.write(
+            self._engine,
+            lambda connection: outbox.settle(connection, taken.ids, outcome, _now()),
+        )
+
+    def standings(self) -> dict[str, Standing]:
+        """How each target does that anything was to be sent to of late."""
+        with engine.reading(self._engine) as connection:
+            return outbox.standings(connection)
+
+    def tidy_messages(self, targets: Collection[str]) -> None:
+        """Forget what is long done with, and what is for other targets than these."""
+
+        def work(connection: Connection) -> None:
+            outbox.tidy(connection, targets, _now())
+            mutes.tidy(connection, _now())
+
+        engine.write(self._engine, work)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,132 @@
+"""Of what nobody is told: few rows, of one run, of a project or of all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select
+
+from ampmon_server.store.errors import NotFound
+from ampmon_server.tables import mutes
+
+
+KEPT_US = 7 * 24 * 3600 * 1_000_000
+"""So long after its end a mute is still listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mute:
+    """What nobody is told of: None is any run, project or rule, and for ever. Times are us since the epoch."""
+
+    mute_id: UUID
+    run_id: UUID | None
+    project: str | None
+    rule: str | None
+    until: int | None
+    made: int
+    made_by: str
+
+    @classmethod
+    def new(
+        cls, run_id: UUID | None, project: str | None, rule: str | None, until: int | None
+    ) -> Mute:
+        """One that is not kept yet."""
+        return cls(
+            mute_id=uuid4(),
+            run_id=run_id,
+            project=project,
+            rule=rule,
+            until=until,
+            made=0,
+            made_by="",
+        )
+
+
+def keep(connection: Connection, mute: Mute) -> None:
+    """Keep a mute, in the place of one of the same."""
+    run_id = None if mute.run_id is None else mute.run_id.bytes
+    of = mutes.c
+    same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
+    connection.execute(delete(mutes).where(*same))
+    connection.execute(
+        insert(mutes).values(
+            mute_id=mute.mute_id.bytes,
+            of_run=run_id,
+            project=mute.project,
+            rule=mute.rule,
+            until=mute.until,
+            made=mute.made,
+            made_by=mute.made_by,
+        )
+    )
+
+
+def find(connection: Connection, mute_id: UUID) -> Mute:
+    """Raises NotFound."""
+    row = connection.execute(select(mutes).where(mutes.c.mute_id == mute_id.bytes)).one_or_none()
+    if row is None:
+        raise NotFound(f"There is no mute {mute_id}.")
+    return _mute(row)
+
+
+def lift(connection: Connection, mute_id: UUID) -> None:
+    """Have told of it again."""
+    connection.execute(delete(mutes).where(mutes.c.mute_id == mute_id.bytes))
+
+
+def read_all(connection: Connection, within: Collection[str] | None) -> list[Mute]:
+    """Every mute that touches one of these projects, or any, the newest first."""
+    touching = [] if within is None else [_of_any(mutes.c.project, within)]
+    rows = connection.execute(
+        select(mutes).where(*touching).order_by(mutes.c.made.desc(), mutes.c.mute_id)
+    )
+    return [_mute(row) for row in rows]
+
+
+def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
+    """Those that hold for a run now."""
+    table = mutes.c
+    rows = connection.execute(
+        select(mutes)
+        .where(
+            or_(table.of_run == run_id, table.of_run.is_(None)),
+            _of_any(table.project, [project]),
+            or_(table.until.is_(None), table.until > now),
+        )
+        .order_by(table.made)
+    )
+    return [_mute(row) for row in rows]
+
+
+def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
+    """The rules that are muted for a run; None stands for all."""
+    return {mute.rule for mute in of_run(connection, run_id, project, now)}
+
+
+def forget(connection: Connection, run_id: bytes) -> None:
+    """Forget those of one run."""
+    connection.execute(delete(mutes).where(mutes.c.of_run == run_id))
+
+
+def tidy(connection: Connection, now: int) -> None:
+    """Forget those that ended some time ago."""
+    connection.execute(delete(mutes).where(mutes.c.until < now - KEPT_US))
+
+
+def _of_any(column: ColumnElement[Any], names: Collection[str]) -> ColumnElement[bool]:
+    return or_(column.is_(None), column.in_(names))
+
+
+def _mute(row: Row[Any]) -> Mute:
+    return Mute(
+        mute_id=UUID(bytes=row.mute_id),
+        run_id=None if row.of_run is None else UUID(bytes=row.of_run),
+        project=row.project,
+        rule=row.rule,
+        until=row.until,
+        made=row.made,
+        made_by=row.made_by,
+    )

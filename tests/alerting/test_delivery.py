@@ -1,0 +1,140 @@
+"""Messages really leave through Apprise, to receivers that take them, refuse, redirect, hang, or are out of bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.alerting import delivery
+from ampmon_server.alerting.deliver import guarding, is_public
+from ampmon_server.alerting.delivery import TROUBLES, Outcome, deliver, words
+from ampmon_server.alerting.targets import Target
+from ampmon_server.alerting.telling import trial
+from ampmon_server.cli import main
+from receiver import Receiver, receiving, written
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as one:
+        yield one
+
+
+def sent(*targets: Target, allow_private: bool = True) -> list[Outcome]:
+    """How each target is served, all at the same time."""
+
+    async def deliveries() -> list[Outcome]:
+        each = (
+            deliver(target, trial("own", None), allow_private=allow_private) for target in targets
+        )
+        return await asyncio.gather(*each)
+
+    return asyncio.run(deliveries())
+
+
+def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) -> None:
+    """Who sends elsewhere is told of as such, and nobody is asked there; who answers 500 took nothing, and says so."""
+    receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
+    with receiving() as other:
+        other.answer = 500
+        outcomes = sent(receiver.target(), other.target())
+
+    assert outcomes == [Outcome("redirect", 307), Outcome("refused", 500)]
+    assert receiver.paths == ["/own"]
+    assert words("refused", 500) == "it refused the message (500)"
+
+
+def test_a_receiver_that_hangs_is_given_up(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that waits for it is ended at its deadline, and nothing is left of it."""
+    let_go = threading.Event()
+    receiver.answer = lambda: let_go.wait(20)
+    monkeypatch.setattr(delivery, "DEADLINE_S", 1.5)
+    (outcome,) = sent(receiver.target())
+    assert outcome.trouble in {"slow", "unreachable"}
+    let_go.set()
+
+
+def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:
+    """Where it is not allowed nobody is asked, also where a name resolves to this machine."""
+    urls = [f"json://{host}:{receiver.server_port}/own" for host in ("127.0.0.1", "localhost")]
+    targets = [Target(name="own", url=url) for url in urls]
+    assert sent(*targets, allow_private=False) == [Outcome("private")] * 2
+    assert receiver.paths == []
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        (("93.184.216.34", 443), True),
+        (("2606:2800:220:1::1", 443, 0, 0), True),
+        (("64:ff9b::5db8:d822", 443, 0, 0), True),
+        (("127.0.0.1", 443), False),
+        (("0.0.0.0", 443), False),
+        (("10.1.2.3", 443), False),
+        (("169.254.169.254", 80), False),
+        (("100.64.0.1", 80), False),
+        (("224.0.0.1", 80), False),
+        (("255.255.255.255", 80), False),
+        (("::1", 443, 0, 0), False),
+        (("fe80::1%eth0", 443, 0, 2), False),
+        (("fd00::1", 443, 0, 0), False),
+        (("::ffff:127.0.0.1", 443, 0, 0), False),
+        (("::ffff:169.254.169.254", 443, 0, 0), False),
+        (("64:ff9b::a9fe:a9fe", 443, 0, 0), False),
+        (("2002:7f00:1::", 443, 0, 0), False),
+        (("localhost", 443), False),
+        ("/run/docker.sock", False),
+        (b"\0abstract", False),
+        ((), False),
+    ],
+)
+def test_which_addresses_are_public(address: object, public: bool) -> None:
+    """Those of the Internet are; of one's own network, of this machine, and in newer clothes, none is."""
+    assert is_public(address) is public
+
+
+def test_no_program_is_run() -> None:
+    """Whatever a plugin tries, it starts nothing; and the guard lets pass what is none of its business."""
+    audit = guarding([], allow_private=True)
+    for event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"):
+        with pytest.raises(PermissionError):
+            audit(event, ())
+    audit("socket.connect", (None, ("127.0.0.1", 80)))
+    audit("open", ("/etc/hosts", "r", 0))
+
+
+def test_targets_are_tried(
+    receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon alerts test` says of each target whether it took the message, and ends with 1 where one did not."""
+    text = f"""
+allow_private = true
+[[targets]]
+name = "own"
+url = "json://{receiver.place}/own"
+[[targets]]
+name = "nobody"
+url = "json://user:hunter2@127.0.0.1:9/x"
+"""
+    file = ["--alerts", str(written(tmp_path / "alerts.toml", text))]
+    assert main(["alerts", "test", *file]) == 1
+    told = capsys.readouterr().out
+    assert told == "own (json): sent\nnobody (json): not sent: it could not be reached\n"
+    assert main(["alerts", "test", "own", *file]) == 0
+    assert [each["title"] for each in receiver.got] == ["ampmon: a test"] * 2
+    assert "Alerts of ampmon arrive here" in receiver.got[0]["message"]
+    assert main(["alerts", "test", "else", *file]) == 2
+    assert "there are own, nobody" in capsys.readouterr().err
+
+
+def test_every_trouble_has_words() -> None:
+    """What can go wrong is told in a sentence of its own, without a hole in it."""
+    told = [words(each, None) for each in TROUBLES]
+    assert len(set(told)) == len(TROUBLES)
+    assert not any("{" in each for each in told)

@@ -1,0 +1,155 @@
+"""Whom alerts go to: what a file may name, and why it is refused where it may not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.alerting.reading import BadAlerts, read
+from ampmon_server.alerting.targets import ENCRYPTED, PLAIN, BadTarget, Target, check
+from receiver import written
+
+
+FILE = """
+public_url = "https://ampmon.example.org/team/"
+[[targets]]
+name = "oncall"
+url = "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/"
+least = "critical"
+projects = ["vision"]
+[[targets]]
+name = "mail"
+url = "mailtos://ada:hunter2@example.org"
+[policy]
+hourly = 5
+[policy.after_s]
+warning = 30
+"""
+
+
+def refusal(path: Path, **more: str) -> str:
+    with pytest.raises(BadAlerts) as refused:
+        read(path, **more)
+    line = str(refused.value)
+    assert "\n" not in line
+    assert "hunter2" not in line
+    return line
+
+
+def test_a_file_says_who_is_told_of_what(tmp_path: Path) -> None:
+    """Targets, their least severity and projects, and a policy of which only a part is given."""
+    alerts = read(written(tmp_path / "alerts.toml", FILE))
+    names = [
+        [target.name for target in alerts.wanting(*of)]
+        for of in (("vision", "critical"), ("vision", "warning"), ("text", "critical"))
+    ]
+
+    assert names == [["oncall", "mail"], ["mail"], ["mail"]]
+    assert alerts.wanting("vision", "notice") == []
+    assert alerts.public_url == "https://ampmon.example.org/team"
+    assert (alerts.policy.hourly, alerts.policy.cool_down_s) == (5, 900)
+    assert alerts.policy.patience.after["warning"] == 30_000_000
+    assert "hunter2" not in repr(alerts)
+    assert pickle.loads(pickle.dumps(alerts)) == alerts  # as worker processes are told of it
+    assert (
+        read(tmp_path / "alerts.toml", "http://localhost:8267").public_url
+        == "http://localhost:8267"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "to", "told"),
+    [
+        ('name = "mail"', 'name = "oncall"', "two targets are called 'oncall'"),
+        ('least = "critical"', 'least = "fatal"', "'fatal' - at `$.targets"),
+        ("hourly = 5", "hourly = 0", "`$.policy.hourly`"),
+        ("hourly = 5", "hourlies = 5", "unknown field `hourlies`"),
+        ("hourly = 5", "hourly = = 5", "(at line 12"),
+        ("mailtos://", "exec://", "target 2, 'mail': url: it is none of"),
+        ("mailtos://", "mailto://", "mailto:// is not encrypted"),
+        ("public_url", "publicurl", "unknown field `publicurl`"),
+        ("https://ampmon", "ampmon", "public_url is where the page is"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(
+    tmp_path: Path, changed: str, to: str, told: str
+) -> None:
+    """One line names the file, the place and the reason, and no password."""
+    path = written(tmp_path / "alerts.toml", FILE.replace(changed, to))
+
+    assert told in refusal(path)
+    assert str(path) in refusal(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_secret_that_root_gave_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of root's that a server's group may read is a mounted secret: it is taken, unless more may."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes files of root's")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert read(written(tmp_path / "alerts.toml", FILE, 0o440)).targets
+    for mode in (0o444, 0o460, 0o644):
+        assert "chmod 600" in refusal(written(tmp_path / "alerts.toml", FILE, mode))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    """It holds passwords, so it is its owner's alone; the line says how to mend that."""
+    for mode in (0o640, 0o604, 0o644, 0o660):
+        path = written(tmp_path / "alerts.toml", FILE, mode)
+        assert f"chmod 600 {path}" in refusal(path)
+    assert "No such file" in refusal(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "dbus://",
+        "syslog://",
+        "rsyslog://localhost",
+        "gnome://",
+        "macosx://",
+        "windows://",
+        "amqps://host/queue",
+        "ircs://host/channel",
+        "apprises://host/token",
+        "http://169.254.169.254/latest/meta-data",
+        "https://example.org/config.yml",
+        "jsons://example.org/x?redirect=yes",
+        "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template=/etc/passwd",
+        "mailtos://ada:pw@example.org?PGP=yes&pgpprv=/root/key",
+        "mailtos://ada:pw@example.org?mode=insecure",
+        "jsons://example.org/x?verify=no",
+        "json://example.org",
+        "JSON://example.org",
+        "jsons://[not-an-address/",
+        "",
+        "nothing",
+    ],
+)
+def test_what_reads_runs_or_speaks_in_the_clear_is_refused(url: str) -> None:
+    """Kinds of targets that stay on this machine, run programs, read addresses or do without TLS, and such options."""
+    with pytest.raises(BadTarget):
+        check(Target(name="bad", url=url), allow_private=False)
+
+
+def test_what_is_allowed_is_there() -> None:
+    """Apprise knows each kind of URL that is let through, and each is encrypted unless it is for one's own network."""
+    from apprise.manager_plugins import NotificationManager
+
+    secure, plain = set(), set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of its plugins load what is deprecated
+        plugins = list(NotificationManager().plugins(False))
+    for plugin in plugins:
+        for kinds, of in ((secure, plugin.secure_protocol), (plain, plugin.protocol)):
+            kinds.update([of] if isinstance(of, str) else of or [])
+
+    assert secure >= ENCRYPTED
+    assert plain >= PLAIN
+    assert not plain & ENCRYPTED

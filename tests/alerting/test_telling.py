@@ -1,0 +1,82 @@
+"""What a message says: whose run, what, where, and a link to it; and names in it that command nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ampmon.wire import Finding
+from ampmon_server.alerting.machine import Alert
+from ampmon_server.alerting.telling import Found, Subject, message, plain, together
+
+
+SUBJECT = Subject("0198-run", "vision", "run-7", "ada")
+FINDING = Finding(
+    rule="silent",
+    severity="warning",
+    title="No record for 5 min",
+    explanation="",
+    parameters=("head.weight", "body.weight"),
+    first_step=49,
+    last_step=90,
+    evidence={"rank": 3},
+)
+ALERT = Alert(
+    state="firing", severity="warning", since=1_790_000_000_000_000, fired=1_790_000_120_000_000
+)
+URL = "https://ampmon.example.org"
+
+
+def test_a_message_names_all_that_matters() -> None:
+    """Run, owner, finding, culprit, first silent rank, steps and a link to the page at that window."""
+    told = message(SUBJECT, Found.of(FINDING), ALERT, "firing", URL)
+
+    assert told.title == "ampmon warning: run-7: No record for 5 min"
+    assert told.kind == "warning"
+    assert told.body.splitlines() == [
+        "Run: run-7 in vision, of ada",
+        "Found: No record for 5 min (warning)",
+        "Since 2026-09-21 14:13 UTC, by the server's clock",
+        "Culprit: head.weight",
+        "First silent rank: 3",
+        "Steps 49 – 90",
+        f"{URL}/#/runs/0198-run?start=49&stop=91",
+    ]
+
+
+def test_the_end_and_what_is_worse_are_told_as_such() -> None:
+    """The end says from when to when it was; without an address of the page the run's id stands in its place."""
+    over = replace(ALERT, state="resolved", resolved=ALERT.since + 600_000_000)
+    end = message(SUBJECT, Found(title="gone"), over, "resolved", None)
+    worse = message(SUBJECT, Found(title="bad"), replace(ALERT, severity="critical"), "worse", URL)
+
+    assert (end.title, end.kind) == ("ampmon resolved: run-7: gone", "success")
+    assert "From 2026-09-21 14:13 UTC to 2026-09-21 14:23 UTC" in end.body
+    assert end.body.endswith("Its id: 0198-run")
+    assert (worse.title, worse.kind) == ("ampmon critical now: run-7: bad", "failure")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("run\nBcc: all@example.org", "run Bcc: all@\u200bexample.org"),
+        ("<!channel> @everyone", "‹!channel› @\u200beveryone"),
+        ("a\u202eb\x1b[31mc", "a b [31mc"),
+        ("x" * 1000, "x" * 299 + "…"),
+        ("2\u202f000 updates", "2 000 updates"),
+    ],
+)
+def test_names_command_nobody(given: str, told: str) -> None:
+    """No new line, mention, markup, direction or escape of a name gets into a message, and none is endless."""
+    assert plain(given) == told
+    subject = Subject("id", given, given, given)
+    assert "\n" not in message(subject, Found(title=given), ALERT, "firing", None).title
+
+
+def test_many_are_told_together() -> None:
+    """One message says how many were held back, and names the first of them."""
+    told = together([f"alert {number}" for number in range(13)], 5, URL)
+
+    assert told.title == "ampmon: 13 alerts were held back"
+    assert "- alert 9\nand 3 more" in told.body

@@ -1,0 +1,213 @@
+"""Alerts over HTTP: who may acknowledge and mute what, what is told to whom, and that silent runs are looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ampmon import wire
+from ampmon_server.alerting.targets import Target
+from ampmon_server.app import create_app
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Judgement, Sender, Store
+from ampmon_server.tables import runs
+from batches import Trainer
+from receiver import alerts_to
+from serving import Server
+from training import wait_for
+
+
+OWN = Target(name="own", url="json://user:hunter2@127.0.0.1/x")
+ELSE = Target(name="else", url="json://127.0.0.1/x")
+"""Of another server's file: nothing is sent to it here."""
+Client = Callable[..., TestClient]
+
+
+@pytest.fixture
+def app(settings: Settings) -> FastAPI:
+    """One that may tell somebody."""
+    return create_app(replace(settings, alerts=alerts_to(OWN)))
+
+
+@pytest.fixture
+def store(app: FastAPI, stranger: TestClient) -> Store:
+    return app.state.service.store
+
+
+@pytest.fixture
+def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
+    """A client with a token."""
+    made: list[TestClient] = []
+
+    def make(owner: str, *scopes: str, projects: list[str] | None = None) -> TestClient:
+        secret, _ = app.state.service.tokens.new(f"token-{len(made)}", owner, scopes, projects)
+        headers = {"Authorization": f"Bearer {secret}"}
+        made.append(TestClient(app, base_url=str(stranger.base_url), headers=headers))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def alarmed(store: Store, project: str = "vision") -> UUID:
+    """A run of ada's with an alert that fires."""
+    trainer = Trainer(uuid4(), project=project, name="run-7")
+    records = [trainer.update(time=time.time_ns() // 1000)]
+    store.ingest(trainer.batch(records), Sender("ada"))
+    finding = wire.Finding(rule="skip_rate", severity="critical", title="12 skips", explanation="")
+    store.keep(trainer.run_id, Judgement("bad", "critical", [finding]), alerts_to(ELSE))
+    return trainer.run_id
+
+
+def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> None:
+    """State, times and deliveries are in the run's own answer, under another version once somebody has acknowledged."""
+    path = f"/api/v1/runs/{alarmed(store)}"
+    before = client.get(path).json()
+    assert client.post(f"{path}/alerts/skip_rate/acknowledge").status_code == 204
+    after = client.get(path).json()
+    (alert,) = before["alerts"]
+    (acknowledged,) = after["alerts"]
+
+    assert (alert["state"], alert["title"], alert["acknowledged"]) == ("firing", "12 skips", None)
+    (delivery,) = alert["deliveries"]
+    assert (delivery["target"], delivery["sent"], delivery["trouble"]) == ("else", None, None)
+    assert acknowledged["acknowledged_by"] == "the operator"
+    assert (before["firing"], after["firing"]) == (1, 0)
+    assert after["version"] == before["version"] + 1
+
+
+def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:
+    """The owner of the run and `admin` may acknowledge and mute it; others may not, whatever else they may."""
+    run_id = alarmed(store)
+    path = f"/api/v1/runs/{run_id}/alerts/skip_rate/acknowledge"
+    mute = {"run_id": str(run_id), "rule": "skip_rate"}
+    for known, status in (
+        (holding("eve", "ingest", "read"), 403),
+        (holding("eve", "ingest"), 404),
+        (holding("ada", "read"), 403),
+        (holding("ada", "ingest"), 204),
+        (holding("eve", "admin"), 204),
+    ):
+        assert known.post(path).status_code == status
+        made = known.post("/api/v1/mutes", json=mute)
+        assert made.status_code == {204: 201}.get(status, status)
+        if status == 204:
+            held = made.json()["mute_id"]
+            assert (
+                holding("eve", "ingest", "read").delete(f"/api/v1/mutes/{held}").status_code == 403
+            )
+            assert known.delete(f"/api/v1/mutes/{held}").status_code == 204
+    assert store.mutes() == []
+
+
+def test_who_may_mute_more_than_a_run(holding: Client) -> None:
+    """A project or everything is muted by `admin` over it, and lifted by nobody else."""
+    kept, ada = holding("eve", "admin", projects=["vision"]), holding("ada", "ingest", "read")
+    admin = holding("eve", "admin")
+    for body, least in (({"project": "vision"}, kept), ({"rule": "silent"}, admin), ({}, admin)):
+        assert ada.post("/api/v1/mutes", json=body).json()["scope"] == "admin"
+        if least is admin:
+            assert kept.post("/api/v1/mutes", json=body).status_code == 403
+        made = least.post("/api/v1/mutes", json=body)
+        assert made.status_code == 201
+        path = f"/api/v1/mutes/{made.json()['mute_id']}"
+        assert ada.delete(path).status_code == 403
+        assert least.delete(path).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"until": 1}, "until"),
+        ({"run_id": str(uuid4()), "project": "vision"}, "project"),
+        ({"rule": "Not a rule"}, "body"),
+        ({"everything": True}, "body"),
+        ({"run_id": "no id"}, "body"),
+    ],
+)
+def test_a_mute_that_cannot_be_is_refused(client: TestClient, body: Any, field: str) -> None:
+    """One that would have ended, of a run and a project, of no rule, or that asks for what there is not."""
+    answer = client.post("/api/v1/mutes", json=body)
+
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
+    """Alerts and mutes of projects that a caller does not see are in no list of theirs; targets are for `admin`."""
+    mine, hidden = alarmed(store), alarmed(store, "speech")
+    admin, known = holding("eve", "admin"), holding("ada", "read", projects=["vision"])
+    for run_id in (mine, hidden):
+        admin.post("/api/v1/mutes", json={"run_id": str(run_id)})
+
+    assert [each["run_id"] for each in known.get("/api/v1/alerts").json()["alerts"]] == [str(mine)]
+    assert [each["project"] for each in known.get("/api/v1/mutes").json()["mutes"]] == ["vision"]
+    assert len(admin.get("/api/v1/alerts").json()["alerts"]) == 2
+    assert known.get("/api/v1/alerts/targets").status_code == 403
+    told = admin.get("/api/v1/alerts/targets")
+    assert "hunter2" not in told.text
+    (target,) = told.json()["targets"]
+    assert (target["name"], target["kind"], target["least"]) == ("own", "json", "warning")
+
+
+def test_without_targets_nothing_is_said(settings: Settings) -> None:
+    """Where nobody is to be told, a run's answer has no alerts, and the server no targets."""
+    app = create_app(settings)
+    with TestClient(app, base_url="http://127.0.0.1:8267") as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        run_id = alarmed(app.state.service.store)
+        assert client.get(f"/api/v1/runs/{run_id}").json()["alerts"] is None
+        assert client.get("/api/v1/alerts/targets").json() == {"targets": []}
+
+
+def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings) -> None:
+    """A server that starts looks at it, though nothing of it arrives any more."""
+    store = Store.open(settings)
+    trainer = Trainer(uuid4(), name="run-7")
+    store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000 - 300 * 10**6)]))
+    with store._engine.begin() as connection:
+        connection.execute(runs.update().values(silent_after=1))
+    store.close()
+    app = create_app(replace(settings, judging=True, alerts=alerts_to(OWN)))
+    with TestClient(app, base_url="http://127.0.0.1:8267"):
+        opened = app.state.service.store
+        stands = wait_for(lambda: opened.alerts(trainer.run_id).alerts, 30)
+    assert stands["silent"][0].state == "pending"
+
+
+def test_what_is_open_is_listed_in_the_terminal(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon alerts list` says that nothing is open and that there are no targets, of a server that has none."""
+    assert main(["alerts", "list", "--data-dir", str(server.directory)]) == 0
+    told = capsys.readouterr().out
+
+    assert told == "No alert is open.\n\nThe server has no targets.\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--alerts", "none.toml"], "none.toml: No such file"),
+        (["--public-url", "https://ampmon.example.org"], "name --alerts FILE too"),
+        (["--alerts", "none.toml", "--no-judging"], "--no-judging finds nothing"),
+    ],
+)
+def test_a_server_that_could_tell_nobody_does_not_start(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says in one line what is wrong with its alerts."""
+    assert main(["serve", "--port", "0", "--data-dir", str(tmp_path), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+
+    assert line.startswith("ampmon serve: ")
+    assert told in line

@@ -1,0 +1,371 @@
+"""Alerts as the store keeps them: told of in the transaction that finds them, sent by one at a time, never too many."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import select, update
+
+from ampmon import wire
+from ampmon_server.alerting.delivery import Outcome
+from ampmon_server.alerting.targets import After, Policy, Target
+from ampmon_server.store import Judgement, Mute, NotFound, Store, engine, outbox
+from ampmon_server.tables import alerts, messages, runs
+from batches import Trainer
+from receiver import alerts_to
+
+
+OWN = Target(name="own", url="json://127.0.0.1/x")
+BAD = Target(name="bad", url="json://127.0.0.1/x", least="critical", projects=frozenset({"vision"}))
+TO = alerts_to(OWN, BAD, public_url="https://ampmon.example.org")
+SLOW = alerts_to(OWN, policy=Policy(after_s=After(warning=60)))
+HOUR = 3600 * 10**6
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def trained(store: Store, *records: str, project: str = "vision", at: int | None = None) -> UUID:
+    """A run whose last record is of now, or of ``at``, with events such as `finish` at its end."""
+    trainer = Trainer(uuid4(), project=project, name="run-7")
+    made = [trainer.update(time=at or now()), *(trainer.event(each) for each in records)]
+    store.ingest(trainer.batch(made))
+    return trainer.run_id
+
+
+def found(
+    *severities: wire.Severity, rule: str = "skip_rate", title: str = "12 skips"
+) -> Judgement:
+    findings = [
+        wire.Finding(rule=rule, severity=each, title=title, explanation="") for each in severities
+    ]
+    return Judgement(title, severities[0] if severities else None, findings)
+
+
+def waiting(store: Store) -> list[tuple[str, str]]:
+    """Target and title of each message that is not sent."""
+    with engine.reading(store._engine) as connection:
+        rows = connection.execute(
+            select(messages.c.target, messages.c.title)
+            .where(messages.c.sent.is_(None))
+            .order_by(messages.c.made, messages.c.target)
+        )
+        return [(row.target, row.title) for row in rows]
+
+
+def later(store: Store, by: int) -> None:
+    """Let that much time go by for all messages."""
+    table = messages.c
+    moved = {name: table[name] - by for name in ("made", "due", "sent")}
+    with engine.writing(store._engine) as connection:
+        connection.execute(update(messages).values(moved))
+
+
+def states(store: Store, run_id: UUID) -> dict[str, str]:
+    return {rule: alert.state for rule, (alert, _) in store.alerts(run_id).alerts.items()}
+
+
+@pytest.mark.engines
+def test_what_is_found_is_stored_with_what_is_to_be_told(store: Store) -> None:
+    """A critical finding fires at once: alert, count and a message to each who wants it are there, and told once."""
+    run_id = trained(store)
+    first = store.keep(run_id, found("critical"), TO)
+    again = store.keep(run_id, found("critical"), TO)
+
+    assert (first.change is None, again.change) == (False, None)
+    assert states(store, run_id) == {"skip_rate": "firing"}
+    assert store.run(run_id)[0].firing == store.firing() == 1
+    title = "ampmon critical: run-7: 12 skips"
+    assert waiting(store) == [("bad", title), ("own", title)]
+    assert store.messages_due() == {"own", "bad"}
+
+
+def test_what_ends_is_told_and_what_is_not_wanted_is_no_alert(store: Store) -> None:
+    """The end goes to who heard of it; a notice and a finding of another project reach nobody who did not ask."""
+    run_id, other = trained(store), trained(store, project="text")
+    store.keep(run_id, found("critical"), TO)
+    store.keep(run_id, found(), TO)
+    store.keep(other, found("critical"), alerts_to(BAD))
+    store.keep(other, found("notice", rule="calibration"), TO)
+
+    assert states(store, run_id) == {"skip_rate": "resolved"}
+    assert states(store, other) == {}
+    assert [title for _, title in waiting(store)].count("ampmon resolved: run-7: 12 skips") == 2
+    assert store.firing() == 0
+
+
+def test_the_worst_of_a_rule_counts(store: Store) -> None:
+    """A rule that finds the same twice has one alert, with the worse of them."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical", "warning"), TO)
+    ((alert, _),) = store.alerts(run_id).alerts.values()
+
+    assert alert.severity == "critical"
+
+
+@pytest.mark.engines
+def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
+    """A warning waits: the store says until when, finds the run then, and forgets it where it went away."""
+    run_id = trained(store)
+    kept = store.keep(run_id, found("warning"), SLOW)
+
+    assert kept.due is not None
+    assert 55e6 < kept.due - now() <= 60e6
+    assert (states(store, run_id), waiting(store)) == ({"skip_rate": "pending"}, [])
+    assert store.restless() == []
+    with engine.writing(store._engine) as connection:
+        connection.execute(update(runs).values(alerts_due=now()))
+        connection.execute(update(alerts).values(since=now() - HOUR))
+    assert [(each.run_id, each.due) for each in store.restless()] == [(run_id, True)]
+    assert store.keep(run_id, found("warning"), SLOW).due is None
+    assert states(store, run_id) == {"skip_rate": "firing"}
+
+    other = trained(store)
+    store.keep(other, found("warning"), SLOW)
+    store.keep(other, found(), SLOW)
+    assert states(store, other) == {}
+
+
+def test_silent_runs_want_to_be_looked_at(store: Store) -> None:
+    """A run that fell silent is found, whoever had heard of it; one that finished is not."""
+    silent, finished = trained(store), trained(store, "finish")
+    with engine.writing(store._engine) as connection:
+        connection.execute(update(runs).values(silent_after=now() - 1))
+
+    assert [(each.run_id, each.due) for each in store.restless()] == [(silent, False)]
+    assert store.run(finished)[0].status == "finished"
+
+
+def test_a_run_that_ended_ends_its_alerts(store: Store) -> None:
+    """What depended on its going on is over, and how it ended may fire; an old run begins nothing."""
+    trainer = Trainer(uuid4(), project="vision", name="run-7")
+    store.ingest(trainer.batch([trainer.update(time=now())]))
+    store.keep(trainer.run_id, found("critical"), TO)
+    store.ingest(trainer.batch([], ended="crashed"))
+    both = [*found("critical").findings, *found("critical", rule="crashed").findings]
+    store.keep(trainer.run_id, Judgement("died", "critical", both), TO)
+    old = trained(store, at=now() - 25 * HOUR)
+    store.keep(old, found("critical"), TO)
+
+    assert states(store, trainer.run_id) == {"skip_rate": "resolved", "crashed": "firing"}
+    assert states(store, old) == {}
+
+
+@pytest.mark.engines
+def test_a_deleted_run_is_told_of_no_more(store: Store) -> None:
+    """Its messages and mutes go at once, its alerts with the rest of it."""
+    run_id = trained(store)
+    store.mute(Mute.new(run_id, None, "silent", None), "ada")
+    store.keep(run_id, found("critical"), TO)
+    store.delete(run_id)
+
+    assert (waiting(store), store.mutes(), store.firing(), store.restless()) == ([], [], 0, [])
+    assert sum(store.clear(run_id)) > 0
+    with engine.reading(store._engine) as connection:
+        assert connection.execute(select(alerts)).all() == []
+
+
+def test_a_message_is_taken_by_one(store: Store) -> None:
+    """Nobody else takes what was taken; whoever took it and died leaves it to others, in time."""
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+    taken = store.take("own", 20, None)
+
+    assert taken is not None
+    assert (store.take("own", 20, None), store.messages_due()) == (None, set())
+    later(store, outbox.LEASE_US)
+    assert store.take("own", 20, None) == taken
+
+
+@pytest.mark.engines
+def test_of_many_who_come_at_once_one_has_it(store: Store) -> None:
+    """However many ask for a message at the same time, one of them is given it."""
+    store.keep(trained(store), found("critical"), alerts_to(OWN))
+    with ThreadPoolExecutor(8) as threads:
+        takings = [threads.submit(store.take, "own", 20, None) for _ in range(8)]
+
+    assert sum(each.result() is not None for each in takings) == 1
+
+
+@pytest.mark.engines
+def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
+    """Each failure is told with the alert and doubles the wait; after a day it is given up; news are a version."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    waits, versions = [], []
+    for _ in range(9):
+        taken = store.take("own", 20, None)
+        assert taken is not None
+        versions.append(len(store.settle(taken, Outcome("refused", 500))))
+        (delivery,) = store.alerts(run_id).deliveries
+        assert (delivery.trouble, delivery.status, delivery.sent) == ("refused", 500, None)
+        assert delivery.due is not None
+        waits.append(round((delivery.due - now()) / 1e6))
+        later(store, delivery.due - now() + 1)
+    assert waits == [pytest.approx(min(30 * 2**at, 3600), abs=5) for at in range(9)]
+    assert versions == [1] + [0] * 8  # the same again is no news
+    later(store, outbox.GIVE_UP_US)
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    store.settle(taken, Outcome("slow"))
+    (delivery,) = store.alerts(run_id).deliveries
+    assert (delivery.trouble, delivery.due, delivery.attempts) == ("slow", None, 10)
+
+
+def test_what_was_sent_is_done_with(store: Store) -> None:
+    """A message that arrived is not due again, and its time stands with the alert."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    (change,) = store.settle(taken, Outcome())
+    (delivery,) = store.alerts(run_id).deliveries
+
+    assert change[:2] == (run_id, store.run(run_id)[0].version)
+    assert delivery.sent is not None
+    assert (delivery.due, delivery.trouble) == (None, None)
+    later(store, outbox.KEPT_US + HOUR)
+    store.tidy_messages({"own"})
+    assert store.alerts(run_id).deliveries == []
+
+
+@pytest.mark.engines
+def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
+    """Of many messages so many are sent within an hour; the others are one that names them and says how many."""
+    for number in range(7):
+        store.keep(trained(store), found("critical", title=f"bad {number}"), alerts_to(OWN))
+    for _ in range(3):
+        taken = store.take("own", 3, None)
+        assert taken is not None
+        store.settle(taken, Outcome())
+    assert store.take("own", 3, None) is None
+    assert store.messages_due() == set()
+    later(store, HOUR)
+    taken = store.take("own", 3, "https://ampmon.example.org")
+    assert taken is not None
+    assert taken.message.title == "ampmon: 4 alerts were held back"
+    assert "- ampmon critical: run-7: bad 6" in taken.message.body
+    store.settle(taken, Outcome())
+    assert waiting(store) == []
+
+
+def test_what_nobody_takes_any_more_is_given_up(store: Store) -> None:
+    """A message for a target that the configuration names no more is told of as such."""
+    run_id = trained(store)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    store.tidy_messages({"else"})
+    assert store.messages_due() == {"own"}  # a server that starts anew may name it yet
+    later(store, 2 * HOUR)
+    store.tidy_messages({"else"})
+
+    assert store.messages_due() == set()
+    assert store.alerts(run_id).deliveries[0].trouble == "removed"
+
+
+@pytest.mark.engines
+def test_an_acknowledgement_counts_until_it_gets_worse(store: Store) -> None:
+    """What somebody looks after is not counted as firing; the version advances; what is not open has no such."""
+    run_id = trained(store)
+    quick = alerts_to(OWN, policy=Policy(after_s=After(warning=0)))
+    store.keep(run_id, found("warning"), quick)
+    before = store.run(run_id)[0].version
+    change = store.acknowledge(run_id, "skip_rate", "ada")
+
+    assert (change[1], store.run(run_id)[0].version) == (before + 1, before + 1)
+    assert store.run(run_id)[0].firing == 0
+    ((alert, _),) = store.alerts(run_id).alerts.values()
+    assert alert.acknowledged_by == "ada"
+    store.keep(run_id, found("critical"), quick)
+    assert store.run(run_id)[0].firing == 1
+    store.keep(run_id, found(), quick)
+    for rule in ("skip_rate", "else"):
+        with pytest.raises(NotFound):
+            store.acknowledge(run_id, rule, "ada")
+    with pytest.raises(NotFound):
+        store.acknowledge(uuid4(), "skip_rate", "ada")
+
+
+@pytest.mark.parametrize("what", ["run", "project", "rule", "all"])
+def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
+    """A mute of run, project, rule or all keeps its alerts to the page until it ends; others are told."""
+    run_id, other = trained(store), trained(store, project="text")
+    wanted = {
+        "run": Mute.new(run_id, None, None, None),
+        "project": Mute.new(None, "vision", None, now() + HOUR),
+        "rule": Mute.new(None, "vision", "skip_rate", None),
+        "all": Mute.new(None, None, None, None),
+    }[what]
+    kept, change = store.mute(wanted, "ada")
+    assert (change is None) == (what != "run")
+    for each in (run_id, other):
+        store.keep(each, found("critical"), alerts_to(OWN))
+
+    assert states(store, run_id) == {"skip_rate": "firing"}
+    assert len(waiting(store)) == (0 if what == "all" else 1)
+    assert store.alerts(run_id).mutes == [kept]
+    assert store.find_mute(kept.mute_id) == kept
+    store.lift(kept)
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    assert len(waiting(store)) == (1 if what == "all" else 2)
+    assert store.mutes() == []
+
+
+@pytest.mark.engines
+def test_a_mute_takes_the_place_of_another(store: Store) -> None:
+    """Muted again, for longer or for less, it is one mute; of another rule it is another."""
+    run_id = trained(store)
+    for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR)):
+        kept, _ = store.mute(Mute.new(run_id, None, rule, until), "ada")
+
+    assert store.mutes()[0] == kept
+    assert {each.rule for each in store.mutes()} == {None, "silent"}
+    assert len(store.mutes()) == 2
+
+
+def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
+    """A mute of a run is its project's; one of all is everybody's; one that ended long ago is forgotten."""
+    run_id = trained(store)
+    for mute in (
+        Mute.new(run_id, None, None, None),
+        Mute.new(None, "text", None, None),
+        Mute.new(None, None, "silent", now() - 30 * 24 * HOUR),
+    ):
+        store.mute(mute, "ada")
+
+    assert {each.project for each in store.mutes({"vision"})} == {"vision", None}
+    store.tidy_messages(set())
+    assert {each.project for each in store.mutes()} == {"vision", "text"}
+
+
+@pytest.mark.engines
+def test_open_alerts_are_listed(store: Store) -> None:
+    """Those of all runs that are pending or fire, of the projects that are asked for."""
+    run_id, other = trained(store), trained(store, project="text")
+    store.keep(run_id, found("critical"), TO)
+    store.keep(other, found("warning"), SLOW)
+    listed = [
+        (subject.project, rule, alert.state) for subject, rule, alert, _ in store.open_alerts(9)
+    ]
+
+    assert sorted(listed) == [("text", "skip_rate", "pending"), ("vision", "skip_rate", "firing")]
+    assert [each[0].project for each in store.open_alerts(9, {"text"})] == ["text"]
+
+
+@pytest.mark.engines
+def test_targets_tell_how_they_do(store: Store) -> None:
+    """What waits for a target, when one was sent, and why the newest that was not sent was not."""
+    store.keep(trained(store), found("critical"), TO)
+    taken = store.take("own", 20, None)
+    assert taken is not None
+    store.settle(taken, Outcome("unreachable"))
+    taken = store.take("bad", 20, None)
+    assert taken is not None
+    store.settle(taken, Outcome())
+    own, bad = (store.standings()[name] for name in ("own", "bad"))
+
+    assert (own.waiting, own.sent, own.trouble) == (1, None, "unreachable")
+    assert (bad.waiting, bad.trouble) == (0, None)
+    assert bad.sent is not None

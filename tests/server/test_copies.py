@@ -1,0 +1,234 @@
+"""`ampmon db backup` and `ampmon db restore`: copies that are whole, of a server that writes, and what is put back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import make_url
+
+from ampmon_server import migrations
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Verification, engine
+from batches import Trainer
+from posted import post
+from postgres import Postgres, programs
+from serving import Server
+from warm import Command, completed
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs `ampmon db` in this process; its exit code, and its last line."""
+
+    def run(*words: object) -> tuple[int, str]:
+        code = main(["db", *map(str, words)])
+        said = capsys.readouterr()
+        return code, (said.out if code == 0 else said.err).strip().splitlines()[-1]
+
+    return run
+
+
+def filled(settings: Settings, trainer: Trainer, updates: int = 3) -> None:
+    """Store some updates, where no server runs."""
+    store = Store.open(settings)
+    store.ingest(trainer.batch(trainer.updates(updates)))
+    store.close()
+
+
+def held(settings: Settings, trainer: Trainer) -> int:
+    """How many updates of the run are stored."""
+    store = Store.open(settings)
+    try:
+        return store.run(trainer.run_id)[0].updates
+    finally:
+        store.close()
+
+
+def in_folder(folder: Path) -> dict[str, bytes]:
+    """Each file of a folder and what it holds."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -> None:
+    """A backup beside a server that stores batch after batch is one sound file of one moment, its owner's only."""
+    trainer, copy = Trainer(), tmp_path / "copy" / "copy.db"
+    copy.parent.mkdir()
+    post(server, trainer.batch(trainer.updates(500, sampled=range(100))))
+    log = tmp_path / "backup.log"
+    copying = Command(["db", "backup", str(copy), "--data-dir", str(server.directory)], log)
+    batches = 0
+    while copying.poll() is None:
+        post(server, trainer.batch(trainer.updates(5)))
+        batches += 1
+    again = completed(["db", "backup", str(copy), "--data-dir", str(server.directory)])
+
+    assert copying.returncode == 0, log.read_text()
+    assert batches > 1
+    assert [file.name for file in copy.parent.iterdir()] == ["copy.db"]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert "whole and sound" in log.read_text()
+    assert (again.returncode, "say --force" in again.stderr) == (2, True)
+    settings = Settings(data_directory=tmp_path, database_url=f"sqlite:///{copy}")
+    with Verification.begin(settings, repair=False) as verification:
+        assert verification.broken() == verification.run(trainer.run_id) == []
+    assert 500 <= held(settings, trainer) <= 500 + 5 * batches
+
+
+def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
+    """A restore waits for no server to run; then all is as it was, and what was there is kept under another name."""
+    trainer, copy = Trainer(), tmp_path / "copy.db"
+    where = ["--data-dir", str(server.directory)]
+    post(server, trainer.batch(trainer.updates(3)))
+    assert completed(["db", "backup", str(copy), *where]).returncode == 0
+    post(server, trainer.batch(trainer.updates(4)))
+    refused = completed(["db", "restore", str(copy), *where])
+    server.stop()
+    done = completed(["db", "restore", str(copy), *where])
+    (aside,) = (server.directory / "server").glob("ampmon.db.2*")
+    with closing(sqlite3.connect(aside)) as before:
+        kept = before.execute("SELECT updates FROM runs").fetchall()
+    server.start()
+
+    assert (refused.returncode, "Another ampmon serve" in refused.stderr) == (2, True)
+    assert (done.returncode, str(aside) in done.stdout) == (0, True)
+    assert "ampmon token list" in done.stderr
+    assert kept == [(7,)]
+    assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
+
+
+def test_no_bad_copy_is_put_back(
+    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A copy that is damaged, cut, of a later version, another's or not there is refused, and nothing changes."""
+    trainer, good = Trainer(), tmp_path / "good.db"
+    filled(settings, trainer)
+    where = ("--data-dir", settings.data_directory)
+    assert told("backup", good, *where)[0] == 0
+    whole = good.read_bytes()
+    bad = {name: tmp_path / f"{name}.db" for name in ("damaged", "cut", "newer", "foreign", "away")}
+    middle = len(whole) // 2
+    bad["damaged"].write_bytes(whole[:middle] + bytes(8192) + whole[middle + 8192 :])
+    bad["cut"].write_bytes(whole[: middle - middle % 4096])
+    for name, revision in (("newer", "9001"), ("foreign", "bd07f7e963c5")):
+        shutil.copy(good, bad[name])
+        with closing(sqlite3.connect(bad[name])) as changed:
+            changed.execute("UPDATE alembic_version SET version_num = ?", [revision])
+            changed.commit()
+    before = in_folder(settings.server_directory)
+    answers = {name: told("restore", file, *where) for name, file in bad.items()}
+
+    assert {code for code, _ in answers.values()} == {2}
+    assert {
+        name: line.count(str(bad[name])) for name, (_, line) in answers.items()
+    } == dict.fromkeys(bad, 1)
+    assert "pip install --upgrade" in answers["newer"][1]
+    assert in_folder(settings.server_directory) == before
+    assert held(settings, trainer) == 3
+
+
+def test_an_older_copy_is_brought_up_to_date(
+    tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A copy of an older schema is put back as it is, and the server that starts upgrades it."""
+    older = tmp_path / "older.db"
+    database = engine.open_engine(f"sqlite:///{older}")
+    with engine.writing(database) as connection:
+        command.upgrade(migrations.config(connection), "0003")
+    database.dispose()
+    settings, trainer = Settings(data_directory=tmp_path / "data"), Trainer()
+    code, _ = told("restore", older, "--data-dir", settings.data_directory)
+    filled(settings, trainer)
+
+    assert code == 0
+    assert held(settings, trainer) == 3
+
+
+def test_a_full_disk_leaves_what_was_there(
+    settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
+) -> None:
+    """A backup that cannot be written says so, leaves nothing behind, and an earlier one under that name as it was."""
+    filled(settings, Trainer())
+    earlier = tmp_path / "copies" / "copy.db"
+    earlier.parent.mkdir()
+    earlier.write_bytes(b"an earlier one")
+    words = ("backup", earlier, "--force", "--data-dir", settings.data_directory)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, hard))
+    try:
+        code, line = told(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert (code, "cannot be written" in line) == (2, True)
+    assert in_folder(earlier.parent) == {"copy.db": b"an earlier one"}
+
+
+@pytest.fixture
+def of_postgres(postgres: Postgres, migrated: str, tmp_path: Path) -> Iterator[Settings]:
+    """A store on PostgreSQL, with nothing in it."""
+    url = postgres.new_database(migrated)
+    yield Settings(data_directory=tmp_path / "data", database_url=url)
+    postgres.drop(url)
+
+
+def test_postgresql_is_copied_by_its_own_programs(
+    of_postgres: Settings,
+    empty_database: str,
+    tmp_path: Path,
+    told: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is dumped is put into an empty database, whole; one that holds runs is refused, and stays as it is."""
+    monkeypatch.setenv("PATH", f"{programs()}:{os.environ['PATH']}")
+    trainer, copy = Trainer(), tmp_path / "copy.dump"
+    filled(of_postgres, trainer)
+    where = ("--database-url", of_postgres.url)
+    made, _ = told("backup", copy, *where)
+    filled(of_postgres, trainer, 4)
+    refused, why = told("restore", copy, *where)
+    put, _ = told("restore", copy, "--database-url", empty_database)
+    elsewhere = Settings(data_directory=tmp_path / "other", database_url=empty_database)
+    copy.write_bytes(copy.read_bytes()[:200])
+    cut, _ = told("restore", copy, "--database-url", empty_database)
+
+    assert (made, refused, put, cut) == (0, 2, 0, 2)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert "createdb NAME" in why
+    assert (held(of_postgres, trainer), held(elsewhere, trainer)) == (7, 3)
+
+
+def test_a_password_is_in_no_command(
+    postgres: Postgres,
+    tmp_path: Path,
+    told: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PostgreSQL's programs get the password by their environment; a command that is shown lacks it."""
+    url = make_url(postgres.url("ampmon", driver="postgresql+psycopg")).set(password="s3cr3t")
+    words = ("backup", tmp_path / "copy.dump", "--database-url", url.render_as_string(False))
+    programs_of_ours = tmp_path / "bin"
+    programs_of_ours.mkdir()
+    monkeypatch.setenv("PATH", str(programs_of_ours))
+    missing = told(*words)
+    recorder = programs_of_ours / "pg_dump"
+    recorder.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/words\necho "$PGPASSWORD" > {tmp_path}/by\n'
+    )
+    recorder.chmod(0o700)
+    done = told(*words)
+
+    assert (missing[0], done[0]) == (2, 0)
+    assert "install PostgreSQL's client programs, or run where they are: pg_dump " in missing[1]
+    assert "s3cr3t" not in missing[1]
+    assert "s3cr3t" not in (tmp_path / "words").read_text()
+    assert (tmp_path / "by").read_text() == "s3cr3t\n"

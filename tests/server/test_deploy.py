@@ -1,0 +1,238 @@
+"""The files in docs/deploy: each hangs together, and what it starts is started, probed and stopped."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ampmon_server.cli import _parser
+from serving import Server
+from training import wait_for
+from warm import completed
+
+
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy"
+ROOT = DEPLOY.parents[1]
+INSTRUCTIONS = frozenset(
+    "CMD COPY ENTRYPOINT ENV FROM HEALTHCHECK RUN USER VOLUME WORKDIR".split()  # noqa: SIM905
+)
+SECRET = re.compile(r"token|secret|passw|key", re.IGNORECASE)
+
+
+def dockerfile() -> list[tuple[str, str]]:
+    """Each instruction of the Dockerfile and what follows it, on one line."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines) if word]
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    """Each object by its kind."""
+    return {
+        each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    }
+
+
+def pod() -> dict[str, Any]:
+    return manifests()["Deployment"]["spec"]["template"]["spec"]
+
+
+def unit() -> dict[str, list[str]]:
+    """What the systemd unit says, by name."""
+    said: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", (DEPLOY / "ampmon.service").read_text(), re.M):
+        said.setdefault(name, []).append(value)
+    return said
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of ampmon's in these files, without its first word: where it stands, and its arguments."""
+    told = dict(dockerfile())
+    yield "Dockerfile", yaml.safe_load(told["CMD"])
+    yield "Dockerfile", yaml.safe_load(told["HEALTHCHECK"].partition("CMD ")[2])[1:]
+    yield "compose.yaml", compose()["services"]["ampmon"]["command"]
+    yield "ampmon.service", shlex.split(unit()["ExecStart"][0])[1:]
+    server = pod()["containers"][0]
+    yield "kubernetes.yaml", server["args"]
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        yield "kubernetes.yaml", server[kind]["exec"]["command"][1:]
+    pages = [*DEPLOY.glob("*.md"), *DEPLOY.glob("*.yaml"), ROOT / "docs" / "operations.md"]
+    for page in pages:
+        for line in re.findall(r"(?:^| )ampmon ((?:token|db|health) .*)$", page.read_text(), re.M):
+            yield page.name, shlex.split(re.split(r" +#| *&& *| > |`|: ", line)[0])
+
+
+def test_every_command_is_one() -> None:
+    """Each command of ampmon's that these files or the page on operations show is taken by the real parser."""
+    told = [each for each in commands() if "..." not in each[1]]
+    for _, words in told:
+        _parser().parse_args(words)
+
+    assert len(told) >= 12
+
+
+SERVES = {place: words for place, words in commands() if words[:1] == ["serve"]}
+
+
+def of_here(words: Sequence[str], database: str, token: Path) -> list[str]:
+    """The arguments of `ampmon serve`, with the paths and the database of a test; one process does for several."""
+    swapped = {
+        "--database-url": database,
+        "--token-file": str(token),
+        "--workers": "1",
+        "--drain": "0.5",
+    }
+    said: list[str] = []
+    for word in words[1:]:
+        said.append(swapped.get(said[-1], word) if said else word)
+    if "--data-dir" in said:  # which the test names itself
+        del said[said.index("--data-dir") : said.index("--data-dir") + 2]
+    return said
+
+
+@pytest.mark.parametrize("place", sorted(SERVES))
+def test_what_is_started_serves(
+    place: str, new_server: Callable[..., Server], empty_database: str, tmp_path: Path
+) -> None:
+    """Each server starts with the arguments of its file, answers under its name and its probes, and ends with 0."""
+    token = tmp_path / "token"
+    token.write_text("t" * 43)
+    words = of_here(SERVES[place], empty_database, token)
+    server = new_server(options=words, token_file=None)
+    if "--token-file" in words:
+        server.token_file = token
+    where = ["--data-dir", str(server.directory)]
+    probes = [each for at, each in commands() if at == place and each[0] == "health"]
+    for probe in probes or [["health"]]:
+        asked = [str(token) if word.startswith("/run/secrets/") else word for word in probe]
+        assert completed([*asked, *where]).returncode == 0, asked
+    if "--allow-host" in words:
+        name = words[words.index("--allow-host") + 1]
+        assert server.request("GET", "/api/v1/runs", headers={"Host": name}).status == 200
+    assert server.process is not None
+    server.process.terminate()
+
+    assert server.process.wait(10) == 0
+
+
+def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
+    """`ampmon health` ends with 1 and a line where the server stops or is gone; alive is one that stops."""
+    server = new_server(options=["--drain", "60"])
+    where = ["--data-dir", str(server.directory)]
+    well = completed(["health", *where])
+    assert server.process is not None
+    server.process.terminate()
+    wait_for(lambda: server.request("GET", "/readyz").status == 503)
+    stopping, alive = (completed(["health", *more, *where]) for more in ([], ["--alive"]))
+    server.process.terminate()  # which need not wait for the end of the minute then
+    assert server.process.wait(10) == 0
+    gone = completed(["health", "--url", server.url, *where])
+
+    assert (well.returncode, well.stdout) == (0, "ready\n")
+    assert (stopping.returncode, stopping.stderr) == (1, "ampmon health: The server is stopping.\n")
+    assert (alive.returncode, alive.stdout) == (0, "alive\n")
+    assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
+
+
+def test_the_image_holds_no_secret_and_runs_as_nobody() -> None:
+    """The Dockerfile has instructions that there are, ends as another user than root, and gets what the wheel is of."""
+    told = dockerfile()
+    words = [word for word, _ in told]
+    last = dict(told)
+    set_there = " ".join(rest for word, rest in told if word == "ENV")
+
+    assert set(words) <= INSTRUCTIONS
+    assert words[0] == "FROM"
+    assert last["FROM"].startswith("python:")
+    assert last["USER"] == "10001:10001"
+    assert words.index("USER") < words.index("CMD")
+    assert not SECRET.search(set_there)
+    kept = re.findall(r"^!(.*)$", (DEPLOY / "Dockerfile.dockerignore").read_text(), re.M)
+    wheel = re.search(r"^only-include = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.M)
+    assert wheel is not None
+    for part in [*yaml.safe_load(wheel[1]), "pyproject.toml", "README.md", "LICENSE"]:
+        assert (ROOT / part).exists()
+        assert any(part == each or part.startswith(f"{each}/") for each in kept), part
+
+
+def test_compose_hangs_together() -> None:
+    """Each service has an image, names services and volumes that there are, and no password is written down."""
+    file = compose()
+    services = file["services"]
+    for name, service in services.items():
+        assert service["restart"] == "unless-stopped"
+        assert ":" in service["image"] or "build" in service, name
+        assert set(service.get("depends_on", {})) <= set(services)
+        mounts = [each.partition(":") for each in service.get("volumes", [])]
+        assert {volume for volume, _, _ in mounts} <= set(file["volumes"])
+        for variable, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in variable or value.startswith("${DATABASE_PASSWORD"), name
+    built = services["ampmon"]["build"]
+    assert (DEPLOY / built["context"] / built["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+    assert services["ampmon"]["network_mode"] == "service:proxy"
+    assert services["proxy"]["command"][-1] == "127.0.0.1:8267"
+    assert services["database"]["healthcheck"]["test"][0] == "CMD"
+
+
+def test_the_manifest_hangs_together() -> None:
+    """Selectors find the pods, ports and volumes are there, no container has rights, and secrets are only named."""
+    objects, template = manifests(), pod()
+    spec = objects["Deployment"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    containers = template["containers"]
+    volumes = {each["name"]: each for each in template["volumes"]}
+
+    assert "Secret" not in objects
+    assert spec["selector"]["matchLabels"] == labels == objects["Service"]["spec"]["selector"]
+    ports = {port["name"] for each in containers for port in each.get("ports", [])}
+    assert {each["targetPort"] for each in objects["Service"]["spec"]["ports"]} <= ports
+    assert volumes["proxy"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]
+    assert template["securityContext"]["runAsNonRoot"]
+    for each in containers:
+        assert {mount["name"] for mount in each["volumeMounts"]} <= set(volumes)
+        assert each["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        for variable in each.get("env", []):
+            assert "valueFrom" in variable
+    drain = int(containers[0]["args"][containers[0]["args"].index("--drain") + 1])
+    sleep = int(containers[1]["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert drain < sleep < template["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze` finds nothing wrong with the unit, and little that the service could do to its machine."""
+    program = Path(sys.executable).with_name("ampmon")
+    file = tmp_path / "ampmon.service"
+    text = (DEPLOY / "ampmon.service").read_text()
+    file.write_text(text.replace("/opt/ampmon/bin/ampmon", str(program)))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False
+    )
+    exposed = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--threshold=20", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (verified.returncode, verified.stderr) == (0, "")
+    assert exposed.returncode == 0, exposed.stdout[-300:]
+    assert unit()["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert Path("/bin/kill").exists()

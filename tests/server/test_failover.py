@@ -1,0 +1,124 @@
+"""PostgreSQL dies and another takes over, or it is started anew: it shows, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import urllib3
+
+from ampmon import wire
+from ampmon_server.settings import Settings
+from ampmon_server.store import Verification, engine
+from batches import Trainer
+from postgres import DRIVER, SETTINGS, USER, Postgres, following, running
+from serving import Server
+from training import wait_for
+
+
+MSGPACK = {"Content-Type": "application/msgpack"}
+SAFE = tuple(each for each in SETTINGS if not each.startswith("synchronous_commit"))
+"""A commit is acknowledged once it is written, and once the standby has it where there is one."""
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Postgres, Postgres]]:
+    """A server, and its standby, for which each commit waits."""
+    with running(SAFE) as primary, following(primary) as standby:
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        primary.execute("SELECT pg_reload_conf()")
+        followed = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
+        wait_for(lambda: primary.execute(followed))
+        yield primary, standby
+
+
+class Sending:
+    """One that sends batch after batch, each until it is acknowledged, as a sender does."""
+
+    def __init__(self, server: Server) -> None:
+        self.trainer = Trainer()
+        self.acknowledged = 0
+        self.statuses: set[int] = set()
+        self._server = server
+
+    @contextmanager
+    def running(self) -> Iterator[Sending]:
+        over = threading.Event()
+        thread = threading.Thread(target=self._send, args=(over,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+
+    def _send(self, over: threading.Event) -> None:
+        while not over.is_set():
+            body = wire.encode(self.trainer.batch(self.trainer.updates(5)))
+            while (status := self._post(body)) != 200:
+                self.statuses.add(status)
+                time.sleep(0.05)
+            self.acknowledged += 5
+
+    def _post(self, body: bytes) -> int:
+        try:
+            return self._server.request("POST", "/api/v1/ingest", body=body, headers=MSGPACK).status
+        except urllib3.exceptions.HTTPError:  # it waits for the database for longer than we do
+            return 0
+
+    def goes_on(self) -> None:
+        """Wait until more is acknowledged."""
+        before = self.acknowledged
+        wait_for(lambda: self.acknowledged > before + 20)
+
+
+def test_nothing_is_lost_when_the_database_dies(
+    pair: tuple[Postgres, Postgres], new_server: Callable[..., Server]
+) -> None:
+    """A killed primary is a 503 until its standby is promoted, as is a restart: all that was acknowledged is there."""
+    primary, standby = pair
+    primary.execute("CREATE DATABASE ampmon")
+    hosts = f"host={primary.folder}&host={standby.folder}&target_session_attrs=read-write"
+    url = f"{DRIVER}://{USER}@/ampmon?{hosts}"
+    server = new_server(options=["--database-url", url])
+
+    def ready() -> int:
+        return server.request("GET", "/readyz").status
+
+    with Sending(server).running() as sending:
+        sending.goes_on()
+        primary.kill()
+        wait_for(lambda: ready() == 503)
+        standby.execute("SELECT pg_promote()")
+        wait_for(lambda: ready() == 200)
+        sending.goes_on()
+        standby.kill()
+        wait_for(lambda: ready() == 503)
+        standby.start()
+        wait_for(lambda: ready() == 200)
+        sending.goes_on()
+    run = server.get(f"/runs/{sending.trainer.run_id}")
+
+    assert (run["updates"], run["lost_records"]) == (sending.acknowledged, 0)
+    assert sending.statuses <= {0, 503}
+    with Verification.begin(
+        Settings(data_directory=server.directory, database_url=url), repair=False
+    ) as verification:
+        assert verification.strays() == verification.run(sending.trainer.run_id) == []
+
+
+def test_a_connection_that_says_nothing_is_given_up(empty_database: str) -> None:
+    """Connections ask the other machine for a sign of life: one that is gone is noticed within half a minute."""
+    database = engine.open_engine(empty_database)
+    with engine.reading(database) as connection:
+        told = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
+    database.dispose()
+
+    seconds = int(told["keepalives_idle"]) + int(told["keepalives_interval"]) * int(
+        told["keepalives_count"]
+    )
+    assert seconds <= 30
+    assert int(told["tcp_user_timeout"]) <= 30_000

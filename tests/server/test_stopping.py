@@ -1,0 +1,199 @@
+"""A server that is told to stop: what was begun is finished, nobody keeps it, and it is gone within its time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import urllib3
+from sqlalchemy import make_url
+
+from ampmon import wire
+from batches import Trainer
+from posted import post
+from postgres import Postgres
+from serving import Server
+from training import wait_for
+
+
+MSGPACK = {"Content-Type": "application/msgpack"}
+SHORT = """
+import sys
+from ampmon_server import process
+from ampmon_server.cli import main
+process.STOP_SECONDS, process.END_SECONDS = 0.5, 1.5
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command, with less time to stop than it has."""
+
+
+class Hasty(Server):
+    """A server that has less time to stop."""
+
+    def _begin(
+        self, command: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-c", SHORT, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+            )
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts a server that has less time to stop."""
+    started: list[Server] = []
+
+    def start(**options: Sequence[str]) -> Server:
+        started.append(Hasty(tmp_path / "hasty", **options))
+        started[-1].start(os.environ)
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@contextmanager
+def locked(postgres: Postgres, url: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """Nobody else reads or writes updates; it begins once ``waiting`` was called and two wait for them."""
+    database = make_url(url).database or ""
+    with postgres.connect(database) as other, other.transaction():
+        other.execute("LOCK TABLE updates IN ACCESS EXCLUSIVE MODE")
+        waiting()
+        wait_for(
+            lambda: (
+                postgres.execute(
+                    "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted", database
+                )[0][0]
+                == 2
+            )
+        )
+        yield
+
+
+def stops(server: Server) -> None:
+    """Tell it to stop."""
+    assert server.process is not None
+    server.process.terminate()
+
+
+def ended(server: Server, within_s: float) -> int:
+    """The exit code, which is to come within so long."""
+    assert server.process is not None
+    return server.process.wait(within_s)
+
+
+def test_what_was_begun_is_finished(
+    new_server: Callable[..., Server], empty_database: str, postgres: Postgres
+) -> None:
+    """At a signal streams end whole, nobody new is let in, and a batch and a figure that wait are answered."""
+    server = new_server(options=["--database-url", empty_database, "--no-judging"])
+    trainer = Trainer()
+    post(server, trainer.batch(trainer.updates(3)))
+    body = wire.encode(trainer.batch(trainer.updates(2)))
+    stream = server.request("GET", "/api/v1/live", preload_content=False)
+    figure = f"/api/v1/runs/{trainer.run_id}/figures/skips"
+    with ThreadPoolExecutor() as pool:
+        asked = []
+
+        def ask() -> None:
+            asked.append(pool.submit(server.request, "GET", figure))
+            asked.append(
+                pool.submit(server.request, "POST", "/api/v1/ingest", body=body, headers=MSGPACK)
+            )
+
+        with locked(postgres, empty_database, ask):
+            stops(server)
+            told = stream.read()  # raises where it is cut off
+            wait_for(lambda: not server.answers())
+        answers = [each.result() for each in asked]
+
+    assert told.startswith(b"event: advance\n")
+    assert [answer.status for answer in answers] == [200, 200]
+    assert {answer.headers["Connection"] for answer in answers} == {"close"}
+    assert ended(server, 3) == 0
+    server.start()
+    assert server.get(f"/runs/{trainer.run_id}")["updates"] == 5
+
+
+def test_nobody_who_does_not_read_keeps_it(hasty: Callable[..., Server]) -> None:
+    """One who asked for a large file and reads none of it is cut off in the end, and the server ends as it should."""
+    server = hasty()
+    with socket.socket() as sleeper:
+        sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sleeper.connect(("127.0.0.1", server.port))
+        asked = f"GET /vendor/plotly.min.js HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n"
+        sleeper.sendall(asked.encode())
+        assert sleeper.recv(12) == b"HTTP/1.1 200"
+        stops(server)
+
+        assert ended(server, 5) == 0
+    assert "Traceback" not in server.printed
+
+
+def test_what_cannot_end_is_ended(
+    hasty: Callable[..., Server], empty_database: str, postgres: Postgres
+) -> None:
+    """Where the database lets a request wait too long the process goes, and what was not answered is not stored."""
+    endless = f"{empty_database}&options=-c%20lock_timeout%3D0"
+    server = hasty(options=["--database-url", endless, "--no-judging"])
+    trainer = Trainer()
+    post(server, trainer.batch(trainer.updates(3)))
+    body = wire.encode(trainer.batch(trainer.updates(2)))
+    with ThreadPoolExecutor() as pool:
+        asked = []
+
+        def ask() -> None:
+            for _ in range(2):
+                asked.append(
+                    pool.submit(
+                        server.request, "POST", "/api/v1/ingest", body=body, headers=MSGPACK
+                    )
+                )
+
+        with locked(postgres, empty_database, ask):
+            began = time.monotonic()
+            stops(server)
+            code = ended(server, 6)
+            took = time.monotonic() - began
+        unanswered = [isinstance(each.exception(), urllib3.exceptions.HTTPError) for each in asked]
+    rows = postgres.execute("SELECT updates FROM runs", make_url(empty_database).database or "")
+
+    assert (code, unanswered, rows) == (1, [True, True], [(3,)])
+    assert took < 4
+    assert server.printed.count("was not acknowledged") == 1
+
+
+def test_a_balancer_is_told_first(new_server: Callable[..., Server]) -> None:
+    """With `--drain` a server says for so long that it stops, takes what comes all the same, and then goes."""
+    server = new_server(options=["--drain", "1"])
+    trainer = Trainer()
+    assert server.process is not None
+    server.process.send_signal(signal.SIGHUP)  # for several processes; one takes no notice
+    wait_for(lambda: "cannot replace itself" in server.printed)
+    stops(server)
+    wait_for(lambda: server.request("GET", "/readyz").status == 503)
+    told = server.request("GET", "/readyz").json()
+    kept = urllib3.PoolManager(retries=False)
+    headers = {"Authorization": f"Bearer {server.token}"}
+    answer = kept.request("GET", f"{server.url}/api/v1/runs", headers=headers)
+    post(server, trainer.batch(trainer.updates(2)))
+
+    assert told["detail"] == "The server is stopping."
+    assert told["parts"] == {"database": "ok", "schema": "ok", "bus": "The server is stopping."}
+    assert (answer.status, answer.headers["Connection"]) == (200, "close")
+    assert ended(server, 4) == 0

@@ -1,0 +1,34 @@
+// What the page says of an alert.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { standing, troubles, wordOf } from "../../web/js/alerts.js";
+
+const now = Date.now() * 1000;
+const alert = { rule: "silent", state: "firing", severity: "warning", title: "", since: now, fired: now, resolved: null, acknowledged: null, acknowledged_by: null, mute: null, deliveries: [] };
+const sent = (target) => ({ target, sent: now, due: null, trouble: null });
+
+test("who was told is named, and that nobody was is said", () => {
+  assert.match(standing({ ...alert, deliveries: [sent("phone"), sent("mail"), sent("chat")] }), /^firing since .*, told phone, mail and chat\.$/);
+  assert.match(standing(alert), /nobody is told yet\.$/);
+  assert.match(standing({ ...alert, mute: { until: null } }), /nobody is told, muted\.$/);
+  assert.match(standing({ ...alert, acknowledged: now, acknowledged_by: "ada" }), /ada looks after it\.$/);
+  assert.match(standing({ ...alert, state: "pending" }), /^pending since .*, told if it stays\.$/);
+  assert.match(standing({ ...alert, state: "resolved", resolved: now }), /^over since .*, fired at /);
+});
+
+test("who was not told is named, with why and what comes of it", () => {
+  const failing = { target: "phone", sent: null, due: now, trouble: "it could not be reached" };
+  assert.match(troubles([sent("mail"), failing])[0], /^Not delivered to phone: it could not be reached; it is tried again at /);
+  assert.match(troubles([{ ...failing, due: null }])[0], /; it is given up\.$/);
+  assert.deepEqual(troubles([sent("mail")]), []);
+});
+
+test("a closed finding says in a word how its alert does", () => {
+  assert.equal(wordOf(null), "");
+  assert.equal(wordOf(alert), "firing");
+  assert.equal(wordOf({ ...alert, state: "resolved" }), "");
+  assert.equal(wordOf({ ...alert, acknowledged: now }), "acknowledged");
+  assert.equal(wordOf({ ...alert, acknowledged: now, mute: { until: null } }), "muted");
+});

@@ -1,0 +1,72 @@
+// Who is signed in, as the server knows them: their initial in the bar, what they may do, and the way out.
+
+import { get } from "./api.js";
+import { h, mark, say } from "./dom.js";
+import { signOut } from "./session.js";
+
+/** @import { Me, Summary } from "../types/page.js" */
+
+/** @type {Record<string, string>} */
+const MAY = {
+  read: "See runs, charts and this page",
+  ingest: "Send records; rename, archive and delete own runs",
+  admin: "Change all runs, and make tokens",
+};
+
+/** @type {Me | null} */
+let me = null;
+
+/**
+ * Whether the reader may rename, archive or delete a run. The server decides; this is for not offering what it would refuse.
+ * @param {Summary} run
+ */
+export function mayChange({ owner }) {
+  if (me === null) return false;
+  return me.scopes.includes("admin") || (me.scopes.includes("ingest") && me.owner === owner);
+}
+
+/** The button in the bar; hidden as long as the server has not said who it is. */
+export class Who {
+  #button;
+
+  /** @param {HTMLButtonElement} button */
+  constructor(button) {
+    this.#button = button;
+    button.addEventListener("click", () => this.#show());
+  }
+
+  /** Asks the server. Rejects where it does not answer. */
+  async refresh() {
+    me = /** @type {Me} */ (await get("/me"));
+    this.#button.hidden = false;
+    say(this.#button, ([...(me.owner ?? "")][0] ?? "•").toUpperCase());
+    mark(this.#button, "title", title(me));
+    mark(this.#button, "aria-label", title(me));
+  }
+
+  #show() {
+    if (me === null) return;
+    const close = () => sheet.close();
+    const sheet = h(
+      "dialog",
+      { class: "sheet who", "aria-labelledby": "who-title", onclose: () => sheet.remove() },
+      h("h2", { id: "who-title" }, "Signed in", me.owner === null ? "" : " as ", me.owner === null ? null : h("bdi", {}, me.owner)),
+      me.owner === null ? h("p", {}, "With the server's own token.") : null,
+      h("ul", {}, ...me.scopes.map((scope) => h("li", {}, MAY[scope] ?? scope))),
+      h("p", {}, me.projects === null ? "In all projects." : ["In the projects ", me.projects.join(", "), "."].join("")),
+      h("footer", {}, h("button", { type: "button", onclick: () => void out() }, "Sign out"), h("button", { type: "button", class: "primary", onclick: close }, "Close")),
+    );
+    document.body.append(sheet);
+    sheet.showModal();
+  }
+}
+
+async function out() {
+  await signOut();
+  location.reload();
+}
+
+/** @param {Me} of */
+function title({ owner }) {
+  return owner === null ? "Signed in with the server's own token" : `Signed in as ${owner}`;
+}
