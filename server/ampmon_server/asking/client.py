@@ -8,7 +8,7 @@ import msgspec
 import urllib3
 
 from ampmon.errors import Unreachable
-from ampmon.proof import ProvenPool
+from ampmon.proof import WRONG_PROOF, ProvenPool
 
 
 TIMEOUT_S = 60.0
@@ -38,6 +38,9 @@ class Asking:
     ) -> None:
         self.url = url.rstrip("/")
         self.page = self.url if lasts else None
+        self._not_accepted = (
+            f"{self.url} does not accept this token: name its --data-dir or --token-file"
+        )
         self._headers = {"Authorization": f"Bearer {token}"}
         place = urllib3.util.parse_url(self.url)
         self._base = place.path or ""
@@ -98,6 +101,8 @@ class Asking:
                 retries=False,
             )
         except Unreachable as error:  # it does not prove who it is
+            if str(error) == WRONG_PROOF:
+                raise Refused(401, f"{self._not_accepted} ({error})") from None
             raise Unanswered(f"{self.url}: {error}") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             # Its message may quote what was sent.
@@ -109,9 +114,7 @@ class Asking:
                 f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
             ) from None
         if answer.status == 401:
-            raise Refused(
-                401, f"{self.url} does not accept this token: name its --data-dir or --token-file"
-            )
+            raise Refused(401, self._not_accepted)
         if answer.status not in {200, 201, 204}:
             raise Refused(answer.status, _detail(answer))
         return answer.data
