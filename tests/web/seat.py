@@ -23,7 +23,9 @@ _STATE = """() => ({
     theme: document.documentElement.dataset.theme,
     storage: [...Object.keys(localStorage), ...Object.keys(sessionStorage)],
     hidden: document.hidden || Object.hasOwn(document, "hidden"),
-    window: Object.getOwnPropertyNames(window).filter((name) => !/plotly/i.test(name)),
+    // The library that draws comes by itself after a while, with names of its own.
+    window: Object.getOwnPropertyNames(window)
+        .filter((name) => !/plotly|^(PolyBool|moduleName|v?sprintf|__TEXT_CACHE|__TYPEDARRAY_POOL)$/i.test(name)),
     clock: /native code/.test(Date.now),
     body: [...document.body.children].filter((one) => one.checkVisibility() && !/plotly/.test(one.id + one.className))
         .map((one) => `${one.tagName} ${one.className} ${one.open ?? ""}`),
@@ -89,7 +91,6 @@ class Seat:
         reader.wait("nothing", lambda: "No run" in reader.text("main"))
         reader.wait("the connection", lambda: reader.text("#connection") == "Live")
         reader.wait("who reads", lambda: reader.text("#who"))
-        reader.wait("what draws", lambda: reader.ask("'Plotly' in window"))
         reader.wait("silence", lambda: not reader.text(".toast"))
         seen = {
             "tabs": len(reader.page.context.pages),
