@@ -185,7 +185,7 @@ class _Line:
     def _connect(self, token: str) -> None:
         self.close()
         url = urllib3.util.parse_url(self._url)
-        host, time_s = url.host or "", CONNECT_TIMEOUT_S
+        host, time_s = url.host or "", min(CONNECT_TIMEOUT_S, self._read_timeout_s)
         if url.scheme == "https":
             self._connection = HTTPSConnection(host, url.port, timeout=time_s)
         else:

@@ -28,8 +28,10 @@ TOKEN = "a-token-as-a-server-makes-it-for-a-directory"
 def give_token(directory: Path) -> None:
     """Put a token where a server would, unless one has: without it nothing is sent."""
     directory.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError), (directory / "token").open("x") as file:
-        file.write(TOKEN + "\n")
+    token = directory / "token"
+    with contextlib.suppress(FileExistsError):
+        token.touch(mode=0o600, exist_ok=False)
+        token.write_text(TOKEN + "\n")
 
 
 @dataclass
@@ -47,7 +49,6 @@ class Attempt:
     seq: int = 0
 
     def __post_init__(self) -> None:
-        give_token(self.directory)
         self.options = resolve(dir=self.directory, url=self.url, mode=self.mode, environment={})
         destination = Destination.of(self.options)
         if self.process is not None:
@@ -57,6 +58,7 @@ class Attempt:
         self.spool = SpoolWriter(
             self.directory, self.id, destination, segment_bytes=self.segment_bytes
         )
+        give_token(self.directory)
         if self.announced:
             self.announce()
 

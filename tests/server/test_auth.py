@@ -20,7 +20,7 @@ from starlette.types import Message
 
 from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
-from ampmon_server.auth import KeyProblem, Keys, Logins, TooManyAttempts
+from ampmon_server.auth import KeyProblem, Keys, Logins, TooManyAttempts, guard
 from ampmon_server.auth.headers import security_headers
 from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
 from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SECONDS
@@ -34,6 +34,12 @@ OWN = "http://127.0.0.1:8267"
 RUN = "01900000-0000-7000-8000-000000000000"
 OPEN = {"/login", PROOF_PATH}
 """To log in, and for a client to find out who this is, nobody needs to be known."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of strangers come here at once; how they are slowed down is told in test_limits.py."""
+    monkeypatch.setattr(guard, "STRANGERS_WAIT_S", 0.0)
 
 
 def paths(app: FastAPI) -> list[str]:

@@ -26,7 +26,6 @@ from soak.victims import Lane, Lives, SenderVictim, ServerVictim
 
 _TICK_S = 0.01
 _AFRESH_S = 1.0
-_REST_S = 90.0
 """Where nothing more has arrived for so long, it does not come."""
 _BESIDE: Mapping[Fault, float] = {
     "repeat": 0.08,
@@ -48,6 +47,8 @@ class Plan:
 
     kills: int = 50
     limit_s: float = 300.0
+    rest_s: float = 90.0
+    """So long nothing may arrive of what is left, before it is given up."""
     lanes: int = 2
     lives: Lives = field(default_factory=Lives)
     server: str = "soak.service:serve"
@@ -168,7 +169,7 @@ class Round:
                 sender.ensure_running(self._data)
             if at_work or left != self._left():
                 moved_s, left = now_s, self._left()
-            if now_s - moved_s > _REST_S:
+            if now_s - moved_s > self._plan.rest_s:
                 self.tally.count.problems.append(f"left in the spool: {left}")
                 break
             time.sleep(_TICK_S)

@@ -80,6 +80,6 @@ def _compared_after(one: Round, table: Table, *, double: bool = False) -> tuple[
 
 def test_a_server_that_acknowledges_too_early_is_told(nurseries: Nurseries, tmp_path: Path) -> None:
     """A server that answers before it has committed loses records when it is killed, and the soak counts them."""
-    plan = Plan(kills=20, limit_s=4.0, lives=QUICK, server="soak.planted:serve")
+    plan = Plan(kills=20, limit_s=4.0, rest_s=3.0, lives=QUICK, server="soak.planted:serve")
     tally = Round(tmp_path / "round", *nurseries, plan, "planted").run()
     assert tally.count.lost > 0
