@@ -60,10 +60,18 @@ def test_a_dead_scale_destroys_the_weights(data_directory: Path) -> None:
     assert model.weight.isinf().all()
 
 
+def leave_nan() -> list[torch.Tensor]:
+    """Free memory that holds NaN; what stands between keeps it in pieces, else the system would get it back."""
+    leftovers, between = [], []
+    for _ in range(64):
+        leftovers.append(torch.full((64, 64), math.nan))
+        between.append(torch.zeros(8))
+    return between
+
+
 def spoilt(*, fused: bool) -> bool:
     """Whether weights are not finite after a first step that overflowed and a second that is clean."""
-    leftovers = [torch.full((64, 64), math.nan) for _ in range(64)]
-    del leftovers
+    _between = leave_nan()
     model = torch.nn.Linear(64, 64, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
     scaler = ampmon.GradScaler("cpu", init_scale=1024.0)
@@ -71,8 +79,7 @@ def spoilt(*, fused: bool) -> bool:
         scaled = gradient(model, scaler)
         if first:
             scaled[0, 0] = math.inf
-            leftovers = [torch.full((64, 64), math.nan) for _ in range(64)]
-            del leftovers
+            _more = leave_nan()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()

@@ -211,7 +211,7 @@ def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
 def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
     """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
-    attempt.events(12_000, text="x" * 4000)  # a dozen batches
+    attempt.events(20_000, text="x" * 4000)  # a score of batches
     attempt.spool.abandon()
     room = 0
 
@@ -224,7 +224,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
-        # Three batches at most, one of which may be of the process before: so none is over before it is killed.
+        # A few batches, one of which may be of the process before: so none is over before it is killed.
         before = len(server.store.batches)
         room = before + 3
         with subprocess.Popen(
@@ -233,13 +233,14 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
             while len(server.store.batches) < before + 2 and process.poll() is None:
                 time.sleep(0.001)
             process.send_signal(number)
-            room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
+            room += 2  # whoever is asked to end waits for the answer to what it has sent
+    room = sys.maxsize
     taken = spools(tmp_path)
     assert len(taken) == 1
     assert taken[0] != attempt.spool.path
     done = ampmon("sync", tmp_path)
     assert done.returncode == 0, done.stdout
-    assert seqs(server.store.records(attempt.id)) == list(range(12_000))
+    assert seqs(server.store.records(attempt.id)) == list(range(20_000))
     assert spools(tmp_path) == []
 
 
