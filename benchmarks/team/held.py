@@ -23,8 +23,6 @@ from benchmarks.team.processes import working
 
 
 BAR_MB, BAR_GROWTH = 300.0, 0.05
-_LOOKS = 600
-"""As many as seconds in ten minutes; in less time they are as many as seconds."""
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
@@ -61,7 +59,7 @@ def holds(seen: Sequence[Held], heard: Heard, failed: int) -> bool:
 
 
 def _looks(server: int, seconds: float) -> Iterator[Held]:
-    for _ in shown(range(max(int(min(seconds, _LOOKS)), 3)), "held"):
+    for _ in shown(range(max(int(seconds), 3)), "held"):
         time.sleep(1.0)
         yield held_now(server)
 

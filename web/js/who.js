@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { h, mark, say } from "./dom.js";
 import { signOut } from "./session.js";
+import { toast } from "./toast.js";
 
 /** @import { Me, Summary } from "../types/page.js" */
 
@@ -53,7 +54,7 @@ export class Who {
       h("h2", { id: "who-title" }, "Signed in", me.owner === null ? "" : " as ", me.owner === null ? null : h("bdi", {}, me.owner)),
       me.owner === null ? h("p", {}, "With the server's own token.") : null,
       h("ul", {}, ...me.scopes.map((scope) => h("li", {}, MAY[scope] ?? scope))),
-      h("p", {}, me.projects === null ? "In all projects." : ["In the projects ", me.projects.join(", "), "."].join("")),
+      h("p", {}, me.projects === null ? "In all projects." : `In the projects ${me.projects.join(", ")}.`),
       h("footer", {}, h("button", { type: "button", onclick: () => void out() }, "Sign out"), h("button", { type: "button", class: "primary", onclick: close }, "Close")),
     );
     document.body.append(sheet);
@@ -62,8 +63,12 @@ export class Who {
 }
 
 async function out() {
-  await signOut();
-  location.reload();
+  try {
+    await signOut();
+    location.reload();
+  } catch {
+    toast("That did not work: the server did not answer.");
+  }
 }
 
 /** @param {Me} of */
