@@ -82,6 +82,8 @@ class Recorder:
         self._process = Stream(self, "")
         self.recent = self._process
         """The stream that `ampmon.log` adds to: the one that moved last."""
+        self.logged: set[str] = set()
+        """The names that `ampmon.log` was given."""
         self.unwatched_losses = 0
         """Losses logged that could be looked at, while no scaler reported."""
         self._opened = False

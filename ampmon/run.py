@@ -18,6 +18,8 @@ from ampmon.stream import Stream
 
 
 SCALARS_MAX = 1024
+NAMES_MAX = 10_000
+"""Under so many names a process logs at most, as a server takes them."""
 _UNWATCHED_LOSSES = 3
 """Losses logged before a scaler: the first may come before the scaler is made."""
 
@@ -64,8 +66,8 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 
     Values are numbers, or tensors of one element on any device: a tensor is detached and copied, and nothing waits for
     it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
-    is not a number is counted as an error of the monitor and warned of once. Does nothing while a CUDA graph is being
-    captured, in which there are no values yet.
+    is not a number, and a name after the first 10 000, is counted as an error of the monitor and warned of once. Does
+    nothing while a CUDA graph is being captured, in which there are no values yet.
     """
     run = process.ensure(anew=False)
     if run is None:
@@ -75,7 +77,10 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
             return
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
-        stream.submit(_PendingScalars(stream, ordinal, _user_step(step), *_collect(values)))
+        numbers, copies = _collect(values)
+        _leave_out_what_is_beyond(run, numbers, copies)
+        if numbers or copies or not values:
+            stream.submit(_PendingScalars(stream, ordinal, _user_step(step), numbers, copies))
         if not run.watches:
             _look_for_fp16(run, values)
     except Exception as error:
@@ -126,6 +131,19 @@ def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
         else:
             numbers[clean_name(name)] = float(value.detach() if hasattr(value, "detach") else value)
     return numbers, copies
+
+
+def _leave_out_what_is_beyond(run: Recorder, *collected: dict[str, Any]) -> None:
+    """Take out the names for which a run has no room beside those that it has."""
+    for values in collected:
+        new = [name for name in values if name not in run.logged]
+        room = max(NAMES_MAX - len(run.logged), 0)
+        run.logged.update(new[:room])
+        if beyond := new[room:]:
+            for name in beyond:
+                del values[name]
+            more = f"{beyond[0]!r} is not kept: {NAMES_MAX} names are logged already"
+            run.failed("ampmon.log", ValueError(more))
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -73,7 +74,15 @@ class Attempt:
 
     def events(self, count: int, **detail: object) -> None:
         for _ in range(count):
+            while self.spool.fullness > 1 and self.spool.trouble is None:  # a slow disk catches up
+                time.sleep(0.005)
             self.event("step_raised", **detail)
+
+    def leave(self) -> None:
+        """As its process would end: all that it wrote is on disk, and not a word that it is over."""
+        while self.spool.waiting:
+            time.sleep(0.005)
+        self.spool.abandon()
 
     def finish(self) -> None:
         self.event("finish")

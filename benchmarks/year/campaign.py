@@ -162,15 +162,14 @@ class Campaign:
         return looking.look(url, client, process, self._database, self._look_s)
 
     def _prune(self) -> None:
-        """As somebody does who has not told the server to."""
-        days = (
-            "--keep-rows-days",
-            str(KEEP_ROWS_DAYS),
-            "--keep-samples-days",
-            str(KEEP_SAMPLES_DAYS),
-        )
-        where = ("--data-dir", str(self._data))
-        command = [sys.executable, "-m", service.__name__, "db", "prune", "--yes", *days, *where]
+        """As somebody does who has not told the server to, and who knows that nobody trains now."""
+        options = {
+            "--keep-rows-days": KEEP_ROWS_DAYS,
+            "--keep-samples-days": KEEP_SAMPLES_DAYS,
+            "--data-dir": self._data,
+        }
+        command = [sys.executable, "-m", service.__name__, "db", "prune", "--yes", "--at-once"]
+        command += [str(each) for option in options.items() for each in option]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or "not pruned" in done.stderr:
             raise RuntimeError(f"ampmon db prune: {done.stderr[-2000:]}")

@@ -25,9 +25,10 @@ them short and a few of a million updates and more; some crash, some are killed,
 skip often or diverge, and some have several ranks. {PROCESSES} processes send what they tell to a real server over
 HTTP, in order of time, in batches of up to {BATCH} updates; one in {SAMPLED_EVERY} updates of rank 0 is sampled (148
 parameters), and a loss is logged with one in {LOGGED_EVERY}. The server goes by a clock that is set forward as the year
-goes on. At the end of each month `ampmon db prune` takes the rows of runs that ended more than {KEEP_ROWS_DAYS} days
-before, and the samples of those that ended more than {KEEP_SAMPLES_DAYS} before, beside the server. Pages are asked for
-over HTTP on one connection, with no ETag sent; figures are of the newest, the longest, and any runs.
+goes on. At the end of each month `ampmon db prune --at-once` takes the rows of runs that ended more than
+{KEEP_ROWS_DAYS} days before, and the samples of those that ended more than {KEEP_SAMPLES_DAYS} before, beside the
+server. Pages are asked for over HTTP on one connection, with no ETag sent; figures are of the newest, the longest, and
+any runs.
 """
 
 

@@ -135,7 +135,10 @@ def test_a_data_directory_that_is_deleted_is_made_anew(
     assert recorded.events("finish")
 
 
-def test_threads_end_with_the_run(recorder: Recorder) -> None:
+def test_threads_end_with_the_run(data_directory: Path) -> None:
     """A run that is finished leaves no thread of its own behind."""
+    others = set(threading.enumerate())
+    assert process.start(resolve()) is not None
+    assert set(threading.enumerate()) - others
     process.finish()
-    until(lambda: not [one for one in threading.enumerate() if one.name.startswith("ampmon")])
+    until(lambda: not set(threading.enumerate()) - others)

@@ -131,6 +131,33 @@ def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> 
     assert len(recording(data_directory).events("error")) == 3
 
 
+def test_names_beyond_those_that_are_kept_are_left_out(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name made anew with each step ends at the bound, counted and warned of once; the values beside it stay."""
+    monkeypatch.setattr("ampmon.run.NAMES_MAX", 3)
+    scaler = ampmon.GradScaler("cpu")
+
+    def made_anew_with_each_step() -> None:
+        for step in range(4):
+            ampmon.log({"loss": float(step), f"batch {step}": 1.0})
+
+    with pytest.warns(ampmon.AmpmonWarning, match="'batch 2' is not kept: 3 names") as warned:
+        made_anew_with_each_step()
+    ampmon.log({"batch 1": torch.ones(()), "batch 5": torch.ones(())})
+    ampmon.log({"batch 6": 1.0})
+    ampmon.finish()
+    assert len(warned) == 1
+    assert scaler.monitor.errors == 4
+    assert [each.values for each in recording(data_directory).scalars] == [
+        {"loss": 0.0, "batch 0": 1.0},
+        {"loss": 1.0, "batch 1": 1.0},
+        {"loss": 2.0},
+        {"loss": 3.0},
+        {"batch 1": 1.0},
+    ]
+
+
 def test_finish_ends_the_run_and_may_be_called_twice(
     data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:

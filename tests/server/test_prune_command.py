@@ -86,6 +86,19 @@ def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
     assert rows(store) == 500
 
 
+@pytest.mark.parametrize("flags", [(), ("--at-once",)])
+def test_it_rests_for_others_unless_told_not_to(
+    store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    """Between two transactions it leaves others as long as it took itself, or no time at all."""
+    old_run(store)
+    rested: list[float] = []
+    monkeypatch.setattr("ampmon_server.cli.prune.time.sleep", rested.append)
+    assert prune("--yes", *flags) == 0
+    assert rested
+    assert any(rested) == (not flags)
+
+
 def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
     """A file that this version made is cut as rows go, while the server has it open."""
     old_run(store)

@@ -13,8 +13,9 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.series import UserSteps
-from ampmon_server.store import Store, engine, logged, scalars, scalers
-from ampmon_server.store.pyramid import LEVELS, read
+from ampmon_server.store import BadBatch, Store, engine, logged, scalars, scalers
+from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.pyramid import LEVELS, TOP, read
 from ampmon_server.store.scalars import SCALARS
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import scalar_rollups
@@ -108,6 +109,30 @@ def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None
     store.ingest(second.batch([second.update()]))
     values = store.scalars(first.run_id, "loss", stream=None, start=0, stop=9, limit=9)
     assert values.step == [0, 2]
+
+
+@pytest.mark.engines
+def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: Store) -> None:
+    """What brings one name too many is refused, by the record that does; what has a name already never is."""
+    trainer = Trainer()
+    store.ingest(trainer.batch(steps(trainer, [1.0])))
+    with engine.writing(store._engine) as connection:
+        top = select(scalar_rollups).where(scalar_rollups.c.name == "loss")
+        page = next(row for row in connection.execute(top) if row.level == TOP)
+        names = (f"name {number}" for number in range(scalars.NAMES_MAX - 3))
+        insert_rows(connection, scalar_rollups, [(*page[:2], name, *page[3:]) for name in names])
+
+    records = [trainer.scalars({"loss": 2.0}), trainer.scalars({"first": 1.0})]
+    with pytest.raises(BadBatch, match="more than 10000 logged values") as refused:
+        store.ingest(trainer.batch([*records, trainer.scalars({"second": 2.0})]))
+    assert refused.value.field == "records[1].values"
+    store.ingest(trainer.batch(records))
+    with pytest.raises(BadBatch, match="more than 10000 logged values"):
+        store.ingest(trainer.batch([trainer.scalars({"loss": 1.0, "second": 2.0})]))
+    store.ingest(trainer.batch([trainer.scalars({"first": 3.0})]))
+    listed = store.scalar_names(trainer.run_id, stream=None)
+    assert len(listed) == scalars.NAMES_MAX
+    assert next(each.value for each in listed if each.name == "first") == 3.0
 
 
 def test_a_window_counts_exactly_what_is_in_it(store: Store) -> None:

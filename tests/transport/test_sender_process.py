@@ -383,7 +383,7 @@ def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: P
         threading.Thread(target=server.serve_forever, daemon=True).start()
         attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{server.server_port}", process=DEAD)
         attempt.events(250, text=os.urandom(30_000).hex())
-        attempt.spool.abandon()
+        attempt.leave()
     with SenderProcess(tmp_path) as process:
         peak_kb = 0
         until = time.monotonic() + 60

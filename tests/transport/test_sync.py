@@ -92,7 +92,7 @@ def left_behind(directory: Path, url: str, count: int = 3, **options: object) ->
     """An attempt whose process is gone, with so many records."""
     attempt = Attempt(directory, url=url, **{"process": DEAD, **options})  # type: ignore[arg-type]
     attempt.events(count, text="x" * 500)
-    attempt.spool.abandon()
+    attempt.leave()
     return attempt
 
 
@@ -212,7 +212,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
     """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
     attempt.events(20_000, text="x" * 4000)  # a score of batches
-    attempt.spool.abandon()
+    attempt.leave()
     room = 0
 
     def held(_: object) -> bool:

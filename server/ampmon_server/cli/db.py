@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prune.add_argument(
         "--rewrite", action="store_true", help="write an SQLite file anew, while no server uses it"
     )
+    prune.add_argument(
+        "--at-once",
+        action="store_true",
+        help="in half the time: do not rest for servers to write in between",
+    )
     backup = _add(commands, "backup", "copy the database to a file, also while servers write")
     backup.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="where to (one named by the time, here)"

@@ -15,7 +15,7 @@ from ampmon_server.store import Busy, Due, Keep, Pruning, Size, Unusable
 
 
 REST = 1.0
-"""Between two transactions it rests so many times as long as one took, for servers to write."""
+"""Between two transactions it rests so many times as long as one took, for servers to write, unless told otherwise."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,8 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.yes:
                 print("Nothing is removed yet: add --yes" if due else "There is nothing to prune.")
                 return 0
-            _prune(pruning, due, found)
-            refusal = _give_back(pruning, rewrite=arguments.rewrite)
+            rest = 0.0 if arguments.at_once else REST
+            _prune(pruning, due, found, rest)
+            refusal = _give_back(pruning, rest, rewrite=arguments.rewrite)
     except (Busy, Unusable) as problem:
         return _refused(str(problem))
     return 0 if refusal is None else _refused(f"the file is not rewritten: {refusal}")
@@ -61,7 +62,7 @@ def _words(size: Size) -> str:
     )
 
 
-def _prune(pruning: Pruning, due: list[Due], found: Size) -> None:
+def _prune(pruning: Pruning, due: list[Due], found: Size, rest: float) -> None:
     began = time.monotonic()
     removed = 0
     with progress() as bar:
@@ -71,21 +72,21 @@ def _prune(pruning: Pruning, due: list[Due], found: Size) -> None:
             if finding is not None:
                 print(f"not pruned: {finding}", file=sys.stderr)
                 continue
-            removed += sum(_gently(pruning.prune(one), bar, task))
+            removed += sum(_gently(pruning.prune(one), rest, bar, task))
     if due:
         print(f"removed {removed:,} rows and blocks in {time.monotonic() - began:.1f} s")
 
 
-def _gently(steps: Iterator[int], bar: Progress, task: TaskID) -> Iterator[int]:
+def _gently(steps: Iterator[int], rest: float, bar: Progress, task: TaskID) -> Iterator[int]:
     began = time.monotonic()
     for removed in steps:
         bar.advance(task, removed)
         yield removed
-        time.sleep(REST * (time.monotonic() - began))
+        time.sleep(rest * (time.monotonic() - began))
         began = time.monotonic()
 
 
-def _give_back(pruning: Pruning, *, rewrite: bool) -> str | None:
+def _give_back(pruning: Pruning, rest: float, *, rewrite: bool) -> str | None:
     """Give space back and say how much; why the file could not be rewritten, if it was to be."""
     before = pruning.used()
     refusal = None
@@ -93,7 +94,7 @@ def _give_back(pruning: Pruning, *, rewrite: bool) -> str | None:
         refusal = pruning.rewrite()
     with progress() as bar:
         task = bar.add_task("giving space back", total=None)
-        for _ in _gently(pruning.give_back(), bar, task):
+        for _ in _gently(pruning.give_back(), rest, bar, task):
             pass
     after = pruning.used()
     print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now")

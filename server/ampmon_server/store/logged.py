@@ -75,11 +75,16 @@ class _Source:
 def names(connection: Connection, run_id: UUID, stream: int | None) -> list[Name]:
     """The names of a run in order, of one stream or of all. Raises NotFound."""
     found = [
-        _name(source, name, scalars.summary(connection, source.logged, name))
+        _name(source, name, cells)
         for source in _sources(connection, run_id, stream)
-        for name in scalars.names_of(connection, source.logged)
+        for name, cells in _all(connection, source.logged).items()
     ]
     return sorted(found, key=lambda each: (each.name, int(each.stream)))
+
+
+def _all(connection: Connection, of: Logged) -> dict[str, Cells]:
+    """All values of each name as one cell."""
+    return scalars.summaries(connection, of, scalars.names_of(connection, of))
 
 
 def _name(source: _Source, name: str, cells: Cells) -> Name:
@@ -154,7 +159,7 @@ def cells(
 
 def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> Logged:
     for source in _sources(connection, run_id, stream):
-        if len(scalars.summary(connection, source.logged, name)):
+        if scalars.summaries(connection, source.logged, [name]):
             return source.logged
     raise NotFound(f"Run {run_id} has logged nothing under the name {name!r}.")
 
@@ -219,10 +224,7 @@ def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | No
     """The name that most often came with a step of the user's own, on the lowest rank that has one."""
     for source in scaler.sources:
         of = Logged(scaler.run_id, source.number, source.rows_from)
-        given = {
-            name: int(scalars.summary(connection, of, name)["user"].sum())
-            for name in scalars.names_of(connection, of)
-        }
+        given = {name: int(cells["user"].sum()) for name, cells in _all(connection, of).items()}
         if any(given.values()):
             return of, max(given, key=lambda name: given[name])
     return None

@@ -5,7 +5,7 @@ A value is superseded where a later attempt of its stream did the step again, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -34,6 +34,9 @@ REBUILT_AT_ONCE = 1 << BITS * 4
 NAMES_AT_ONCE = 1000
 """PostgreSQL takes at most 65 535 values with a statement."""
 
+NAMES_MAX = 10_000
+"""A stream logs under so many names at most: each has cells of its own, and all are read to be listed."""
+
 _KIND_VALUES = np.array([0.0, np.nan, np.inf, -np.inf])
 
 
@@ -48,6 +51,14 @@ class Logged(NamedTuple):
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
+def too_many(connection: Connection, of: Logged, names: Collection[str]) -> set[str]:
+    """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
+    new = set(names) - set(_tops(connection, of, names))
+    if not new or len(new) + len(names_of(connection, of)) <= NAMES_MAX:
+        return set()
+    return new
+
+
 def refresh(
     connection: Connection, of: Logged, names: Iterable[str], first: int, last: int
 ) -> None:
@@ -58,9 +69,7 @@ def refresh(
     if last < of.rows_from:
         return
     within = pyramid.cells_of(max(first, of.rows_from), last)
-    wanted = list(names)
-    for at in range(0, len(wanted), NAMES_AT_ONCE):
-        some = wanted[at : at + NAMES_AT_ONCE]
+    for some in _some_at_once(names):
         held = _cells(connection, of, some, pyramid.steps_of(within))
         for name in some:
             new = SCALARS.roll(held.get(name, cells_of.empty()), 1)
@@ -186,11 +195,44 @@ def window(connection: Connection, of: Logged, name: str, stretch: Stretch, colu
     return Series(connection, SCALARS, key, rows, of.rows_from).window(stretch, columns)
 
 
-def summary(connection: Connection, of: Logged, name: str) -> Cells:
-    """All values of a name as one cell, [1]; [0] where there are none."""
-    within = (0, INTEGER_MAX >> BITS * TOP)
-    cells = pyramid.read(connection, SCALARS, (of.run_id, of.stream, name), TOP, within)
-    return cells_of.merge(cells, np.zeros(min(len(cells), 1), np.int64))
+def summaries(connection: Connection, of: Logged, names: Iterable[str]) -> dict[str, Cells]:
+    """All values of each name as one cell, [1]; without those of which there are none."""
+    return {
+        name: cells_of.merge(cells, np.zeros(1, np.int64))
+        for name, pages in _tops(connection, of, names).items()
+        if len(cells := SCALARS.unpack(pages))
+    }
+
+
+def _tops(connection: Connection, of: Logged, names: Iterable[str]) -> dict[str, list[bytes]]:
+    """The pages of the highest level, which every name has that something was logged under."""
+    found: dict[str, list[bytes]] = {}
+    for some in _some_at_once(names):
+        wanted = {"of_run": of.run_id, "of_stream": of.stream, "names": some}
+        for name, data in fetch(connection, _reading_tops(), wanted):
+            found.setdefault(name, []).append(data)
+    return found
+
+
+@lru_cache
+def _reading_tops() -> Select[Any]:
+    table = scalar_rollups.c
+    return (
+        select(table.name, table.data)
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name.in_(bindparam("names", expanding=True)),
+            table.level == TOP,
+        )
+        .order_by(table.name, table.bucket)
+    )
+
+
+def _some_at_once(names: Iterable[str]) -> Iterator[list[str]]:
+    wanted = list(names)
+    for at in range(0, len(wanted), NAMES_AT_ONCE):
+        yield wanted[at : at + NAMES_AT_ONCE]
 
 
 def names_of(connection: Connection, of: Logged) -> list[str]:

@@ -13,10 +13,11 @@ from ampmon_server.store import gradient_rollups, gradients, parameter_rollups, 
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.gradient_rollups import Change
 from ampmon_server.store.packing import Stack
 from ampmon_server.store.rows import SKIPPED, STEP, Rows
-from ampmon_server.store.scalars import Logged, refresh, supersede
+from ampmon_server.store.scalars import NAMES_MAX, Logged, refresh, supersede, too_many
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
@@ -103,12 +104,13 @@ class Writer:
         placed: Sequence[tuple[int, wire.Scalars]],
         updates: Sequence[tuple[int, wire.Update]],
     ) -> None:
-        told = [row for place, each in placed for row in rows.scalars(each, place)]
-        insert_rows(self.connection, scalars, told, replace=True)
         of = Logged(self.state.run_id, rows.stream.number, rows.stream.rows_from)
-        if told:
+        names = sorted({name for _, each in placed for name in each.values})
+        if names:
+            _check_room(placed, too_many(self.connection, of, names))
+            told = [row for place, each in placed for row in rows.scalars(each, place)]
+            insert_rows(self.connection, scalars, told, replace=True)
             steps = [self.attempt.origin + each.ordinal for _, each in placed]
-            names = sorted({name for _, each in placed for name in each.values})
             refresh(self.connection, of, names, min(steps), max(steps))
         for near in _near(updates) if self.attempt.number else ():
             first, last = (near[end][1].ordinal + self.attempt.origin for end in (0, -1))
@@ -125,6 +127,13 @@ class Writer:
                 self.state.thinned += _at_least_one(event.detail.get("count"))
             elif event.kind == "disabled" and self.roster.first_scaler is None:
                 self.state.disabled = 1
+
+
+def _check_room(placed: Sequence[tuple[int, wire.Scalars]], beyond: set[str]) -> None:
+    for place, record in placed:
+        if beyond & record.values.keys():
+            reason = f"with its new names the run would have more than {NAMES_MAX} logged values"
+            raise BadBatch(f"records[{place}].values", reason)
 
 
 def _near(
