@@ -265,7 +265,8 @@ class Bench:
         """What a sender without a fault does with what is left."""
         self._serve_all()
         end = time.monotonic() + DELIVERED_S
-        while spools(directory) and time.monotonic() < end:
+        drain(directory, parts.transports(self._token, sent.note))
+        while account.waiting(directory) and time.monotonic() < end:
             drain(directory, parts.transports(self._token, sent.note))
         verdict.expect(not account.waiting(directory), "not delivered")
         self._tidy(directory)

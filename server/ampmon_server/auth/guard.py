@@ -38,7 +38,7 @@ _LOGIN_METHODS = frozenset({"GET", "POST"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # The page without a word of any run: no other route begins so.
 _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
-STRANGERS_PER_S, STRANGERS_BURST = 200.0, 400.0
+STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
 """So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
 it has come is slowed down, so that others keep theirs."""
 STRANGERS_WAIT_S = 1.0
