@@ -100,7 +100,10 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
 def test_a_database_that_lets_nobody_in_is_a_503(
     postgres: Postgres, migrated: str, tmp_path: Path
 ) -> None:
-    """With every connection to PostgreSQL taken, and with a database that is read-only, batches get 503, not 500."""
+    """With every connection to PostgreSQL taken, and with a database that is read-only, batches get 503, not 500.
+
+    No answer says where the database is, and that of a stranger not even what it suffers from.
+    """
     url = postgres.new_database(migrated)
     # Nothing else reads: a connection in use while the pool is replaced would never be closed.
     app = create_app(Settings(data_directory=tmp_path, database_url=url, judging=False))
@@ -113,6 +116,13 @@ def test_a_database_that_lets_nobody_in_is_a_503(
         def post() -> int:
             answer = client.post(INGEST, content=body, headers=HEADERS)
             assert answer.status_code == 200 or answer.headers["Retry-After"] == "1"
+            assert str(postgres.folder) not in answer.text
+            return answer.status_code
+
+        def post_of_a_stranger() -> int:
+            token = f"Bearer ampmon_{'x' * 43}"
+            answer = client.post(INGEST, content=body, headers={**HEADERS, "Authorization": token})
+            assert answer.status_code == 401 or "cannot be looked up" in answer.json()["detail"]
             return answer.status_code
 
         app.state.service.store._engine.dispose()
@@ -121,7 +131,7 @@ def test_a_database_that_lets_nobody_in_is_a_503(
             while len(taken) < 100:
                 taken.append(postgres.connect())
         except psycopg.OperationalError:
-            exhausted = post()
+            exhausted = {post(), post_of_a_stranger()}
         finally:
             for each in taken:
                 each.close()
@@ -130,7 +140,8 @@ def test_a_database_that_lets_nobody_in_is_a_503(
         read_only = post()
         postgres.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
         app.state.service.store._engine.dispose()
-        assert (exhausted, read_only, post(), post()) == (503, 503, 200, 200)
+        assert (exhausted, read_only) == ({503}, 503)
+        assert (post(), post(), post_of_a_stranger()) == (200, 200, 401)
         assert client.get(f"/api/v1/runs/{trainer.run_id}").json()["updates"] == 5
     postgres.drop(url)
 

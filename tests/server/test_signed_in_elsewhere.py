@@ -74,6 +74,7 @@ def test_who_the_proxy_vouches_for_is_let_in(app: FastAPI) -> None:
         path = f"/api/v1/runs/{run}"
         return ask(app, "ada", path=path, method="PATCH", headers=headers).status_code
 
+    assert ask(app, "ada", path="/api/v1/me").json()["signed_in_elsewhere"] is True
     assert ask(app, "ada").json()["total"] == 2
     assert change(mine) == 403
     assert change(mine, ("Origin", "https://evil.example")) == 403

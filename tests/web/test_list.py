@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import expect
@@ -12,6 +14,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import engine
 from ampmon_server.tables import runs
 from posted import PostedRun
+from serving import Server
 from web.reader import Reader
 
 
@@ -154,6 +157,21 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
     page.get_by_role("button", name="Sign out").click()
     expect(page.locator("body")).to_contain_text("ampmon token link")
     assert page.context.cookies() == []
+
+
+def test_who_signed_in_at_a_proxy_signs_out_there(
+    new_server: Callable[..., Server], new_reader: Callable[[Server], Reader], tmp_path: Path
+) -> None:
+    """The page says who the proxy vouches for, and offers no way out that the next request would undo."""
+    behind = ["--behind-proxy", "127.0.0.1", "--trust-user-header", "X-Forwarded-User"]
+    reader = new_reader(new_server(tmp_path / "behind", options=behind))
+    reader.page.context.clear_cookies()
+    reader.page.set_extra_http_headers({"X-Forwarded-User": "ada", "X-Forwarded-Proto": "http"})
+    reader.load("#/")
+    reader.page.get_by_role("button", name="Signed in as ada").click()
+    dialog = reader.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("sign out there")
+    expect(dialog.get_by_role("button")).to_have_text(["Close"])
 
 
 def enter_as(reader: Reader, owner: str) -> None:

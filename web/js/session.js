@@ -42,9 +42,11 @@ export async function signIn(given) {
   if (framed) secret = answer.session;
 }
 
-/** Lets go of the session, here and in the browser's other tabs. Rejects where the server does not answer. */
+/** Lets go of the session, here and in the browser's other tabs. Rejects where the server does not answer, or refuses. */
 export async function signOut() {
-  await fetch(at("logout"), { method: "POST", headers: credentials(), signal: AbortSignal.timeout(15_000) });
+  const response = await fetch(at("logout"), { method: "POST", headers: credentials(), signal: AbortSignal.timeout(15_000) });
+  // Who is not known any more is out already.
+  if (!response.ok && response.status !== 401) throw new Error(`The server refused: status ${response.status}.`);
   secret = null;
 }
 

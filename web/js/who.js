@@ -48,6 +48,7 @@ export class Who {
   #show() {
     if (me === null) return;
     const close = () => sheet.close();
+    const leave = me.signed_in_elsewhere ? null : h("button", { type: "button", onclick: () => void out() }, "Sign out");
     const sheet = h(
       "dialog",
       { class: "sheet who", "aria-labelledby": "who-title", onclose: () => sheet.remove() },
@@ -55,7 +56,8 @@ export class Who {
       me.owner === null ? h("p", {}, "With the server's own token.") : null,
       h("ul", {}, ...me.scopes.map((scope) => h("li", {}, MAY[scope] ?? scope))),
       h("p", {}, me.projects === null ? "In all projects." : `In the projects ${me.projects.join(", ")}.`),
-      h("footer", {}, h("button", { type: "button", onclick: () => void out() }, "Sign out"), h("button", { type: "button", class: "primary", onclick: close }, "Close")),
+      me.signed_in_elsewhere ? h("p", {}, "You signed in at the proxy in front of this server: sign out there.") : null,
+      h("footer", {}, leave, h("button", { type: "button", class: "primary", onclick: close }, "Close")),
     );
     document.body.append(sheet);
     sheet.showModal();
@@ -67,7 +69,7 @@ async function out() {
     await signOut();
     location.reload();
   } catch {
-    toast("That did not work: the server did not answer.");
+    toast("That did not work: the server did not answer, or refused.");
   }
 }
 

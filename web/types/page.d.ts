@@ -93,6 +93,7 @@ export interface Me {
   owner: string | null;
   scopes: string[];
   projects: string[] | null;
+  signed_in_elsewhere: boolean;
 }
 
 /** Times are microseconds since the epoch, shares 0..1; null is "not known yet". */

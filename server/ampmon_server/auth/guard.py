@@ -104,8 +104,8 @@ class Guard:
             return None if scope["method"] == "GET" else _unless_own(headers)
         try:
             return await self._unless_known(scope, headers)
-        except Busy as error:
-            return problem(503, str(error), headers={"Retry-After": "1"})
+        except Busy:
+            return problem(503, "Who asks cannot be looked up now.", headers={"Retry-After": "1"})
         except TooManyAttempts as error:
             return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 

@@ -86,9 +86,16 @@ async def sign_out(service: ServiceDependency) -> Response:
 
 @router.get("/api/v1/me")
 async def who_asks(request: Request, caller: CallerDependency) -> Response:
-    """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all."""
-    projects = None if caller.projects is None else sorted(caller.projects)
-    me = {"owner": caller.owner, "scopes": sorted(caller.scopes), "projects": projects}
+    """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all.
+
+    `signed_in_elsewhere`: at the proxy in front, which alone can sign them out.
+    """
+    me = {
+        "owner": caller.owner,
+        "scopes": sorted(caller.scopes),
+        "projects": None if caller.projects is None else sorted(caller.projects),
+        "signed_in_elsewhere": caller.signed_in_elsewhere,
+    }
     return tagged_json(me, request)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ __all__ = ["fetch", "insert_rows", "open_engine", "reading", "write", "writing"]
 RETRY_S = 5.0
 """For so long a transaction that met another is tried again."""
 _PAUSE_S = 0.01
+
+_SERVER = re.compile(r"connection to server (at|on) .*? failed: ")
+"""Where PostgreSQL is: the words go to whoever has a token."""
 
 _ENGINES = {"sqlite": sqlite, "postgresql": postgresql}
 
@@ -115,7 +119,7 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
 
 
 def _line(error: BaseException) -> str:
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = _SERVER.sub("", " ".join(str(error).split())) or type(error).__name__
     return f"{words}; `ampmon db verify` says where" if "malformed" in words else words
 
 
