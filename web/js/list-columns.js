@@ -69,9 +69,10 @@ function writeName(cell, { run, chosen }) {
   const alarm = run.firing ? `${plural(run.firing, "alert fires", "alerts fire")}, and nobody has acknowledged that` : null;
   mark(firing, "title", alarm);
   mark(firing, "aria-label", alarm);
+  mark(tags, "title", run.tags.join(", ") || null);
   keyed(tags, run.tags, {
     key: (tag) => tag,
-    make: (tag) => h("span", { class: "tag", title: tag, dir: "auto" }, tag),
+    make: (tag) => h("span", { class: "tag", dir: "auto" }, tag),
   });
 }
 
