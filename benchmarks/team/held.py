@@ -3,8 +3,8 @@
 A real server on SQLite; the streams are held open by a process, and the clients are threads of another. Each client
 sends the 40 updates of the last two seconds, every two seconds, and each stream is of all runs. Memory is looked at
 every second, after a tenth of the time in which all come in. It is flat if what is held in the last third of the time
-is within a twentieth of what is held in the first; `each_tenth_mb` shows how it got there, and `fewest_told` is what came
-on the stream that was told least.
+is within a twentieth of what is held in the first; `each_tenth_mb` shows how it got there, and `fewest_told` is what
+came on the stream that was told least.
 """
 
 from __future__ import annotations
