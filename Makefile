@@ -27,6 +27,7 @@ serve: $(VENV)/.server ## start the server and its page
 
 test: $(VENV)/.dev ## run all tests (ARGS="-k scaler")
 	@$(BIN)/python tests/browser.py
+	@$(BIN)/python tests/nginx.py
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(ARGS)
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")

@@ -7,7 +7,6 @@ that Playwright fetches. Where none of it works it says what to install.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Playwright, sync_playwright
+
+import debian
 
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -82,22 +83,10 @@ def kept() -> Iterator[Lent]:
             asyncio._set_running_loop(loop)
 
 
-def install_with_apt() -> None:
-    """Install Debian's package, where that is possible. Does not fail: what is missing then shows in the search."""
-    if not shutil.which("apt-get") or os.geteuid() != 0:
-        return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-qq", "--no-install-recommends", "chromium"],
-    ):
-        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False, stdout=2)
-
-
 def ensure() -> bool:
     """Whether there is a browser to test with, installed if need be."""
     if on_path() is None:
-        install_with_apt()
+        debian.install("chromium")
     if on_path() is not None:
         return True
     fetch = [sys.executable, "-m", "playwright", "install", "chromium"]

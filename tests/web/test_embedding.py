@@ -7,11 +7,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Frame
 
+import nginx
 from ampmon_server import notebook
+from nginx import Nginx
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
@@ -22,23 +25,44 @@ BASE = "/user/me/proxy/8267"
 SKIPPED = "[data-number=skipped] dd"
 
 
-@pytest.mark.parametrize("strip", [True, False], ids=["taken off", "left on"])
+@pytest.mark.parametrize(
+    ("how", "base"),
+    [
+        ("taken off", ""),
+        ("left on", BASE),
+        pytest.param(
+            "nginx",
+            "/ampmon",
+            marks=pytest.mark.skipif(not nginx.installed(), reason=nginx.MISSING),
+        ),
+    ],
+    ids=["taken off", "left on", "nginx"],
+)
 def test_the_page_works_under_a_path(
-    strip: bool, new_server: Callable[..., Server], new_reader: Callable[[ReverseProxy], Reader]
+    how: str,
+    base: str,
+    new_server: Callable[..., Server],
+    new_reader: Callable[[ReverseProxy | Nginx], Reader],
+    tmp_path: Path,
 ) -> None:
     """From the link to the list, a run, its charts, its news and a finding's page, all is asked for below the path."""
-    server = new_server(options=[] if strip else ["--base-path", BASE])
+    server = new_server(options=["--base-path", base] if base else [])
     run = PostedRun(server, "below")
     run.updates(20)
     for _ in range(6):
         run.updates(skipped=True)
-    with ReverseProxy(server, BASE, strip=strip) as proxy:
+    before = (
+        Nginx.under_a_path(server, tmp_path)
+        if how == "nginx"
+        else ReverseProxy(server, BASE, strip=not base)
+    )
+    with before as proxy:
         reader = new_reader(proxy)
         reader.page.context.clear_cookies()
         reader.page.goto(proxy.login_link())
         assert reader.page.url == f"{proxy.url}/"
         [cookie] = reader.page.context.cookies()
-        assert cookie["path"] == BASE
+        assert cookie["path"] == (base or BASE)
         reader.page.get_by_role("link", name="below").click()
         reader.wait("the chart", reader.points)
         run.updates(4)
@@ -50,6 +74,7 @@ def test_the_page_works_under_a_path(
         reader.page.get_by_role("link", name="ampmon", exact=True).click()
         assert reader.page.url == f"{proxy.url}/"
         assert proxy.strays == []
+        reader.page.goto("about:blank")  # before the proxy is gone
 
 
 @pytest.fixture

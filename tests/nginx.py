@@ -1,0 +1,123 @@
+"""nginx before a real server, configured as the documentation says: its blocks are read from there.
+
+As a script it installs nginx where it can; tests that need one are skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import debian
+from serving import Server, free_port
+
+
+DOCS = Path(__file__).parents[1] / "docs"
+MISSING = "there is no nginx: apt-get install nginx-light"
+START_S = 10.0
+_AROUND = """
+{user}
+daemon off;
+worker_processes 1;
+pid {folder}/pid;
+error_log {folder}/errors;
+events {{}}
+http {{
+    access_log off;
+    log_format path $request_uri;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    {server}
+}}
+"""
+_AT_A_PATH = """
+server {{
+    listen 127.0.0.1:{port};
+    {location}
+    location / {{ access_log {folder}/strays path; return 502; }}
+}}
+"""
+
+
+def installed() -> str | None:
+    """The program; Debian keeps it where not everybody looks."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+
+class Nginx:
+    """Listens on a free port until it is left. ``prefix`` is the path that it shows the server under."""
+
+    def __init__(
+        self, server: Server, folder: Path, port: int, server_block: str, url: str
+    ) -> None:
+        self.server, self.url = server, url
+        self._folder, self._port = folder, port
+        self._configuration = folder / "nginx.conf"
+        told = server_block.replace("127.0.0.1:8267", f"127.0.0.1:{server.port}")
+        # Its workers write to the folder, which is ours alone.
+        user = "user root;" if os.geteuid() == 0 else ""
+        self._configuration.write_text(_AROUND.format(user=user, folder=folder, server=told))
+
+    @classmethod
+    def under_a_path(cls, server: Server, folder: Path) -> Nginx:
+        """As docs/embedding.md has it; what is asked for elsewhere is kept in `strays`."""
+        port, location = free_port(), _block("embedding.md")
+        prefix = location.split()[1].rstrip("/")
+        block = _AT_A_PATH.format(port=port, location=location, folder=folder)
+        return cls(server, folder, port, block, f"http://127.0.0.1:{port}{prefix}")
+
+    @classmethod
+    def for_a_team(cls, server: Server, folder: Path, certificate: Path, key: Path) -> Nginx:
+        """As docs/scaling.md has it: TLS, for a certificate's own name, here that of this machine."""
+        port, block = free_port(), _block("scaling.md")
+        for documented, here in (
+            ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("/etc/ssl/ampmon.example.pem", str(certificate)),
+            ("/etc/ssl/ampmon.example.key", str(key)),
+        ):
+            assert documented in block
+            block = block.replace(documented, here)
+        return cls(server, folder, port, block, f"https://localhost:{port}")
+
+    def __enter__(self) -> Nginx:
+        program = installed()
+        assert program is not None, MISSING
+        command = [program, "-c", str(self._configuration), "-e", str(self._folder / "errors")]
+        self._process = subprocess.Popen(command, cwd=self._folder)
+        deadline = time.monotonic() + START_S
+        while not (self._folder / "pid").exists():
+            assert self._process.poll() is None, (self._folder / "errors").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    @property
+    def strays(self) -> list[str]:
+        """What was asked for beside its path."""
+        file = self._folder / "strays"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def login_link(self) -> str:
+        """A one-time address that leads through the proxy."""
+        return f"{self.url}/login?{self.server.login_link().partition('?')[2]}"
+
+
+def _block(page: str) -> str:
+    """The one block for nginx on a page of the documentation."""
+    (block,) = re.findall(r"```nginx\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    return str(block)
+
+
+if __name__ == "__main__" and installed() is None:
+    debian.install("nginx-light")

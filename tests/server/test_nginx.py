@@ -1,0 +1,81 @@
+"""A real nginx in front, configured as docs/scaling.md says for a team."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import urllib3
+
+import nginx
+from ampmon import wire
+from ampmon.transport import HttpTransport
+from batches import Trainer
+from certificates import Authority
+from nginx import Nginx
+from serving import Server
+
+
+pytestmark = pytest.mark.skipif(not nginx.installed(), reason=nginx.MISSING)
+LARGE = 3 * 2**20
+"""Characters of a record that no encoding makes smaller than half: nginx takes 1 MiB unless told otherwise."""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def proxy(
+    new_server: Callable[..., Server], tmp_path: Path, authority: Authority
+) -> Iterator[Nginx]:
+    with Nginx.for_a_team(new_server(), tmp_path, *authority.issue("localhost")) as proxy:
+        yield proxy
+
+
+def test_a_sender_delivers_through_it(
+    proxy: Nginx, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of megabytes passes, over TLS that the sender has checked."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    trainer = Trainer()
+    large = trainer.event("init", text=os.urandom(LARGE // 2).hex())
+    with closing(HttpTransport(proxy.url, token=proxy.server.token)) as line:
+        ack = line.send(wire.encode(trainer.batch([large, *trainer.updates(3)])), 4)
+    assert ack.acked == {"": 0, trainer.scaler: 2}
+
+
+def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority) -> None:
+    """Its cookie is for TLS only, changes come from its own pages alone, and news are not held back."""
+    trainer = Trainer()
+    batch = wire.encode(trainer.batch(trainer.updates(3)))
+    form = {"Content-Type": "application/msgpack"}
+    assert proxy.server.request("POST", "/api/v1/ingest", body=batch, headers=form).status == 200
+    run, own = f"{proxy.url}/api/v1/runs/{trainer.run_id}", {"Origin": proxy.url}
+
+    with urllib3.PoolManager(ca_certs=str(authority.file), retries=False, timeout=10.0) as browser:
+        entered = browser.request("GET", proxy.login_link(), redirect=False)
+        told = entered.headers["Set-Cookie"]
+        cookie = {"Cookie": told.partition(";")[0]}
+        link = browser.request("POST", f"{proxy.url}/api/v1/login-links", headers=cookie | own)
+        assert "Secure" in told
+        assert json.loads(link.data)["url"].startswith(f"{proxy.url}/login?")
+
+        def rename(**headers: str) -> int:
+            body = {"name": "renamed"}
+            return browser.request("PATCH", run, json=body, headers=cookie | headers).status
+
+        news = browser.request(
+            "GET", f"{proxy.url}/api/v1/live", headers=cookie, preload_content=False
+        )
+        began = time.monotonic()
+        assert (rename(), rename(Origin="https://localhost"), rename(**own)) == (403, 403, 200)
+        while str(trainer.run_id).encode() not in news.read1():
+            assert time.monotonic() - began < 5
+        news.close()
