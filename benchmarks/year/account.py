@@ -19,9 +19,13 @@ _PAGE = 1000
 
 @dataclass(slots=True)
 class Account:
-    """Updates that were sent, that are held, and that were thinned; ``problems`` say in words what does not add up."""
+    """Updates that were sent, that are held, and that were thinned; ``problems`` say in words what does not add up.
+
+    ``judged`` are the runs that the server has come to judge.
+    """
 
     runs: int = 0
+    judged: int = 0
     sent: int = 0
     held: int = 0
     thinned: int = 0
@@ -48,6 +52,7 @@ def account(
         if summary is None:
             found.problems.append(f"{run.name} is not in the list")
             continue
+        found.judged += summary["verdict"] is not None
         found.problems += _differing(run, summary, skipped[run.number])
         held, thinned = rows.get(run.run_id.bytes, 0), _thinned(run, cuts.get(run.run_id.bytes, 0))
         found.held += held

@@ -28,7 +28,7 @@ parameters), and a loss is logged with one in {LOGGED_EVERY}. The server goes by
 goes on. At the end of each month `ampmon db prune --at-once` takes the rows of runs that ended more than
 {KEEP_ROWS_DAYS} days before, and the samples of those that ended more than {KEEP_SAMPLES_DAYS} before, beside the
 server. Pages are asked for over HTTP on one connection, with no ETag sent; figures are of the newest, the longest, and
-any runs.
+any runs. Judging takes a fixed share of the machine's own time, however fast the year goes: it comes to some runs only.
 """
 
 
@@ -45,7 +45,7 @@ def write(campaign: Campaign, path: Path | None) -> str:
 def _figures(campaign: Campaign) -> dict[str, Any]:
     state = campaign.state
     return {
-        "command": "make year",
+        "command": "make year" + ("" if state.scale == 1 else f' ARGS="--scale {state.scale:g}"'),
         "machine": machine.describe(),
         "scale": state.scale,
         "seed": state.seed,
@@ -87,7 +87,10 @@ def _account(figures: dict[str, Any]) -> str:
         f"thinned; the totals of {found['runs']:,} runs in the list are "
     )
     if not found["problems"]:
-        return f"{words}exact. The server never held more than {figures['server_peak_mb']} MB."
+        return (
+            f"{words}exact. {found['judged']:,} of them were judged. The server never held more than "
+            f"{figures['server_peak_mb']} MB."
+        )
     return "\n".join(
         [f"{words}not all as they must be:", "", *(f"- {each}" for each in found["problems"])]
     )

@@ -123,10 +123,12 @@ def test_what_does_not_add_up_is_told(
         connection.commit()
     told = {"run_id": str(run.run_id), "updates": 60, "skipped": 2, "last_step": 59, "ranks": 1}
     told |= {"attempts": 1, "lost_records": 0, "project": run.project, "status": "finished"}
+    told |= {"verdict": "healthy"}
 
     found = account([{**told, **summary}], file, [run], {0: 2})
 
     assert [problem in each for each in found.problems[:1]] == ([] if problem is None else [True])
+    assert found.judged == (summary.get("run_id") is None)
 
 
 def test_a_clock_is_the_same_in_every_process_and_goes_on(tmp_path: Path) -> None:
