@@ -18,7 +18,7 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA temp_store = MEMORY",
-    "PRAGMA cache_size = -32768",
+    "PRAGMA cache_size = -16384",
 )
 
 _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
@@ -34,7 +34,7 @@ def open_engine(url: URL) -> Engine:
     """An engine for the file at ``url``; touches nothing. Raises Unusable for a database in memory."""
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
-    engine = create_engine(url, pool_size=8, max_overflow=32, hide_parameters=True)
+    engine = create_engine(url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
