@@ -34,7 +34,9 @@ def open_engine(url: URL) -> Engine:
     """An engine for the file at ``url``; touches nothing. Raises Unusable for a database in memory."""
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
-    engine = create_engine(url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True)
+    engine = create_engine(
+        url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True
+    )
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
