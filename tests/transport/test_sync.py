@@ -233,8 +233,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
             while len(server.store.batches) < before + 2 and process.poll() is None:
                 time.sleep(0.001)
             process.send_signal(number)
-            room += 2  # whoever is asked to end waits for the answer to what it has sent
-    room = sys.maxsize
+            room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
     taken = spools(tmp_path)
     assert len(taken) == 1
     assert taken[0] != attempt.spool.path
