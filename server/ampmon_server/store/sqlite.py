@@ -18,7 +18,7 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA temp_store = MEMORY",
-    "PRAGMA cache_size = -16384",
+    "PRAGMA cache_size = -4096",
 )
 
 _FIRST = "PRAGMA auto_vacuum = INCREMENTAL"
