@@ -17,9 +17,6 @@ from ampmon.recorder import Recorder
 from ampmon.stream import Stream
 
 
-SCALARS_MAX = 1024
-NAMES_MAX = 10_000
-"""Under so many names a process logs at most, as a server takes them."""
 _UNWATCHED_LOSSES = 3
 """Losses logged before a scaler: the first may come before the scaler is made."""
 
@@ -120,8 +117,8 @@ def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any
     """Numbers that are known, and copies of those that are on their way from a device."""
     numbers: dict[str, float] = {}
     copies: dict[str, Any] = {}
-    if len(values) > SCALARS_MAX:
-        raise ValueError(f"{len(values)} scalars at once; at most {SCALARS_MAX} are kept")
+    if len(values) > wire.SCALARS_MAX:
+        raise ValueError(f"{len(values)} scalars at once; at most {wire.SCALARS_MAX} are kept")
     for name, value in values.items():
         device = getattr(value, "device", None)
         if device is not None and getattr(device, "type", "cpu") != "cpu":
@@ -137,12 +134,12 @@ def _leave_out_what_is_beyond(run: Recorder, *collected: dict[str, Any]) -> None
     """Take out the names for which a run has no room beside those that it has."""
     for values in collected:
         new = [name for name in values if name not in run.logged]
-        room = max(NAMES_MAX - len(run.logged), 0)
+        room = max(wire.SCALAR_NAMES_MAX - len(run.logged), 0)
         run.logged.update(new[:room])
         if beyond := new[room:]:
             for name in beyond:
                 del values[name]
-            more = f"{beyond[0]!r} is not kept: {NAMES_MAX} names are logged already"
+            more = f"{beyond[0]!r} is not kept: {wire.SCALAR_NAMES_MAX} names are logged already"
             run.failed("ampmon.log", ValueError(more))
 
 

@@ -18,6 +18,8 @@ SCHEMA_VERSION = 1
 
 # Steps and counts pass through JSON and JavaScript, which are exact up to here.
 COUNT_MAX = 2**53 - 1
+SCALARS_MAX, SCALAR_NAMES_MAX = 1024, 10_000
+"""So many values at once, and so many names in a stream: each has cells of its own, all read to be listed."""
 
 # No control characters (C0, DEL, C1), no line or paragraph separators, no bidirectional overrides.
 PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z"
@@ -227,7 +229,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     seq: Count
     ordinal: Count
     time: Time
-    values: Annotated[dict[Name, float | None], msgspec.Meta(max_length=1024)]
+    values: Annotated[dict[Name, float | None], msgspec.Meta(max_length=SCALARS_MAX)]
     kinds: dict[Name, NonFinite] = {}
     user_step: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)] | None = None
 

@@ -135,7 +135,7 @@ def test_names_beyond_those_that_are_kept_are_left_out(
     data_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name made anew with each step ends at the bound, counted and warned of once; the values beside it stay."""
-    monkeypatch.setattr("ampmon.run.NAMES_MAX", 3)
+    monkeypatch.setattr("ampmon.wire.SCALAR_NAMES_MAX", 3)
     scaler = ampmon.GradScaler("cpu")
 
     def made_anew_with_each_step() -> None:

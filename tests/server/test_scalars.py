@@ -119,7 +119,7 @@ def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: 
     with engine.writing(store._engine) as connection:
         top = select(scalar_rollups).where(scalar_rollups.c.name == "loss")
         page = next(row for row in connection.execute(top) if row.level == TOP)
-        names = (f"name {number}" for number in range(scalars.NAMES_MAX - 3))
+        names = (f"name {number}" for number in range(wire.SCALAR_NAMES_MAX - 3))
         insert_rows(connection, scalar_rollups, [(*page[:2], name, *page[3:]) for name in names])
 
     records = [trainer.scalars({"loss": 2.0}), trainer.scalars({"first": 1.0})]
@@ -131,7 +131,7 @@ def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: 
         store.ingest(trainer.batch([trainer.scalars({"loss": 1.0, "second": 2.0})]))
     store.ingest(trainer.batch([trainer.scalars({"first": 3.0})]))
     listed = store.scalar_names(trainer.run_id, stream=None)
-    assert len(listed) == scalars.NAMES_MAX
+    assert len(listed) == wire.SCALAR_NAMES_MAX
     assert next(each.value for each in listed if each.name == "first") == 3.0
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import CTE, Connection, Select, bindparam, func, select
 
+from ampmon.wire import SCALAR_NAMES_MAX
 from ampmon_server.cells import scalars as cells_of
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.scalars import LAYOUT, ROWS
@@ -34,9 +35,6 @@ REBUILT_AT_ONCE = 1 << BITS * 4
 NAMES_AT_ONCE = 1000
 """PostgreSQL takes at most 65 535 values with a statement."""
 
-NAMES_MAX = 10_000
-"""A stream logs under so many names at most: each has cells of its own, and all are read to be listed."""
-
 _KIND_VALUES = np.array([0.0, np.nan, np.inf, -np.inf])
 
 
@@ -54,7 +52,7 @@ class Logged(NamedTuple):
 def too_many(connection: Connection, of: Logged, names: Collection[str]) -> set[str]:
     """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
     new = set(names) - set(_tops(connection, of, names))
-    if not new or len(new) + len(names_of(connection, of)) <= NAMES_MAX:
+    if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
         return set()
     return new
 

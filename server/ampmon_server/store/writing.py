@@ -17,7 +17,7 @@ from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.gradient_rollups import Change
 from ampmon_server.store.packing import Stack
 from ampmon_server.store.rows import SKIPPED, STEP, Rows
-from ampmon_server.store.scalars import NAMES_MAX, Logged, refresh, supersede, too_many
+from ampmon_server.store.scalars import Logged, refresh, supersede, too_many
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
@@ -132,7 +132,8 @@ class Writer:
 def _check_room(placed: Sequence[tuple[int, wire.Scalars]], beyond: set[str]) -> None:
     for place, record in placed:
         if beyond & record.values.keys():
-            reason = f"with its new names the run would have more than {NAMES_MAX} logged values"
+            most = wire.SCALAR_NAMES_MAX
+            reason = f"with its new names the run would have more than {most} logged values"
             raise BadBatch(f"records[{place}].values", reason)
 
 
