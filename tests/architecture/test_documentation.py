@@ -155,10 +155,28 @@ def test_python_blocks_run(page: str, block: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link and picture of a page is a file of the project."""
-    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
+    """Each relative link and picture of a page is a file of the project, and has the heading that is named."""
+    targets = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text())
 
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target, _ in targets if not (page.parent / target).exists()] == []
+    assert [
+        (target, heading)
+        for target, heading in targets
+        if heading and heading not in anchors(page.parent / target if target else page)
+    ] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What its headings can be linked by: as GitHub makes it."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_a_link_to_no_heading_would_be_found() -> None:
+    """A heading has its words in small letters, without signs, for its anchor; what is in a block of code has none."""
+    assert "http" in anchors(ROOT / "docs" / "reference.md")
+    assert "the-http-api" not in anchors(ROOT / "docs" / "reference.md")
 
 
 def test_every_promise_is_held_by_tests() -> None:

@@ -40,7 +40,7 @@ def test_a_shift_loses_no_element(histogram: np.ndarray, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [-6, -2, 0, 2, 6])
 def test_the_shifted_histogram_predicts_a_real_cast(bits: int) -> None:
-    """On values that fp16 never rounded, flushing at another scale is what a cast gives, to 1e-6 (NUMERICS, R5a)."""
+    """On values that fp16 never rounded, flushing at another scale is what a cast gives, to 1e-6."""
     torch.manual_seed(0)
     values = torch.randn(400_000) * torch.exp(torch.randn(400_000) * 4) * 1e-4
     exponents = torch.frexp(values)[1].numpy() - 1

@@ -71,7 +71,7 @@ def lines() -> Iterator[Line]:
                     yield Line(part, operation, kind, FOR_GOOD if part == "trainer" else LASTING)
 
 
-SHORT = {"hang", "ENOSPC", "ECONNREFUSED", "503", "lost ack"}
+SHORT = {"ENOSPC", "ECONNREFUSED", "503", "lost ack"}
 """What is left to last in the test suite."""
 
 

@@ -13,7 +13,7 @@ from ampmon_server.series import GradientSeries, Totals
 
 
 def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], Tensor]:
-    """NUMERICS, R6: all gradients of a small network, flat, at any scale; in fp32 without autocast."""
+    """All gradients of a small network, flat, at any scale; in fp32 without autocast."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
@@ -34,7 +34,7 @@ def underflow_network(dtype: torch.dtype = torch.float16) -> Callable[[float], T
 
 
 def sparse() -> Callable[[float], Tensor]:
-    """NUMERICS, R5(b): a million values, 30 % of them zero at any scale, rounded to fp16."""
+    """A million values, 30 % of them zero at any scale, rounded to fp16."""
     torch.manual_seed(0)
     values = torch.randn(1_000_000) * torch.exp(torch.randn(1_000_000) * 3) * 2e-7
     values[torch.rand(1_000_000) < 0.3] = 0.0

@@ -13,7 +13,7 @@ from policy.gradients import samples, sparse, underflow_network
 SPARSE = sparse()
 
 TRUE = {0: 23.990, 2: 14.131, 4: 7.267, 6: 3.245, 8: 1.284, 10: 0.444, 12: 0.137}
-"""NUMERICS, R5(b): percent flushed at each power of two, of values 30 % of which are zero at any scale."""
+"""Of `sparse`, with torch 2.13 on a CPU: percent flushed at each power of two; 30 % are zero at any scale."""
 ZEROS = {0: 53.91, 2: 44.05, 4: 37.19, 6: 33.17, 8: 31.20, 10: 30.36, 12: 30.06}
 SUBNORMAL = {0: 44.55, 2: 51.86, 4: 53.73, 6: 49.63, 8: 40.62, 10: 29.36, 12: 18.57}
 

@@ -1,4 +1,4 @@
-"""How the monitor attaches: to any scaler, anywhere, leaving behind nothing that could hurt (NUMERICS.md's traps)."""
+"""How the monitor attaches: to any scaler, anywhere, leaving behind nothing that could hurt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch's scaler does where nobody looks, in numbers (NUMERICS.md, R3 and R4), and what ampmon records of it."""
+"""What torch's scaler does where nobody looks, in numbers, and what ampmon records of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gradient(model: torch.nn.Linear, scaler: torch.amp.GradScaler) -> torch.Tens
 
 
 def test_a_collapse_in_numbers(data_directory: Path) -> None:
-    """R3: 144 skips from 65536 end where 1/scale is infinite, 166 at 0; a clean batch then destroys the weights, and
+    """144 skips from 65536 end where 1/scale is infinite, 166 at 0; a clean batch then destroys the weights, and
     no overflow is found.
     """
     model = torch.nn.Linear(4, 4, bias=False)
@@ -48,7 +48,7 @@ def test_a_collapse_in_numbers(data_directory: Path) -> None:
 
 
 def test_a_dead_scale_destroys_the_weights(data_directory: Path) -> None:
-    """R3: at 2^-130 a clean step makes infinite weights, is not skipped, and is recorded as dead."""
+    """At 2^-130 a clean step makes infinite weights, is not skipped, and is recorded as dead."""
     model = torch.nn.Linear(4, 4, bias=False)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0**-130)
@@ -87,7 +87,7 @@ def spoilt(*, fused: bool) -> bool:
 
 
 def test_fused_sgd_makes_weights_of_leftovers(data_directory: Path) -> None:
-    """R4: in some of 50 trials the weights are not finite where SGD is fused, and in none where it is not; the lint is
+    """In some of 50 trials the weights are not finite where SGD is fused, and in none where it is not; the lint is
     told in each of the fused ones.
     """
     assert sum(spoilt(fused=False) for _ in range(50)) == 0

@@ -1,4 +1,4 @@
-"""The ledger of skips is right on every route, and every record says what happened (NUMERICS.md's traps)."""
+"""The ledger of skips is right on every route, and every record says what happened."""
 
 from __future__ import annotations
 

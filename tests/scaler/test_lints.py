@@ -104,7 +104,7 @@ def test_gradients_of_a_turn_that_is_another_s_are_no_lint(data_directory: Path)
 
 @pytest.mark.parametrize("spoilt", [True, False])
 def test_fused_sgd_whose_first_step_overflowed(data_directory: Path, spoilt: bool) -> None:
-    """R4: momentum is then made of memory that nobody cleared: critical. Where that step went well, nothing is said."""
+    """Momentum is then made of memory that nobody cleared: critical. Where that step went well, nothing is said."""
     loop = Loop(SGD, momentum=0.9, fused=True)
     for update in range(4):
         loop.backward()

@@ -37,7 +37,7 @@ def trainer(send: Send) -> Trainer:
 
 
 def test_a_summary_says_how_the_run_is(client: TestClient, trainer: Trainer) -> None:
-    """A list's row holds what DESIGN.md section 6 asks of it, with totals and what is so now."""
+    """A list's row says who trains, how far it is and how well, with totals and what is so now."""
     (summary,) = client.get("/api/v1/runs").json()["runs"]
 
     assert summary["run_id"] == str(trainer.run_id)

@@ -14,8 +14,8 @@ from ampmon_server.store import Unusable, copies
 
 
 _GO_ON = """\
-Runs that go on are taken up by themselves. What their senders were told is stored since the copy was made is on no
-trainer's disk any more: it is missing, and shown as a gap. Runs that were deleted since are there again, and so are
+Runs that go on are taken up by themselves. Records that were acknowledged after the copy was made are on no trainer's
+disk any more: they are missing, and shown as a gap. Runs that were deleted since are there again, and so are
 tokens that were revoked since: see ampmon token list. Tokens that were made since are not known: make them anew."""
 
 

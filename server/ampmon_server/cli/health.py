@@ -17,7 +17,7 @@ UNWELL = 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare who is asked, and for how much."""
-    which.add_server(parser)
+    which.add_server(parser, which.THE_ONE_HERE)
     parser.add_argument(
         "--alive",
         action="store_true",

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from ampmon.config import DEFAULT_URL, resolve
+from ampmon.config import resolve
 from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon_server.asking.client import Asking, Refused, Unanswered
+from ampmon_server.cli import which
 from ampmon_server.settings import Settings
 
 
@@ -66,11 +66,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """A sub-command that asks a running server."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=does, description=does)
-    parser.add_argument("--url", help=f"the server's address (what it wrote, else {DEFAULT_URL})")
-    parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
-    parser.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
-    )
+    which.add_server(parser, which.THE_ONE_HERE)
     return parser
 
 

@@ -17,10 +17,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_server(parser: argparse.ArgumentParser) -> None:
-    """Declare who is asked."""
-    parser.add_argument("--url", help="the server to ask (the one that runs on the data directory)")
-    parser.add_argument("--data-dir", type=Path, help="where data lies (AMPMON_DIR)")
+WHERE_RUNS_REPORT = "AMPMON_URL, else the one that runs on the data directory"
+THE_ONE_HERE = "the one that runs on the data directory, else AMPMON_URL"
+
+
+def add_server(parser: argparse.ArgumentParser, unless_named: str = WHERE_RUNS_REPORT) -> None:
+    """Declare who is asked; ``unless_named`` is whom it is without ``--url``, in words."""
+    parser.add_argument("--url", help=f"the server to ask ({unless_named})")
+    parser.add_argument("--data-dir", type=Path, help="where its data lies (AMPMON_DIR)")
     parser.add_argument(
-        "--token-file", type=Path, help="file with a token that several servers share"
+        "--token-file", type=Path, help="file with a token (the data directory's, or AMPMON_TOKEN)"
     )
