@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from browser import Lent, kept
 from postgres import Postgres, running
-from serving import Server
+from serving import Server, Terminal
 from web.reader import Reader, enter
 
 
@@ -80,6 +80,13 @@ def server(new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
     return server
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal that a server may be started on."""
+    with Terminal() as terminal:
+        yield terminal
 
 
 @pytest.fixture(scope="session")

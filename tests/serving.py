@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import socket
 import subprocess
 import sys
@@ -29,12 +31,36 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+class Terminal:
+    """A terminal without a person before it: what is written to ``path`` is shown."""
+
+    def __init__(self) -> None:
+        self._screen, self._line = pty.openpty()
+        self.path = Path(os.ttyname(self._line))
+        self._shown = b""
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._screen)
+        os.close(self._line)
+
+    @property
+    def shown(self) -> str:
+        """All that was written to it so far."""
+        while select.select([self._screen], [], [], 0)[0]:
+            self._shown += os.read(self._screen, 65536)
+        return self._shown.decode(errors="replace")
+
+
 class Server:
     """An `ampmon serve` on a data directory: may be started, killed and started again on the same port.
 
     ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
     `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
-    With ``ca``, the certificate of who issued the server's own, it is asked over TLS.
+    With ``ca``, the certificate of who issued the server's own, it is asked over TLS; with ``terminal`` it is as if a
+    person had started it there.
     """
 
     def __init__(
@@ -46,6 +72,7 @@ class Server:
         options: Sequence[str] = (),
         token_file: Path | None = None,
         ca: Path | None = None,
+        terminal: Terminal | None = None,
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
@@ -53,7 +80,8 @@ class Server:
         self.python = python
         self.port = port or free_port()
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
-        self.log = directory / "serve.log"
+        self.terminal = terminal
+        self.log = terminal.path if terminal else directory / "serve.log"
         self.process: Command | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(
             retries=False, timeout=10.0, ca_certs=str(ca) if ca else None
@@ -94,13 +122,18 @@ class Server:
 
     @property
     def printed(self) -> str:
-        return self.log.read_text(errors="replace")
+        return self.terminal.shown if self.terminal else self.log.read_text(errors="replace")
 
     @property
     def announced(self) -> str:
         """The one line that it prints beside its log, in which the asking of `answers` shows as well."""
         (line,) = [each for each in self.printed.splitlines() if each.startswith("ampmon is at ")]
         return line
+
+    @property
+    def address(self) -> str:
+        """The address in that line."""
+        return self.announced.split()[3]
 
     @property
     def token(self) -> str:

@@ -18,7 +18,8 @@ import urllib3
 
 from ampmon import wire
 from batches import Trainer
-from serving import Server, free_port
+from serving import Server, Terminal, free_port
+from training import wait_for
 from warm import completed
 
 
@@ -29,21 +30,55 @@ def assert_refused(result: subprocess.CompletedProcess[str], says: str) -> None:
     assert says in result.stderr
 
 
-def test_one_line_is_printed_and_its_link_works(server: Server) -> None:
-    """What is printed is one line with a link that lets one browser in; no code is in the log afterwards."""
-    line = server.announced
-    link = re.search(r"http://\S+", line)
-    assert link is not None
+def entered(link: str) -> int:
+    """What a browser that follows a link is answered first."""
+    return urllib3.PoolManager(retries=False).request("GET", link, redirect=False).status
+
+
+def codes(server: Server) -> int:
+    """How many one-time codes are good."""
+    with sqlite3.connect(server.directory / "server" / "ampmon.db") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM logins").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_on_a_terminal_one_line_is_printed_and_its_link_works(
+    new_server: Callable[..., Server], terminal: Terminal
+) -> None:
+    """Who starts it at a terminal is shown one line with a link that lets one browser in; no code is told later."""
+    server = new_server(terminal=terminal)
     http = urllib3.PoolManager(retries=False)
-    first = http.request("GET", link[0], redirect=False)
-    second = http.request("GET", link[0], redirect=False)
+    first = http.request("GET", server.address, redirect=False)
+    second = http.request("GET", server.address, redirect=False)
     cookie = first.headers["Set-Cookie"].partition(";")[0]
     page = http.request("GET", server.url + "/", headers={"Cookie": cookie})
 
     assert (first.status, second.status, page.status) == (303, 401, 200)
-    assert server.announced == line
-    assert server.printed.count(link[0].partition("code=")[2]) == 1
-    assert re.search(r"^GET /login: 401 \[\w+\]$", server.printed, re.MULTILINE)
+    assert server.printed.count(server.address.partition("code=")[2]) == 1
+    assert re.search(r"^GET /login: 401 \[\w+\]\r$", server.printed, re.MULTILINE)
+
+
+def test_a_log_is_told_no_code(server: Server) -> None:
+    """Where what is printed may be kept, the line has the bare address, says how to come in, and no code is made."""
+    assert server.announced == f"ampmon is at {server.url} (`ampmon token link` lets a browser in)"
+    assert codes(server) == 0
+
+
+def test_a_browser_is_handed_the_link_and_a_log_is_not(
+    new_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --open a browser comes in by a link that is printed nowhere."""
+    browser, handed = tmp_path / "browser", tmp_path / "handed"
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{handed}.part" && mv "{handed}.part" "{handed}"\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    server = new_server(options=["--open"])
+    wait_for(handed.exists)
+
+    assert entered(handed.read_text().strip()) == 303
+    assert server.address == server.url
+    assert "code=" not in server.printed
 
 
 def test_a_new_link_can_be_had(server: Server) -> None:

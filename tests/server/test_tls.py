@@ -23,7 +23,7 @@ from ampmon_server.auth.proxies import Proxies
 from ampmon_server.certificate import SOON_S, TOLD_EVERY_S, BadCertificate, Certificate
 from ampmon_server.settings import Settings
 from certificates import Authority
-from serving import Server
+from serving import Server, Terminal
 from warm import completed
 
 
@@ -53,14 +53,13 @@ def own_address() -> str:
 
 
 def test_with_a_certificate_others_are_served(
-    new_server: Callable[..., Server], authority: Authority, pair: list[str]
+    new_server: Callable[..., Server], authority: Authority, pair: list[str], terminal: Terminal
 ) -> None:
     """It listens for other machines, prints a link by its certificate's name, whose cookie is for https alone."""
-    server = new_server(options=["--host", "0.0.0.0", *pair], ca=authority.file)
-    link = re.search(r"https://localhost:\d+/login\?code=\S+", server.announced)
-    assert link is not None
+    server = new_server(options=["--host", "0.0.0.0", *pair], ca=authority.file, terminal=terminal)
+    assert re.fullmatch(r"https://localhost:\d+/login\?code=\S+", server.address)
     http = urllib3.PoolManager(retries=False, ca_certs=str(authority.file))
-    cookie = http.request("GET", link[0], redirect=False).headers["Set-Cookie"]
+    cookie = http.request("GET", server.address, redirect=False).headers["Set-Cookie"]
     with pytest.raises(urllib3.exceptions.ProtocolError):
         http.request("GET", server.url.replace("https", "http"))
     metrics = server.request("GET", "/metrics").data.decode()
@@ -193,7 +192,7 @@ def test_only_the_named_proxy_may_connect(new_server: Callable[..., Server]) -> 
     assert not answers(here, server.port)
     assert answers("127.0.0.1", server.port)
     assert server.get("/runs")["total"] == 0
-    assert server.announced.split()[3].startswith(server.url)
+    assert server.address == server.url
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import urllib3
 
 from ampmon import wire
 from batches import Trainer
-from serving import Server
+from serving import Server, Terminal
 from training import wait_for
 
 
@@ -40,10 +40,12 @@ def crew(new_server: Callable[..., Server], empty_database: str) -> Server:
     return new_server(options=["--database-url", empty_database, "--workers", "2"])
 
 
-def test_workers_are_one_server(crew: Server) -> None:
+def test_workers_are_one_server(
+    new_server: Callable[..., Server], empty_database: str, terminal: Terminal
+) -> None:
     """One line is printed, its link is good once whoever is asked, the cookie is good at all; a signal ends all."""
-    line = crew.announced
-    link = line.split()[3]
+    crew = new_server(terminal=terminal, options=["--database-url", empty_database, "--workers=2"])
+    link = crew.address
     http = urllib3.PoolManager(retries=False)
     # Each request is a connection of its own, and so may come to either.
     close = {"Connection": "close"}

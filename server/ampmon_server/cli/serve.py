@@ -137,9 +137,12 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
     service = Service.open(settings)
     place = address(listener, settings) + settings.base_path
     try:
-        with _address_written(settings, listener), _link(service.logins, place) as link:
+        with (
+            _address_written(settings, listener),
+            _link(service.logins, place, open_browser=open_browser) as link,
+        ):
             process = Process(
-                service, ready=lambda: _announce(settings, link, open_browser=open_browser)
+                service, ready=lambda: _announce(place, link, open_browser=open_browser)
             )
             with Adopting(settings.data_directory):
                 process.run(sockets=[listener])
@@ -157,10 +160,10 @@ def _supervise(
     try:
         with (
             _address_written(settings, listener),
-            _link(Logins(store), place) as link,
+            _link(Logins(store), place, open_browser=open_browser) as link,
             Workers(settings, listener, workers) as running,
         ):
-            _announce(settings, link, open_browser=open_browser)
+            _announce(place, link, open_browser=open_browser)
             with Adopting(settings.data_directory):
                 running.keep()
     finally:
@@ -168,8 +171,11 @@ def _supervise(
 
 
 @contextmanager
-def _link(logins: Logins, place: str) -> Iterator[str]:
-    """An address that lets one browser in, as long as the server is there."""
+def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
+    """An address that lets one browser in, as long as the server is there; the bare one where it would go nowhere."""
+    if not (open_browser or _on_a_terminal()):
+        yield place
+        return
     code = logins.new(PRINTED_SECONDS)
     try:
         yield f"{place}{LOGIN_PATH}?code={code}"
@@ -178,10 +184,18 @@ def _link(logins: Logins, place: str) -> Iterator[str]:
             logins.redeem(code)
 
 
-def _announce(settings: Settings, link: str, *, open_browser: bool) -> None:
-    print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
+def _announce(place: str, link: str, *, open_browser: bool) -> None:
+    if _on_a_terminal():
+        print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
+    else:  # a log is kept, and read by others
+        print(f"ampmon is at {place} (`ampmon token link` lets a browser in)", flush=True)
     if open_browser:
         webbrowser.open(link)
+
+
+def _on_a_terminal() -> bool:
+    """Whether what is printed is shown to a person, and kept nowhere."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 @contextmanager
