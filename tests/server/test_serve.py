@@ -81,6 +81,23 @@ def test_a_browser_is_handed_the_link_and_a_log_is_not(
     assert "code=" not in server.printed
 
 
+def test_the_link_ends_with_the_server(
+    new_server: Callable[..., Server], terminal: Terminal
+) -> None:
+    """The code that was shown is good no more once the server has stopped, however many wrong ones were just tried."""
+    server = new_server(terminal=terminal)
+    assert codes(server) == 1
+    tried = [entered(f"{server.url}/login?code=wrong{number}") for number in range(21)]
+    process = server.process
+    assert process is not None
+    process.terminate()
+
+    assert tried[-1] == 429
+    assert process.wait(10) == 0
+    assert "Traceback" not in server.printed
+    assert codes(server) == 0
+
+
 def test_a_new_link_can_be_had(server: Server) -> None:
     """`ampmon token link` finds the running server by its data directory and prints a link that works once."""
     result = completed(["token", "link", "--data-dir", str(server.directory)])

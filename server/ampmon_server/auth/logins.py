@@ -16,7 +16,7 @@ from ampmon_server.store import Store
 
 CODE_SECONDS = 600
 PRINTED_SECONDS = 30 * 24 * 3600
-"""How long the code that a server prints when it starts is good, if the server stays that long."""
+"""How long the code that a server shows when it starts is good, if the server stays that long."""
 FAILURES_MAX = 20
 FAILURES_SECONDS = 10.0
 """So many codes that are not good may be tried in so long; then none is, for each costs a write."""
@@ -47,6 +47,10 @@ class Logins:
             with self._lock:
                 self._failures.append(self._clock())
         return token_id
+
+    def withdraw(self, code: str) -> None:
+        """Let a code be good no more: whoever made it may always, however many wrong ones are tried."""
+        self._store.use_login(_digest(code), self._now())
 
     def _refuse_a_flood(self) -> None:
         with self._lock:

@@ -181,7 +181,7 @@ def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
         yield f"{place}{LOGIN_PATH}?code={code}"
     finally:
         with suppress(Busy):
-            logins.redeem(code)
+            logins.withdraw(code)
 
 
 def _announce(place: str, link: str, *, open_browser: bool) -> None:
