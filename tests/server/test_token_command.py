@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import urllib3
 
 from ampmon_server.cli import main
 from batches import Trainer
+from certificates import Authority
 from posted import post
 from serving import Server
 
@@ -109,6 +111,34 @@ def test_an_admin_far_away_has_a_token_too(
     assert "scope `admin`" in token("list", "--url", server.url, **far)[2]
     monkeypatch.setenv("AMPMON_TOKEN", secrets["admin"])
     assert token("list", "--url", server.url, **far)[0] == 0
+
+
+def test_a_server_elsewhere_is_shown_one_token_and_no_other(
+    new_server: Callable[..., Server],
+    token: Token,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that refuses AMPMON_TOKEN or a named file's is shown no other, though it would take it; the own one is."""
+    authority, mine, wrong = Authority(tmp_path), tmp_path / "mine", tmp_path / "wrong"
+    cert, key = authority.issue()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
+    other = new_server(tmp_path / "other", options=tls, ca=authority.file)
+    mine.mkdir()
+    (mine / "token").write_text(other.token)
+    wrong.write_text("ampmon_of-another-server")
+    there = ("--url", other.address)
+    assert token("list", *there, directory=mine)[0] == 0
+    monkeypatch.setenv("AMPMON_TOKEN", wrong.read_text())
+    code, _, said = token("list", *there, directory=mine)
+    assert (code, "does not accept this token" in said) == (2, True)
+    assert main(["health", *there, "--data-dir", str(mine)]) == 1
+    assert main(["alerts", "list", *there, "--data-dir", str(mine)]) == 2
+    shutil.copytree(other.directory / "server", mine / "server")
+    assert token("list", *there, directory=mine)[0] == 0
+    monkeypatch.setenv("AMPMON_TOKEN", other.token)
+    assert token("list", *there, "--token-file", str(wrong), directory=mine)[0] == 2
 
 
 def events(stream: urllib3.BaseHTTPResponse) -> list[dict[str, object]]:

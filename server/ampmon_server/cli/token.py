@@ -115,11 +115,12 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
     """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
-    url = arguments.url or _written(settings) or options.url
+    written = _written(settings)
+    url = (arguments.url or written or options.url).rstrip("/")
+    tokens = _tokens(settings, options.token, at_home=url == written)
+    if arguments.url:
+        tokens.reverse()  # who names the server asks as themselves, if they may
     refusal = None
-    tokens = _tokens(settings, options.token)
-    if arguments.url and not arguments.token_file:
-        tokens.reverse()  # a server elsewhere need not see this directory's token
     for token in tokens:
         with Asking(url, token) as server:
             try:
@@ -132,10 +133,15 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
     raise refusal
 
 
-def _tokens(settings: Settings, told: str | None) -> list[str]:
-    """The data directory's own, or that of the file that was named, and AMPMON_TOKEN. Raises Unanswered for none."""
+def _tokens(settings: Settings, told: str | None, *, at_home: bool) -> list[str]:
+    """Those that the server may see: the named file's alone; else the directory's and AMPMON_TOKEN. Raises Unanswered.
+
+    Any server can refuse a token. Only one that is ``at_home``, the data directory's own, is then shown another.
+    """
+    if told and not settings.token_file and not at_home:
+        return [told]
     file = settings.token_file or settings.data_directory / "token"
-    found = [told] if told else []
+    found = [told] if told and not settings.token_file else []
     try:
         return [file.read_text("ascii").strip(), *found]
     except (OSError, ValueError) as error:
