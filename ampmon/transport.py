@@ -44,6 +44,7 @@ _TRANSIENT = frozenset({401, 408, 425, 429})
 _LOST = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
+NOT_ACCEPTED = "HTTP 401: the token was not accepted"
 NO_TOKEN = "there is no token, so nothing was sent: a server on this data directory makes one, else set AMPMON_TOKEN"
 
 
@@ -238,8 +239,8 @@ def _failure(status: int, answer: bytes, retry_after: str | None) -> Exception:
     if status == 409:
         return HeaderMissing("the server lacks a header")
     if status in _TRANSIENT or status >= 500 or 200 < status < 300:
-        hint = ": the token was not accepted" if status == 401 else ""
-        return Unreachable(f"HTTP {status}{hint}", _seconds(retry_after))
+        why = NOT_ACCEPTED if status == 401 else f"HTTP {status}"
+        return Unreachable(why, _seconds(retry_after))
     return Refused(f"HTTP {status}{_detail(answer)}", status)
 
 

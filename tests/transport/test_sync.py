@@ -23,10 +23,11 @@ from ampmon.identity import this_process
 from ampmon.sender import election
 from ampmon.sender.author import SILENT_S
 from ampmon.sender.sync import Sync
-from ampmon.spool import claim, spools
+from ampmon.spool import Destination, claim, spools
 from ampmon.testing import MemoryTransport
 from ampmon_server.cli import main
 from attempts import DEAD, Attempt, seqs
+from certificates import Authority
 from recording_server import RecordingServer
 from serving import Server
 
@@ -176,6 +177,31 @@ def test_a_token_that_is_missing_is_asked_for(tmp_path: Path) -> None:
         done = ampmon("sync", tmp_path)
     assert done.returncode == 1
     assert "--token-file" in done.stderr
+
+
+def test_a_token_goes_to_no_server_that_only_a_spool_names(
+    tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over https AMPMON_TOKEN and the user's own file stay here until the server is named; a spool's own token goes."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
+    server = new_server(options=tls, ca=authority.file)  # on the user's own data directory
+    monkeypatch.setenv("AMPMON_TOKEN", server.token)
+    told, untold = (tmp_path / name for name in ("told", "untold"))
+    for directory in (told, untold):
+        left = left_behind(directory, server.url)
+        (directory / "token").unlink()
+        token = server.token if directory is told else None
+        Destination(url=server.url, mode="online", process=DEAD, token=token).write(left.spool.path)
+    assert ampmon("sync", told).returncode == 0
+    kept = ampmon("sync", untold)
+    assert (kept.returncode, server.get("/runs")["total"]) == (1, 1)
+    assert f"if '{server.url}' is the right one, name it with --url" in kept.stderr
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    assert ampmon("sync", untold).returncode == 0
+    assert server.get("/runs")["total"] == 2
 
 
 def test_what_is_left_is_said_with_the_reason(tmp_path: Path, server: RecordingServer) -> None:

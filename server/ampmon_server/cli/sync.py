@@ -13,10 +13,11 @@ from ampmon.errors import ConfigurationError
 from ampmon.proof import WRONG_PROOF
 from ampmon.sender.sync import Outcome, Sync, spools_at
 from ampmon.spool import Destination
-from ampmon.transport import NO_TOKEN, HttpTransport
+from ampmon.transport import NO_TOKEN, NOT_ACCEPTED, HttpTransport
 
 
 LEFT, CANNOT = 1, 2
+_LACKS_TOKEN = {NO_TOKEN, NOT_ACCEPTED, WRONG_PROOF}
 _DRAW_EVERY_S = 0.1
 _SAY_EVERY_S = 10.0
 _BAR = 24
@@ -59,23 +60,37 @@ def run(arguments: argparse.Namespace) -> int:
         print(_words(outcome), flush=True)
         outcomes.append(outcome)
     bar.clear()
-    return _conclude(sync, outcomes)
+    return _conclude(sync, outcomes, ways)
 
 
 class _Ways:
-    """How servers are reached: as told here, else as the run was told, with a token from here, the run or a file."""
+    """How servers are reached: as told here, else as the run was told, with a token from here, the run or a file.
+
+    Who wrote a spool wrote where it goes. So a token that is not of its directory, AMPMON_TOKEN or the user's own file,
+    is kept from a server that only a spool names, unless that has to prove first, over plain http, that it knows it.
+    """
 
     def __init__(self, options: RunOptions, url: str | None, file: Path | None) -> None:
-        places = (options.dir, *options.dir.parents[:2], data_directory())
-        found = [place / "token" for place in places if (place / "token").exists()]
+        beside = (place / "token" for place in (options.dir, *options.dir.parents[:2]))
+        self._beside = next(filter(Path.exists, beside), None)
+        self._file = file
         self._url = url and options.url
-        self._file = file or next(iter(found), None)
-        self._named = file is not None
+        self._known = options.url
         self._token = options.token
+        self.kept_from: set[str] = set()
+        """Servers that only a spool names, to which a token from here was not shown."""
 
     def to(self, destination: Destination) -> HttpTransport:
-        token = None if self._named else self._token or destination.token
-        return HttpTransport(self._url or destination.url, token=token, token_file=self._file)
+        url = self._url or destination.url
+        if self._file is not None:
+            return HttpTransport(url, token_file=self._file)
+        own = data_directory() / "token"
+        if url == self._known or url.startswith("http://"):
+            token = self._token or destination.token
+            return HttpTransport(url, token=token, token_file=self._beside or own)
+        if self._token or (self._beside is None and own.exists()):
+            self.kept_from.add(url)
+        return HttpTransport(url, token=destination.token, token_file=self._beside)
 
 
 class Bar:
@@ -135,12 +150,12 @@ def _words(outcome: Outcome) -> str:
     return f"{attempt}: {', '.join(parts)}{f' ({why})' if why else ''}"
 
 
-def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
+def _conclude(sync: Sync, outcomes: list[Outcome], ways: _Ways) -> int:
     left = [outcome for outcome in outcomes if outcome.problem is not None]
     if left:
         print(
             f"ampmon sync: {len(left)} of {len(outcomes)} spools are not sent whole, {sync.left_bytes:,} bytes are "
-            f"left: {_advice(left)}",
+            f"left: {_advice(left, ways)}",
             file=sys.stderr,
         )
         return LEFT
@@ -151,10 +166,13 @@ def _conclude(sync: Sync, outcomes: list[Outcome]) -> int:
     return 0
 
 
-def _advice(left: list[Outcome]) -> str:
-    if any(outcome.problem in {NO_TOKEN, WRONG_PROOF} for outcome in left):
-        return "name the server's token with --token-file or AMPMON_TOKEN"
-    return "call it again to go on"
+def _advice(left: list[Outcome], ways: _Ways) -> str:
+    if not any(outcome.problem in _LACKS_TOKEN for outcome in left):
+        return "call it again to go on"
+    if ways.kept_from:
+        at = min(ways.kept_from)
+        return f"your token goes to no server that only a spool names: if {at!r} is the right one, name it with --url"
+    return "name the server's token with --token-file or AMPMON_TOKEN"
 
 
 def _cannot(why: str) -> int:
