@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Store, Wanted
+from ampmon_server.store import BadBatch, HeaderMissing, NotFound, Sender, Store, Wanted
 from ampmon_server.store.state import SILENT_AFTER_US
 from batches import PARAMETERS, START, Trainer, statistics
 
@@ -344,15 +344,16 @@ def test_a_header_that_is_missing_is_asked_for_by_name(client: TestClient) -> No
 
 
 def test_what_is_deleted_stays_deleted(store: Store) -> None:
-    """Records of a deleted run that come late are acknowledged, so that they stop coming, and not stored."""
+    """Late records of a deleted run are acknowledged to any sender, so that they stop coming, and not stored."""
     trainer = Trainer()
     updates = trainer.updates(5, sampled=[0])
     store.ingest(trainer.batch(updates[:3]))
     store.delete(trainer.run_id)
-    late = store.ingest(trainer.batch(updates))
+    for sender in (Sender(), Sender(projects=[trainer.project])):
+        late = store.ingest(trainer.batch(updates), sender)
+        assert late.ack.acked == {"scaler": 4}
+        assert not late.changed
 
-    assert late.ack.acked == {"scaler": 4}
-    assert not late.changed
     assert store.runs().rows == []
     with pytest.raises(NotFound):
         store.series(trainer.run_id)

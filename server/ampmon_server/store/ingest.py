@@ -84,7 +84,11 @@ def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender =
 
 
 def _check_project(state: RunState, batch: wire.Batch, sender: Sender) -> None:
-    """Raises NotFound, in the same words whether such a run is there or would have been new."""
+    """Raises NotFound, in the same words whether such a run is there or would have been new.
+
+    That an id is taken, or was, cannot be hidden from who may send: a free one is theirs with a header, and what is
+    deleted has no project any more.
+    """
     if sender.projects is not None and state.project not in sender.projects:
         raise NotFound(f"There is no run {batch.run_id} in the projects of this token.")
 
