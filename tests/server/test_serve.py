@@ -109,6 +109,16 @@ def test_a_new_link_can_be_had(server: Server) -> None:
     assert answers == [303, 401]
 
 
+def test_a_link_leads_where_readers_find_the_page(server: Server) -> None:
+    """With --public-url the server here is asked, and the link begins with the address of the proxy before it."""
+    public = "https://ampmon.example/team/"
+    words = ["token", "link", "--data-dir", str(server.directory), "--public-url", public]
+    link = completed(words).stdout.strip()
+
+    assert link.startswith(f"{public}login?code=")
+    assert entered(link.replace(public, f"{server.url}/")) == 303
+
+
 def test_without_a_server_there_is_no_link(tmp_path: Path) -> None:
     """With no token, or nobody who listens, one line says to start the server."""
     assert_refused(completed(["token", "link", "--data-dir", str(tmp_path)]), "ampmon serve")

@@ -43,7 +43,10 @@ Result = TypeVar("Result")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    add_command(commands, "link", "print a new one-time link")
+    link = add_command(commands, "link", "print a new one-time link")
+    link.add_argument(
+        "--public-url", help="where readers find the page (where the server is asked)"
+    )
     new = add_command(commands, "new", "make a token for somebody, and print it, once")
     new.add_argument("name", metavar="NAME", help="what it is called in the list")
     new.add_argument(
@@ -85,7 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _link(arguments: argparse.Namespace) -> str:
     made = asked(arguments, lambda server: server.post("/login-links"))
-    return str(answered(made, arguments)["url"])
+    url = str(answered(made, arguments)["url"])
+    if arguments.public_url is None:
+        return url
+    return f"{arguments.public_url.rstrip('/')}/login?{url.partition('?')[2]}"
 
 
 def _new(arguments: argparse.Namespace) -> str:
