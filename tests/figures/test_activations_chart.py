@@ -71,6 +71,17 @@ def test_a_hover_says_the_whole_name_and_how_sure() -> None:
     assert "The shares are those of a sample." in figure["layout"]["meta"]["caption"]
 
 
+def test_the_caption_weighs_modules_by_their_elements() -> None:
+    """A module of which a hundredth was looked at counts whole beside one that was seen whole."""
+    sample = made.modules(
+        {"large": {-20: 100}, "small": {0: 50}},
+        zeros={"small": 50},
+        elements=np.array([9900, 100]),
+    )
+    caption = activations(made.source(through=sample), View())["layout"]["meta"]["caption"]
+    assert "0.5\u202f% are zero and 99\u202f% subnormal" in caption
+
+
 def test_what_is_compiled_is_said_to_be_left_out() -> None:
     """Modules that could not be looked into are counted in the caption."""
     sample = made.modules({"head": {0: 1}}, left_out=("encoder", "decoder"))

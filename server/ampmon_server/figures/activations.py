@@ -284,7 +284,12 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
     looked = int(classes.total.sum())
     parts = [f"Step {count(sample.step)}, scale {power_of_two(sample.scale)}."]
     if looked:
-        zero, subnormal = int(classes.zero.sum()) / looked, int(classes.subnormal.sum()) / looked
+        # Those looked at stand for all of a module's elements.
+        of = np.where(classes.total > 0, sample.elements, 0)
+        zero, subnormal = (
+            float((_share(part, classes) * of).sum() / of.sum())
+            for part in (classes.zero, classes.subnormal)
+        )
         modules = plural(int((sample.elements > 0).sum()), "module")
         parts.append(
             f"Of the gradients that came back to {modules} in fp16, {percent(zero)} are zero and "
