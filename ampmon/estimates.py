@@ -27,6 +27,18 @@ def run_counts(member: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     return np.asarray(together >> np.uint64(56), np.int64)
 
 
+def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1) -> Ints:
+    """How many elements those looked at stand for, [..., n], where ``sample`` are looked at of tensors with more.
+
+    Where fewer were looked at there were no more: a sparse gradient has only some rows. Of several ``samples`` together
+    some may have had none of a tensor.
+    """
+    if sample is None:
+        return looked
+    whole = np.minimum(looked // np.maximum(np.minimum(numel, sample), 1), samples)
+    return np.maximum(looked, whole * numel)
+
+
 def grain(looked: Ints, numel: Ints) -> Floats:
     """(1 - f) / m for m runs, a part f of a tensor's: the variance of their mean, over that between runs.
 

@@ -120,11 +120,19 @@ def _parameters(store: Store, run_id: UUID, asked: Asked) -> Source:
     columns = asked.view.columns // COLUMN_PIXELS
     of = _parameter_series(store, run_id, asked, columns)
     places = sought(of.names, asked.search)
-    names, cells = of.names, of.cells
+    names, cells, numel = of.names, of.cells, of.numel
     if asked.search:
         names, cells = tuple(names[place] for place in places), taken(cells, places)
+        numel = numel[places]
     found = ParameterSource(
-        names, cells, asked.statistic, of.shard, search=asked.search, level=asked.level
+        names,
+        cells,
+        asked.statistic,
+        of.shard,
+        search=asked.search,
+        level=asked.level,
+        looked_at=of.sample,
+        numel=numel,
     )
     return replace(_series(store, run_id, asked), parameters=found)
 

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ampmon.estimates import grain, interval, run_counts, share_variance, standard_error
+from ampmon.estimates import (
+    elements_of,
+    grain,
+    interval,
+    run_counts,
+    share_variance,
+    standard_error,
+)
 from ampmon.histogram import RUN
 
 
@@ -83,3 +90,23 @@ def test_one_run_says_nothing_of_how_runs_differ() -> None:
     assert share_variance(np.array([8]), np.array([64]), one, np.array([10**9])) == pytest.approx(
         [0.25], rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("looked", "sample", "samples", "elements"),
+    [
+        (1008, 1000, 1, 5000),
+        (600, 1000, 1, 600),
+        (1008, None, 1, 1008),
+        (4 * 1008, 1000, 4, 4 * 5000),
+        (3 * 1008, 1000, 4, 3 * 5000),
+        (300 * 1008, 1000, 300, 300 * 5000),
+        (0, 1000, 4, 0),
+    ],
+)
+def test_what_was_looked_at_stands_for_all(
+    looked: int, sample: int | None, samples: int, elements: int
+) -> None:
+    """Each sample for the whole tensor, but not those that had none of it, nor a sparse one that had no more."""
+    found = elements_of(np.array([looked]), np.array([5000]), sample, samples)
+    assert found.tolist() == [elements]

@@ -14,8 +14,10 @@ from alembic.config import Config
 from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
-from ampmon.histogram import BINS, RUN, Statistics
+from ampmon.histogram import BINS, EXPONENT_MIN, RUN, Statistics
 from ampmon_server import migrations
+from ampmon_server.drawing import Asked, draw
+from ampmon_server.figures import View
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, packing, totals
 from ampmon_server.store.packing import Sample, Stack
@@ -59,6 +61,29 @@ def test_a_parameter_weighs_what_it_has_of_all_elements() -> None:
     assert of.sum_squares[0] == pytest.approx(one.sum_squares[0] + 60 * one.sum_squares[1])
     low, high = of.interval()
     assert low[0, 0] < of.shares()[0, 0] < high[0, 0]
+
+
+def test_the_heatmap_and_the_fate_tell_the_same_share(store: Store) -> None:
+    """Of a tenth of one parameter and all of another both captions say what share of all elements is subnormal."""
+    trainer = Trainer()  # 800 elements and 80
+    one = statistics(2)  # 80 of each are looked at, 72 of them not zero
+    one.histogram[:] = 0
+    one.histogram[0, -20 - EXPONENT_MIN] = one.histogram[1, -EXPONENT_MIN] = 72
+    header = msgspec.structs.replace(trainer.stream, sample=80)
+    records = [trainer.update(gradients=one.to_wire()) for _ in range(60)]
+    store.ingest(trainer.batch(records, headers=(trainer.attempt, header)))
+
+    heatmap, searched, fate = (
+        draw(store, trainer.run_id, name, asked)["layout"]["meta"]["caption"]
+        for name, asked in (
+            ("parameters", Asked(view=View(width=100))),
+            ("parameters", Asked(search="head*")),
+            ("underflow", Asked()),
+        )
+    )
+    assert ", 81.8\u202f% ± 11.9\u202f% subnormal, " in fate
+    assert " 81.8\u202f% of the newest 12 together are subnormal" in heatmap
+    assert " 0\u202f% of the newest are subnormal" in searched
 
 
 def test_what_was_seen_whole_has_no_error() -> None:

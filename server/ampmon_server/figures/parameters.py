@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ampmon.estimates import elements_of
 from ampmon.formats import FP16
 from ampmon.histogram import ON_GRID_SHARE
 from ampmon_server.cells.merging import Cells
@@ -309,14 +310,14 @@ def _round_share(share: float) -> float:
 def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> str:
     samples, most = int(columns["n"].sum()), int(columns["n"].max())
     newest = columns[int(columns["last"].argmax())]
-    looked, lost, off = _lost(newest)
+    lost, off = _lost(of, newest)
     together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
     parts = [f"{plural(samples, 'sampled update')}, {plural(len(rows.parameters), 'parameter')}."]
     if rows.merged:
         parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
-    if looked:
+    if lost is not None:
         parts.append(
-            f"{percent(lost / looked)} of the newest{together} are subnormal or below the grid"
+            f"{percent(lost)} of the newest{together} are subnormal or below the grid"
             + (f", without {plural(off, 'parameter')} off fp16's grid." if off else ".")
         )
     if left_out:
@@ -328,13 +329,17 @@ def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> 
     return " ".join(parts)
 
 
-def _lost(cell: Cells) -> tuple[int, int, int]:
-    """Elements looked at and those of them that lose digits, and how many parameters are not judged, off fp16's grid.
+def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
+    """The share of elements that lose digits, and how many parameters are not judged, off fp16's grid.
 
-    Where all are off it, all of them are counted.
+    Those looked at stand for all of their parameter's, as in the fate of the gradient. None where none were looked at.
+    Where all parameters are off the grid, all of them are counted.
     """
     looked, lost, on = (np.ravel(cell[each]) for each in ("looked", "subnormal", "on_grid"))
     judged = on >= ON_GRID_SHARE * looked
     if not judged[looked > 0].any():
         judged = np.ones(len(looked), bool)
-    return int(looked[judged].sum()), int(lost[judged].sum()), int((~judged).sum())
+    elements = np.where(judged, elements_of(looked, of.numel, of.looked_at, int(cell["n"])), 0)
+    share = lost / np.maximum(looked, 1)
+    every = int(elements.sum())
+    return float((share * elements).sum()) / every if every else None, int((~judged).sum())

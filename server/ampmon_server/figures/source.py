@@ -89,7 +89,8 @@ class ParameterSource:
 
     ``shard`` is the rank whose shard they are of, where gradients are sharded. They are those that a ``search`` found,
     and one of them may be ``chosen``, of which ``sample`` is the newest in the view. ``level`` is how finely they are
-    told apart; None is as finely as there is room.
+    told apart; None is as finely as there is room. Of larger ones than ``looked_at`` so many elements are looked at,
+    which stand for ``numel`` [n]; None where all are.
     """
 
     names: tuple[str, ...]
@@ -100,6 +101,8 @@ class ParameterSource:
     level: Literal["parameter", "module", "block"] | None = None
     chosen: str | None = None
     sample: ParameterSample | None = None
+    looked_at: int | None = None
+    numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

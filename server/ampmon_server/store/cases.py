@@ -37,7 +37,6 @@ from ampmon_server.store import (
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, scalers_of
-from ampmon_server.store.streams import unpack_parameters
 from ampmon_server.store.updates import read_cells, read_rows
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import attempts, headers, updates
@@ -228,19 +227,13 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
-    numel = _numel(connection, scaler)
+    number = scaler.sampled[0].number if scaler.sampled else scaler.number
+    numel, _ = parameter_rollups.sizes(connection, scaler.run_id, number)
     wanted = min(max(PARAMETER_VALUES // max(len(numel), 1), 8), PARAMETER_SAMPLES)
     start = start_of(gradients, wanted)
     names, cells = parameter_rollups.newest(connection, scaler, start, wanted)
     sizes = np.array([numel.get(name, 0) for name in names], np.int64)
     return ParameterCase(names=names, numel=sizes, cells=cells)
-
-
-def _numel(connection: Connection, scaler: Scaler) -> dict[str, int]:
-    """How many elements each parameter has, by name, as the newest attempt said."""
-    number = scaler.sampled[0].number if scaler.sampled else scaler.number
-    data = connection.scalar(_newest_header(scaler, number, headers.c.parameters))
-    return {each.name: each.numel for each in unpack_parameters(data)} if data is not None else {}
 
 
 # -- what the user told ------------------------------------------------------------------------------------------------

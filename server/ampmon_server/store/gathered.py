@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ampmon.estimates import elements_of
 from ampmon.histogram import ON_GRID_SHARE
 from ampmon_server.names import sought
 from ampmon_server.series import Flags, Floats, Ints
 from ampmon_server.store.samples import Shard
-from ampmon_server.store.totals import elements_of
 
 
 Sort: TypeAlias = Literal[

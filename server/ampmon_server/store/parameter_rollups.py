@@ -249,12 +249,15 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) ->
 class ParameterSeries:
     """Cells as `ampmon_server.cells.parameters` has them, and the names of their parameters.
 
-    ``shard`` is the rank whose shard they are of, where gradients are sharded.
+    ``shard`` is the rank whose shard they are of, where gradients are sharded. ``numel`` [n] are the elements of each
+    as the newest attempt said, 0 where it did not; ``sample`` are looked at in larger ones, or None where all are.
     """
 
     names: tuple[str, ...]
     cells: Cells
     shard: int | None
+    numel: Ints
+    sample: int | None
 
 
 def read(
@@ -271,12 +274,32 @@ def read(
     sampled = [source for source in scaler.sampled if source.sampled]
     sources = [source for source in sampled if source.number == stream] or sampled
     if not sources or stretch is None:
-        return ParameterSeries((), np.zeros(0, of_parameters.layout(0).dtype), None)
+        return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
     of = told(connection, scaler.run_id, sources[0])
     series = sparse.Series(connection, of.pyramid, of.key, of.rows, of.source.samples_from)
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     cells = series.window(stretch, min(columns, room))
-    return ParameterSeries(of.names, cells, of.source.rank if scaler.is_sharded else None)
+    held, sample = sizes(connection, scaler.run_id, of.source.number)
+    numel = np.array([held.get(name, 0) for name in of.names], np.int64)
+    shard = of.source.rank if scaler.is_sharded else None
+    return ParameterSeries(of.names, cells, shard, numel, sample)
+
+
+def sizes(connection: Connection, run_id: bytes, stream: int) -> tuple[dict[str, int], int | None]:
+    """How many elements each parameter has, by name, and how many are looked at in larger ones, or None where all are.
+
+    As the newest attempt said.
+    """
+    table = headers.c
+    told = connection.execute(
+        select(table.parameters, table.sample)
+        .where(table.run_id == run_id, table.stream == stream)
+        .order_by(table.attempt.desc())
+        .limit(1)
+    ).one_or_none()
+    if told is None:
+        return {}, None
+    return {each.name: each.numel for each in unpack_parameters(told[0])}, told[1]
 
 
 def newest(

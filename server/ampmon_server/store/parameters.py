@@ -15,7 +15,6 @@ from ampmon_server.series import ParameterSample
 from ampmon_server.store.gathered import ALL, Gathered, Page
 from ampmon_server.store.numbers import KINDS, split
 from ampmon_server.store.samples import Shard
-from ampmon_server.store.totals import elements_of
 
 
 _FRACTIONS = tuple(f"{name}_fraction" for name in SMALL_CLASSES)
@@ -105,7 +104,8 @@ def _parts(shards: Sequence[Shard], every: Gathered, place: int) -> list[_Part]:
         if (row := rows.get(place)) is not None:
             parameter = shard.parameters[int(shard.sample.statistics.parameters[row])]
             one = shard.sample.statistics.select(np.array([row]))
-            elements = elements_of(one.looked, np.array([parameter.numel]), shard.looked_at)
+            numel = np.array([parameter.numel])
+            elements = estimates.elements_of(one.looked, numel, shard.looked_at)
             parts.append(_Part(parameter, one, int(elements[0])))
     return parts
 

@@ -50,16 +50,6 @@ Samples = npt.NDArray[Any]
 """Rows of `_SAMPLE`: a structured array [m]."""
 
 
-def elements_of(looked: Ints, numel: Ints, sample: int | None) -> Ints:
-    """How many elements those looked at stand for, [..., n], where ``sample`` are looked at of tensors with more.
-
-    Where fewer were looked at there were no more: a sparse gradient has only some rows.
-    """
-    if sample is None:
-        return looked
-    return np.where(looked >= np.minimum(numel, sample), np.maximum(looked, numel), looked)
-
-
 def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
     """Sums over the parameters of each sample, those on fp16's grid and the others apart.
 
@@ -70,7 +60,7 @@ def total(stack: Stack, numel: Ints, sample: int | None) -> Samples:
     rows["step"], rows["time"], rows["scale"] = stack.steps, stack.times, stack.scales
     looked = stack.statistics["looked"]
     on_grid = stack.statistics["on_grid"] >= ON_GRID_SHARE * looked
-    elements = elements_of(looked, numel[stack.parameters], sample)
+    elements = estimates.elements_of(looked, numel[stack.parameters], sample)
     with np.errstate(over="ignore", invalid="ignore"):  # squares may be infinite or NaN
         for name, chosen in (("on_grid", on_grid), ("off_grid", ~on_grid)):
             _fill(rows[name], stack.statistics, elements, chosen)
