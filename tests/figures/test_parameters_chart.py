@@ -11,7 +11,7 @@ from hypothesis import given
 import made_series as made
 from ampmon.histogram import BINS
 from ampmon_server.figures import STATISTICS, ParameterSource, Source, View
-from ampmon_server.figures.parameters import CELLS_MAX, parameters
+from ampmon_server.figures.parameters import CELLS_MAX, FAR, parameters
 from ampmon_server.figures.rows import ROWS_MAX
 
 
@@ -213,6 +213,28 @@ def test_the_colours_of_a_chart_do_not_move_with_each_sample(
         of.cells[field] = value
         axes.append(_drawn(of)["layout"]["coloraxis"])
     assert (axes[0]["cmin"], axes[0]["cmax"]) == (axes[1]["cmin"], axes[1]["cmax"])
+
+
+@pytest.mark.parametrize(
+    ("statistic", "ends", "said"),
+    [
+        ("norm", (-2.0, 1.0), ["10^-2.00", "0", "10^0.70", "∞"]),
+        ("headroom", (8.0, 24.0), ["22.6 bits", "∞", "13.7 bits", "−∞"]),
+    ],
+)
+def test_nothing_and_an_overflow_do_not_blind_the_colours(
+    statistic: str, ends: tuple[float, float], said: list[str]
+) -> None:
+    """The ends are of the others alone; the two stand beyond them, where colours end, and the hover names them."""
+    of = _of(np.ones((1, 4), np.int64), statistic=statistic)
+    of.cells[STATISTICS[statistic].field] = [0.01, 0.0, 5.0, np.inf]
+    figure = _drawn(of)
+    (heatmap,), axis = figure["data"], figure["layout"]["coloraxis"]
+    assert (axis["cmin"], axis["cmax"]) == ends
+    z = made.read(heatmap["z"])[:, 0]
+    assert sorted([z[1], z[3]]) == [-FAR, FAR]
+    assert [row[0] for row in heatmap["text"]] == said
+    assert f"%{{text}} {STATISTICS[statistic].word}" in heatmap["hovertemplate"]
 
 
 @made.SOME

@@ -49,12 +49,18 @@ HEIGHT_MIN, HEIGHT_MAX = 160, 720
 LABEL_PIXELS = 14
 LABEL_LETTERS = 10
 
+BITS = (-1.0, 41.0)
+"""The colours tell no more of headroom apart: what is beyond was made in fp32."""
+
+FAR = 9999.0
+"""The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
     """What is drawn: the ``field`` of cells that holds the worst of their samples, and what it is called.
 
-    ``short`` is what stands beside the colours.
+    ``short`` is what stands beside the colours. ``ends`` are -inf and inf in words, of what is a logarithm.
     """
 
     field: str
@@ -62,6 +68,13 @@ class Statistic:
     short: str
     hover: str
     share: bool
+    ends: tuple[str, str] = ("", "")
+
+    def said(self, value: float) -> str:
+        """What the hover says of a value; nothing of NaN."""
+        if np.isfinite(value):
+            return self.hover.replace("%{z", "{0").format(value)
+        return "" if np.isnan(value) else self.ends[value > 0]
 
     @property
     def less(self) -> bool:
@@ -74,8 +87,8 @@ STATISTICS: Mapping[str, Statistic] = {
         "subnormal_max", "subnormal or below grid", "subnormal", "%{z:.3~%}", True
     ),
     "zero": Statistic("zero_max", "zero", "zero", "%{z:.3~%}", True),
-    "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False),
-    "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False),
+    "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False, ("−∞", "∞")),
+    "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False, ("0", "∞")),
     "on_grid": Statistic("on_grid_min", "on fp16's grid", "on grid", "%{z:.3~%}", True),
 }
 
@@ -178,13 +191,12 @@ def _kept(columns: Cells, rows: Rows) -> Ints:
 
 
 def _values(values: Floats, name: str) -> Floats:
-    """What is drawn of a field, [columns, rows]; NaN where nothing was looked at."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    """What is drawn of a field, [columns, rows]; NaN where nothing was looked at, infinite where a logarithm is."""
+    with np.errstate(divide="ignore"):
         if name == "headroom":
-            bits = np.log2(FP16.max) - np.log2(values)
-            return np.asarray(np.clip(bits, -1.0, 41.0), np.float64)
+            return np.asarray(np.log2(FP16.max) - np.log2(values), np.float64)
         if name == "norm":
-            return np.asarray(np.clip(np.log10(values), -45.0, 39.0), np.float64)
+            return np.asarray(np.log10(values), np.float64)
     return values
 
 
@@ -205,14 +217,19 @@ def _heatmap(
         half = max(0.5, (window.high - window.low) / 200)
         x = np.array([x[0] - half, x[0] + half])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
+    told, hover = {}, statistic.hover
+    if np.isinf(z).any():  # what else is drawn needs no words of its own
+        told = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
+        hover = "%{text}"
     return {
         "type": "heatmap",
         "x": plot_x(x, view),
         "y": list(labels),
-        "z": typed(z.astype(np.float32)),
+        "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{where}: {statistic.hover} {statistic.word}{of}<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{where}: {hover} {statistic.word}{of}<extra></extra>",
+        **told,
     }
 
 
@@ -292,6 +309,8 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
 
 def _limits(z: Floats, statistic: Statistic) -> tuple[float, float]:
     """Round ends that hold all of ``z``: while it grows they stay, or move far enough to be seen to."""
+    if statistic.less and not statistic.share:
+        z = np.clip(z, *BITS)
     low, high = (float(z.min()), float(z.max())) if len(z) else (0.0, 1.0)
     if not statistic.share:
         step = 8.0 if statistic.less else 1.0
