@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_colours_are_roles_that_each_theme_has(source: Source, view: View) -> No
             assert theme.keys() >= set(named(figure))
         marks = [figure["data"], figure["layout"].get("shapes", [])]
         assert {*SHARED[name], *GROUNDS} >= set(named(marks))
+
+
+def test_a_name_that_begins_like_a_role_stays_a_name() -> None:
+    """Of logged values, parameters and modules that are called so every chart is drawn, and has their name."""
+    name = "role:attacker"
+    at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
+    source = made.source(made.updates([1.0] * 5), at, made.modules({name: {0: 1}}))
+    assert source.parameters is not None
+    named = replace(
+        source,
+        scalars={name: source.scalars["loss"]},
+        logged=[name],
+        parameters=replace(source.parameters, names=(name, "role:"), chosen=name),
+    )
+    charts = {key: resolve(draw(named, View()), ROLES["light"]) for key, draw in FIGURES.items()}
+    having = {key for key, figure in charts.items() if name in json.dumps(figure)}
+    assert having >= {"scalars", "parameters", "activations"}
 
 
 def test_an_unknown_role_is_an_error() -> None:

@@ -75,7 +75,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        ampmon.log({"loss": loss})
+        ampmon.log({"loss": loss, "role:attacker": 1.0})
     assert scaler.monitor is not None
     assert scaler.monitor.skips
     ampmon.finish()
@@ -138,6 +138,20 @@ def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[s
     opened.emulate_media(color_scheme="light")
     _until(opened, f"{line} !== '{dark}'")
     assert len(asked) == 1, asked
+
+
+def test_a_chart_that_fails_takes_no_other_along(written: Path, browser: Browser) -> None:
+    """It says why in its place, and those after it are drawn."""
+    broken = written.with_name("broken.html")
+    told = written.read_text("utf-8")
+    broken.write_text(told.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
+    with browser.new_context(offline=True) as context:
+        page = context.new_page()
+        page.goto(broken.as_uri())
+        _until(page, "[...document.querySelectorAll('.plot')].every(one => one.textContent)")
+        failed = _texts(page, ".plot:not(.js-plotly-plot)")
+        assert set(failed) == {"Not drawn: unknown role: mauve"}
+        assert page.locator(".js-plotly-plot").count() > 3
 
 
 def test_a_report_keeps_the_rules_of_axe(opened: Page) -> None:

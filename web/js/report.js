@@ -25,8 +25,22 @@ function held(id) {
 function draw(roles, figures) {
   for (const [name, figure] of Object.entries(figures)) {
     const place = document.querySelector(`[data-figure="${name}"] .plot`);
+    if (place instanceof HTMLElement) void drawIn(place, roles, figure);
+  }
+}
+
+/**
+ * Draws a figure, or says in its place why not: one that fails must not take the others along.
+ * @param {HTMLElement} place
+ * @param {Roles} roles
+ * @param {Figure} figure
+ */
+async function drawIn(place, roles, figure) {
+  try {
     const { data, layout } = resolve(figure, roles);
-    if (place instanceof HTMLElement) void window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+    await window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+  } catch (error) {
+    place.textContent = `Not drawn: ${error instanceof Error ? error.message : String(error)}`;
   }
 }
 

@@ -4,25 +4,29 @@
 
 const PREFIX = "role:";
 
+// Only under a key that ends so stands a role: elsewhere in a figure stand names, which may begin like one.
+const COLOURS = /color(scale)?$/;
+
 /**
  * A copy of `figure` with its roles' colours.
  * @param {Figure} figure
  * @param {Roles} roles
  */
 export function resolve(figure, roles) {
-  return /** @type {Figure} */ (walk(figure, roles));
+  return /** @type {Figure} */ (walk(figure, roles, ""));
 }
 
 /**
  * @param {unknown} part
  * @param {Roles} roles
+ * @param {string} key under which it stands
  * @returns {unknown}
  */
-function walk(part, roles) {
-  if (typeof part === "string") return part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
-  if (Array.isArray(part)) return part.map((item) => walk(item, roles));
+function walk(part, roles, key) {
+  if (typeof part === "string") return COLOURS.test(key) && part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
+  if (Array.isArray(part)) return part.map((item) => walk(item, roles, key));
   if (typeof part !== "object" || part === null) return part;
-  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles)]));
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles, key)]));
 }
 
 /**

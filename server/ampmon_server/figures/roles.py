@@ -7,17 +7,20 @@ from typing import Any
 
 
 PREFIX = "role:"
+COLOURS = ("color", "colorscale")
+"""A role stands only under a key that ends so: elsewhere in a figure stand names, which may begin like one."""
 
 
-def resolve(figure: Any, roles: Mapping[str, Any]) -> Any:
-    """A copy of ``figure`` with ``roles`` (one theme of web/roles.json) for every "role:name".
+def resolve(figure: Any, roles: Mapping[str, Any], key: str = "") -> Any:
+    """A copy of ``figure``, or of the part that stands under ``key``, with colours for every "role:name".
 
-    Raises KeyError for a role that the theme lacks.
+    ``roles`` are one theme of web/roles.json. Raises KeyError for a role that it lacks.
     """
     if isinstance(figure, str):
-        return roles[figure.removeprefix(PREFIX)] if figure.startswith(PREFIX) else figure
+        named = key.endswith(COLOURS) and figure.startswith(PREFIX)
+        return roles[figure.removeprefix(PREFIX)] if named else figure
     if isinstance(figure, Mapping):
-        return {key: resolve(value, roles) for key, value in figure.items()}
+        return {name: resolve(value, roles, name) for name, value in figure.items()}
     if isinstance(figure, (list, tuple)):
-        return [resolve(value, roles) for value in figure]
+        return [resolve(value, roles, key) for value in figure]
     return figure
