@@ -43,8 +43,10 @@ def within(share: float, error: float | None) -> str:
 
 def power_of_two(scale: float) -> str:
     """A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help."""
-    if not math.isfinite(scale) or scale <= 0:
-        return "NaN" if math.isnan(scale) else _trim(f"{scale:.6f}").replace("inf", "∞")
+    if not math.isfinite(scale):
+        return not_finite(scale)
+    if scale <= 0:
+        return _trim(f"{scale:.6f}")
     fraction, exponent = math.frexp(scale)
     exact = fraction == 0.5
     power = f"2^{exponent - 1}" if exact else "2^" + _trim(f"{math.log2(scale):.2f}")
@@ -52,6 +54,11 @@ def power_of_two(scale: float) -> str:
         return power
     digits = count(int(scale)) if scale == int(scale) else _decimals(scale)
     return f"{digits} {'=' if exact else '≈'} {power}"
+
+
+def not_finite(number: float) -> str:
+    """NaN or an infinity."""
+    return "NaN" if math.isnan(number) else "∞" if number > 0 else "−∞"
 
 
 def in_code(number: float) -> str:

@@ -34,6 +34,7 @@ def test_scales_that_are_no_numbers_are_named() -> None:
     """NaN and infinity have words too."""
     assert words.power_of_two(float("nan")) == "NaN"
     assert words.power_of_two(float("inf")) == "∞"
+    assert words.power_of_two(float("-inf")) == "−∞"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
+from ampmon_server.report.agreed import ranks_words
 from ampmon_server.report.told import Told
-from ampmon_server.words import count, plural, power_of_two, steps, within
+from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
@@ -74,10 +76,8 @@ def _coded(words: str) -> str:
 
 def _numbers(run: dict[str, Any]) -> str:
     share = run["skip_rate"]
-    scale = NONE if run["scale"] is None else power_of_two(run["scale"])
-    headroom = run["headroom_bits"]
     rows = [
-        ("Newest scale", scale, ""),
+        ("Newest scale", _scale(run, "scale"), ""),
         ("Skipped", f"{count(run['skipped'])} of {count(run['updates'])}", _share(share)),
         (
             "Subnormal",
@@ -85,7 +85,7 @@ def _numbers(run: dict[str, Any]) -> str:
             "of gradient values",
         ),
         ("Zero", _share(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
-        ("Headroom", NONE if headroom is None else f"{headroom:.1f} bits", "at most"),
+        ("Headroom", _bits(run, "headroom_bits"), "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
         ("Gradients sampled", plural(run["sampled_updates"], "update"), ""),
         ("Monitor's cost", _share(run["overhead"]), "of training time"),
@@ -130,8 +130,9 @@ def _chart(name: str, figure: dict[str, Any]) -> str:
 def _skips(told: Told) -> str:
     if not told.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
-    rows = "".join(map(_skip, told.skips))
-    more = int(told.run["skipped"]) - len({each["step"] for each in told.skips})
+    rows = "".join(_skip(each, told.run["ranks"]) for each in told.skips)
+    listed = {(each["scaler"], each["step"]) for each in told.skips}
+    more = int(told.run["skipped"]) - len(listed)
     left = (
         f"<p class='caption'>{plural(more, 'earlier skipped update')} not listed.</p>"
         if more > 0
@@ -147,24 +148,40 @@ def _skips(told: Told) -> str:
     )
 
 
-def _skip(skip: dict[str, Any]) -> str:
+def _skip(skip: dict[str, Any], ranks: int) -> str:
     names = [each["parameter"] for each in skip["culprits"]]
     rest = skip["culprit_parameters"] - len(names[:CULPRITS])
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
     culprits += f" and {count(rest)} more" if rest > 0 else ""
+    optimizer = ", ".join(filter(None, [skip["optimizer"], ranks_words(skip["ranks"], ranks)]))
     cells = (
         ("Step", count(skip["step"])),
         ("Time", _when(skip["time"])),
-        ("Optimizer", escape(skip["optimizer"])),
+        ("Optimizer", escape(optimizer)),
         ("Cause", f"<span data-cause='{escape(skip['cause'])}'>{escape(skip['cause'])}</span>"),
         ("First to overflow", f"<span>{culprits or NONE}</span>"),
-        ("Scale", f"{_scale(skip['scale'])} → {_scale(skip['scale_after'])}"),
+        ("Scale", f"{_scale(skip, 'scale')} → {_scale(skip, 'scale_after')}"),
     )
     return f"<tr>{''.join(f'<td data-name={json.dumps(name)}>{cell}</td>' for name, cell in cells)}</tr>"
 
 
-def _scale(scale: float | None) -> str:
+def _scale(told: dict[str, Any], name: str) -> str:
+    scale = _number(told, name)
     return NONE if scale is None else power_of_two(scale)
+
+
+def _bits(told: dict[str, Any], name: str) -> str:
+    bits = _number(told, name)
+    if bits is None:
+        return NONE
+    return f"{bits:.1f} bits" if math.isfinite(bits) else not_finite(bits)
+
+
+def _number(told: dict[str, Any], name: str) -> float | None:
+    """A number that JSON may hold only by its kind: "nan", "inf" or "-inf"."""
+    kind = told[f"{name}_kind"]
+    number: float | None = told[name] if kind is None else float(kind)
+    return number
 
 
 def _configuration(run: dict[str, Any]) -> str:

@@ -10,10 +10,14 @@ import msgspec
 
 from ampmon_server.asking import Asking, Refused
 from ampmon_server.figures import OF_A_RUN
+from ampmon_server.report.agreed import together
 
 
 SKIPS = 200
-"""So many of the newest rows of the ledger are in a report."""
+"""So many of the newest skips are in a report."""
+
+ROWS_MAX = 1000
+"""No more rows of the ledger are read for them: it has one of each rank."""
 
 WIDTH, WIDTH_NARROW = 1000, 358
 """For so many pixels charts are drawn: for a desk or paper, and for a phone."""
@@ -21,7 +25,10 @@ WIDTH, WIDTH_NARROW = 1000, 358
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Answers of the server: ``figures`` by name, ``narrow`` those for a phone, ``skips`` the newest of the ledger."""
+    """Answers of the server: ``figures`` by name, ``narrow`` those for a phone.
+
+    ``skips`` are the newest of the ledger, each with the ranks that made it.
+    """
 
     run: dict[str, Any]
     diagnosis: dict[str, Any]
@@ -36,7 +43,7 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     each("the run")
     run = ask.get("")
     each("findings")
-    diagnosis, skips = ask.get("/diagnosis"), ask.get("/skips", limit=str(SKIPS))["skips"]
+    diagnosis, skips = ask.get("/diagnosis"), together(ask.skips(run["ranks"]))[:SKIPS]
     figures, narrow = {}, {}
     for name in OF_A_RUN:
         each(f"chart {name}")
@@ -59,6 +66,14 @@ class _Run:
 
     def figure(self, name: str, width: int, chosen: dict[str, str]) -> dict[str, Any]:
         return self.get(f"/figures/{name}", width=str(width), **chosen)
+
+    def skips(self, ranks: int) -> list[dict[str, Any]]:
+        """The newest rows of the ledger, and none of a step of which some ranks would be left out."""
+        page = self.get("/skips", limit=str(min(SKIPS * ranks + 1, ROWS_MAX)))
+        rows: list[dict[str, Any]] = page["skips"]
+        if page["next"] is None:
+            return rows
+        return [row for row in rows if row["step"] != rows[-1]["step"]] or rows
 
     def recommended(self) -> dict[str, str]:
         """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""
