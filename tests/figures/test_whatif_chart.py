@@ -114,11 +114,24 @@ def test_another_format_is_told_beside_fp16() -> None:
 
 def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
     """The caption says whose gradient it is; where there is none the chart says why."""
-    one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]["caption"]
-    assert one.startswith("The newest gradient of <b>head</b>, steps 40 – 70")
+    one = whatif(_source(parameter="<b>head</b>"), View())["layout"]["meta"]
+    assert one["caption"].startswith("The newest gradient of <b>head</b>, steps 40 – 70")
     source = Source(updates.empty(), gradients.empty(), untold="there is no 'tail'")
     assert (
         whatif(source, View())["layout"]["meta"]["empty"] == "Nothing to shift: there is no 'tail'."
+    )
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3"])
+def test_of_one_parameter_there_is_no_code_to_write(name: str) -> None:
+    """The scale is one for all parameters: the sentence says that the others may overflow, and no line is offered."""
+    one, every = (
+        whatif(_source(parameter=each, format=name), View())["layout"]["meta"]
+        for each in ("head.weight", None)
+    )
+    assert one["code"] == ""
+    assert (
+        one["sentence"] == every["sentence"] + " Of this parameter alone; the others may overflow."
     )
 
 

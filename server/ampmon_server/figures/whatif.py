@@ -265,7 +265,14 @@ def _zeros(asked: ScaleSource) -> str:
 
 
 def _sentence(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
-    """What would come of the chosen scale, beside what there is today."""
+    """What would come of the chosen scale, beside what there is today, and whether that is of all parameters."""
+    told = _compared(asked, shares, at)
+    if asked.parameter is None:
+        return told
+    return f"{told} Of this parameter alone; the others may overflow."
+
+
+def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
     would = _told(asked, shares, at.chosen)
     if asked.format != _FP16:
         now = replace(asked, format=_FP16)
@@ -311,6 +318,9 @@ def _between(low: float, high: float) -> str:
 
 
 def _code(asked: ScaleSource, level: int) -> str:
+    """The line to write; none for one parameter: the scale is one for all of them."""
+    if asked.parameter is not None:
+        return ""
     if asked.format == _FP16:
         return f"scaler = ampmon.GradScaler(init_scale=2.0**{level})"
     if asked.format == _BF16:
