@@ -36,7 +36,7 @@ def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1)
     if sample is None:
         return looked
     whole = np.minimum(looked // np.maximum(np.minimum(numel, sample), 1), samples)
-    return np.maximum(looked, whole * numel)
+    return np.asarray(np.maximum(looked, whole * numel), np.int64)
 
 
 def grain(looked: Ints, numel: Ints) -> Floats:

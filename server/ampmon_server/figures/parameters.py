@@ -217,7 +217,8 @@ def _heatmap(
         half = max(0.5, (window.high - window.low) / 200)
         x = np.array([x[0] - half, x[0] + half])
     of = f"<br>the worst of up to {plural(samples, 'sample')}" if samples > 1 else ""
-    told, hover = {}, statistic.hover
+    told: Trace = {}
+    hover = statistic.hover
     if np.isinf(z).any():  # what else is drawn needs no words of its own
         told = {"text": [[statistic.said(value) for value in row] for row in z.tolist()]}
         hover = "%{text}"
