@@ -19,6 +19,7 @@ from policy.tasks import TASKS, Task
 
 
 LEVELS = range(-16, 24, 2)
+RANGES = ((-4, -1), (-8, -5), (-16, -9), (-64, -17), (1, 4), (5, 8), (9, 16), (17, 64))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _backward(task: Task, model: nn.Module, seed: int, scale: float) -> None:
 
 def table(all_of: Sequence[Miss]) -> Iterator[str]:
     """Rows by direction and distance: how many, and of each miss the 95 % quantile and the worst, in percent."""
-    for least, most in ((-4, -1), (-8, -5), (-16, -9), (-64, -17), (1, 4), (5, 8), (9, 16)):
+    for least, most in RANGES:
         some = [each for each in all_of if least <= each.bits <= most]
         columns = np.array([[*_columns(each)] for each in some]) * 100
         cells = [

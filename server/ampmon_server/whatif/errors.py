@@ -35,8 +35,12 @@ UP: Sequence[Error] = (
     Error(4, 0.0159, 0.0, 0.0002, 0.0182),
     Error(8, 0.0399, 0.0, 0.0002, 0.0486),
     Error(16, 0.2984, 0.0, 0.0001, 0.0708),
+    Error(38, 1.0, 0.0, 0.0, 0.0088),
 )
-"""To larger scales, of all zeros: those that were flushed come back, as subnormal elements that no bin has."""
+"""To larger scales, of all zeros: those that were flushed come back, as subnormal elements that no bin has.
+
+Beyond 2^16 all of them may, so nothing is known of zeros there.
+"""
 
 
 def widened(share: Share, bits: int, low: float, high: float) -> tuple[float, float]:
