@@ -180,4 +180,4 @@ def apart(addresses: Sequence[int], spans: Sequence[int]) -> bool:
 
 
 def _upload(values: list[int], device: torch.device) -> torch.Tensor:
-    return upload(torch.tensor(values, dtype=torch.int64), device)
+    return upload(torch.tensor(values, dtype=torch.int64, device="cpu"), device)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, headroom_bits
 from ampmon.probe import eager, host, passes
 from ampmon.probe.sampling import sample_runs
+from ampmon.probe.table import Tables
 
 
 Measure = Callable[[list[torch.Tensor]], Statistics]
@@ -149,17 +150,20 @@ def test_each_of_many_is_as_if_alone(
 
 
 def test_another_default_device_changes_nothing() -> None:
-    """Where the user made another device the default, gradients on the CPU are measured on the CPU."""
+    """Where the user made another device the default, gradients on the CPU are measured there, and tables made."""
     gradient = torch.randn(40_000)
     expected = on_cpu([gradient])
     torch.set_default_device("meta")
     try:
         measured = on_cpu([gradient])
         sampled = host.measure([gradient], [0], 16_384, np.random.default_rng(0))
+        table = Tables().of([gradient])
     finally:
         torch.set_default_device(None)
     assert measured.histogram.tolist() == expected.histogram.tolist()
     assert sampled.looked.tolist() == [16_384]
+    assert table.pointers.tolist() == [gradient.data_ptr()]
+    assert table.chunks.device.type == "cpu"
 
 
 @pytest.mark.parametrize("path", PATHS)
