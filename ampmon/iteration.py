@@ -26,9 +26,10 @@ CULPRITS_MAX = 64
 """Culprits that a record names; their number is kept beside."""
 
 
-@functools.cache
+# Bounded: optimizers that are made anew for each step have a new name each.
+@functools.lru_cache(maxsize=256)
 def taken(optimizer: str, path: wire.StepPath) -> wire.OptimizerStep:
-    """A step of an optimizer that was not skipped. There are few different ones, so each is made once."""
+    """A step of an optimizer that was not skipped. There are mostly few different ones, so each is made once."""
     return wire.OptimizerStep(optimizer=optimizer, path=path)
 
 

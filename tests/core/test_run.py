@@ -12,6 +12,7 @@ import torch
 
 import ampmon
 from ampmon.errors import ConfigurationError
+from ampmon.iteration import taken
 from recording import recording, recordings
 
 
@@ -228,6 +229,18 @@ def test_monitor_shows_what_it_saw(
     assert 0 < monitor.overhead < 1
     assert monitor.run_id in repr(monitor)
     assert "2 updates, 1 skips" in repr(monitor)
+
+
+def test_an_optimizer_made_anew_for_each_step_is_not_kept(
+    data_directory: Path, model: torch.nn.Linear
+) -> None:
+    """However many optimizers take a step each, a bounded number of their names is remembered, and each is told."""
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    for _ in range(300):
+        step(scaler, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert taken.cache_info().currsize <= 256
+    steps = [update.optimizers[0].optimizer for update in recording(data_directory).updates]
+    assert steps == ["SGD", *(f"SGD-{number}" for number in range(2, 301))]
 
 
 def test_init_can_disable_monitoring(data_directory: Path) -> None:
