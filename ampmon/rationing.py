@@ -5,8 +5,6 @@ Skips and events are kept to the last; samples go first, for an update says what
 
 from __future__ import annotations
 
-import msgspec
-
 from ampmon import wire
 
 
@@ -39,12 +37,10 @@ class Rationing:
         """The record as it is kept where ``fullness`` of the room is used: whole, without samples, or not at all."""
         if fullness >= LIMIT or (fullness >= FULL and not is_rare(record)):
             return None
-        if not isinstance(record, wire.Update) or fullness < SCARCE:
-            return record
-        if record.gradients is None and record.activations is None:
+        if fullness < SCARCE or (bare := wire.without_samples(record)) is None:
             return record
         self._samples += 1
         if fullness < FULL and self._samples % ONE_IN == 1:
             return record
         self.thinned += 1
-        return msgspec.structs.replace(record, gradients=None, activations=None)
+        return bare

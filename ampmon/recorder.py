@@ -212,17 +212,27 @@ class Recorder:
         kept = False
         try:
             message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
-            spool = self._spool
-            if spool.fullness < SCARCE:
-                kept = spool.append(wire.encode(message))
+            fullness = self._spool.fullness
+            if fullness < SCARCE:
+                kept = self._keep(message)
             else:
                 self._housekeeper.warn_of_spool()
-                share = self._rationing.share(message, spool.fullness)
-                kept = share is not None and spool.append(wire.encode(share))
+                share = self._rationing.share(message, fullness)
+                kept = share is not None and self._keep(share)
             if kept and is_rare(message):
                 self._housekeeper.wake()
         finally:
             self.dropped += not kept
+
+    def _keep(self, record: wire.Record) -> bool:
+        """Append a record to the spool; without its samples where it is too large for memory with them."""
+        if self._spool.append(wire.encode(record)):
+            return True
+        bare = wire.without_samples(record)
+        if bare is None or not self._spool.append(wire.encode(bare)):
+            return False
+        self._rationing.thinned += 1
+        return True
 
     def event(self, kind: str, **detail: Any) -> None:
         """Write an event of the process itself; ``detail`` must be plain data."""

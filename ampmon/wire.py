@@ -238,6 +238,13 @@ Header: TypeAlias = AttemptHeader | StreamHeader
 Record: TypeAlias = Update | Event | Scalars
 
 
+def without_samples(record: Header | Record) -> Update | None:
+    """An update as it is kept where there is no room for its samples; None of a record that has none."""
+    if isinstance(record, Update) and (record.gradients or record.activations):
+        return msgspec.structs.replace(record, gradients=None, activations=None)
+    return None
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one request carries: records of one attempt, and the headers that the server may not have yet.
 

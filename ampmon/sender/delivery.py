@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -168,10 +169,18 @@ class Delivery:
                     middle = len(part) // 2
                     parts += [part[middle:], part[:middle]]
                 elif part:
-                    self._settled.set_aside(part[0], str(refused))
+                    self._set_aside(part[0], refused)
             else:
                 self.sent += len(part)
                 self._settled.acknowledge(part)
+
+    def _set_aside(self, entry: Entry, refused: Refused) -> None:
+        """Keep a record that is refused; of an update that is too large all but its samples is delivered."""
+        with contextlib.suppress(Refused, msgspec.DecodeError):
+            if refused.status == TOO_LARGE and (bare := _without_samples(entry)) is not None:
+                self._send([bare], headers=self._new_headers())
+                self.sent += 1
+        self._settled.set_aside(entry, str(refused))
 
     def _blame_a_record(self, refused: Refused, *, proven: bool) -> None:
         """Raise Refused where no record is at fault: by its status, or as an empty batch of this attempt is too."""
@@ -221,3 +230,8 @@ class Delivery:
         self._bytes_at_once = min(2 * self._bytes_at_once, self._bytes_max)
         self._known.update(headers)
         self._answers.keep(ack.findings)
+
+
+def _without_samples(entry: Entry) -> Entry | None:
+    bare = wire.without_samples(wire.decode(entry.payload))
+    return None if bare is None else dataclasses.replace(entry, payload=wire.encode(bare))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ampmon import wire
+from ampmon import mounts, wire
 from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
 from ampmon.errors import ConfigurationError
 from ampmon.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
 from ampmon.recorder import AmpmonWarning, Recorder
+from ampmon.stream import Stream
 from recording import Recording, recordings
 
 
@@ -102,6 +103,19 @@ def _count(recording: Recording, kind: str) -> int:
     return sum(event.detail["count"] for event in recording.events(kind))
 
 
+def _put(stream: Stream, ordinal: int, event: wire.UpdateEvent, gradients: wire.Gradients) -> None:
+    stream.put(
+        wire.Update,
+        ordinal=ordinal,
+        scale=1.0,
+        scale_after=1.0,
+        growth_tracker=0,
+        event=event,
+        optimizers=STEPS,
+        gradients=gradients,
+    )
+
+
 def _train(recorder: Recorder, seconds: float) -> tuple[int, int]:
     """Write sampled updates, each fiftieth a skip, and end the run; how many there were of both."""
     stream = recorder.stream("scaler")
@@ -109,16 +123,7 @@ def _train(recorder: Recorder, seconds: float) -> tuple[int, int]:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         skip = written % 50 == 0
-        stream.put(
-            wire.Update,
-            ordinal=written,
-            scale=1.0,
-            scale_after=1.0,
-            growth_tracker=0,
-            event="backoff" if skip else "steady",
-            optimizers=STEPS,
-            gradients=GRADIENTS,
-        )
+        _put(stream, written, "backoff" if skip else "steady", GRADIENTS)
         written, skips = written + 1, skips + skip
         time.sleep(0.015)
     recorder.finish(5.0)
@@ -144,6 +149,32 @@ def test_a_run_whose_server_is_away_fills_its_quota_and_no_more(data_directory: 
     assert "AMPMON_SPOOL_BYTES" in said
     assert "`ampmon sync`" in said
     assert os.fspath(data_directory) in said
+
+
+def _sample_of(parameters: int) -> wire.Gradients:
+    """Statistics of so many parameters, all 0, as large as real ones are."""
+    width = {"parameters": 4, "histogram": 8 * 64, "run_squares": 8 * 3}
+    names = wire.Gradients.__struct_fields__
+    return wire.Gradients(**{name: bytes(width.get(name, 8) * parameters) for name in names})
+
+
+def test_an_update_too_large_for_memory_is_kept_without_its_sample(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network mount a sample of 8000 parameters is left out, counted and told; its update is kept."""
+    listed = data_directory.parent / "mountinfo"
+    listed.write_text(f"1 0 0:9 / {data_directory.parent} rw - nfs4 nas:/ rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", listed)
+    environment = {"AMPMON_DIR": str(data_directory)}
+    recorder = Recorder(resolve(mode="offline", environment=environment))
+    stream = recorder.stream("scaler")
+    for ordinal, parameters in enumerate((8000, 10)):
+        _put(stream, ordinal, "backoff", _sample_of(parameters))
+    recorder.finish(5.0)
+    (recorded,) = recordings(data_directory)
+    assert [one.event for one in recorded.updates] == ["backoff"] * 2
+    assert [one.gradients is not None for one in recorded.updates] == [False, True]
+    assert (recorder.dropped, recorder.thinned, _count(recorded, "thinned")) == (0, 1, 1)
 
 
 def test_losses_are_told_while_they_happen(data_directory: Path) -> None:

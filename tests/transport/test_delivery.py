@@ -308,6 +308,32 @@ def test_too_large_batches_are_split(tmp_path: Path, server: MemoryTransport) ->
     attempt.spool.close()
 
 
+def test_an_update_too_large_for_a_server_arrives_without_its_sample(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """Of an update that a server has no room for only the sample is missing; the whole of it is set aside."""
+    attempt = Attempt(tmp_path)
+    empty = dict.fromkeys(wire.Gradients.__struct_fields__, b"")
+    update = wire.Update(
+        stream="",
+        seq=0,
+        ordinal=0,
+        time=0,
+        scale=2.0,
+        scale_after=1.0,
+        growth_tracker=0,
+        event="backoff",
+        optimizers=(wire.OptimizerStep(optimizer="SGD", path="plain", skipped=True),),
+        gradients=wire.Gradients(**{**empty, "histogram": bytes(100_000)}),
+    )
+    attempt.spool.append(wire.encode(update))
+    attempt.spool.close()
+    server.bytes_max = 50_000
+    report = send(tmp_path, server)
+    assert (report.sent, report.rejected) == (1, 1)
+    assert server.records(attempt.id) == [msgspec.structs.replace(update, gradients=None)]
+
+
 def test_damage_costs_the_records_it_hit(tmp_path: Path, server: MemoryTransport) -> None:
     """Damaged bytes on disk lose the record they hit: a gap in its stream, counted, and nothing else."""
     attempt = Attempt(tmp_path)
