@@ -6,6 +6,7 @@ import atexit
 import itertools
 import os
 import sys
+import threading
 from multiprocessing.util import Finalize, register_after_fork
 
 from ampmon import config
@@ -20,6 +21,10 @@ _disabled = False
 """Whether the last `ampmon.init` said to record nothing."""
 _finished = False
 """Whether a run was ended and none begun since: then only a new scaler, or `init`, begins one."""
+_beginning = False
+"""Whether a run is being begun: a signal handler that comes meanwhile begins no other."""
+_lock = threading.RLock()
+"""Whoever begins or ends a run holds it, so that there is one. A signal handler may interrupt its own thread there."""
 _generations = itertools.count()
 """Numbers the runs of this process, so that its ranks agree on each anew."""
 
@@ -31,13 +36,18 @@ def current() -> Recorder | None:
 
 def start(options: RunOptions) -> Recorder | None:
     """End the current run, if there is one, and begin another. None where monitoring is disabled."""
-    global _current, _disabled, _finished
-    finish()
-    _disabled = options.mode == "disabled"
-    if not _disabled:
-        _current = Recorder(options, next(_generations))
-        _finished = False
-    return _current
+    global _beginning, _current, _disabled, _finished
+    with _lock:
+        finish()
+        _disabled = options.mode == "disabled"
+        if not _disabled:
+            _beginning = True
+            try:
+                _current = Recorder(options, next(_generations))
+            finally:
+                _beginning = False
+            _finished = False
+        return _current
 
 
 def ensure(*, anew: bool = True) -> Recorder | None:
@@ -45,14 +55,22 @@ def ensure(*, anew: bool = True) -> Recorder | None:
 
     Without ``anew`` a run that was ended is not followed by another. Never raises.
     """
-    if _current is not None or _disabled or (_finished and not anew):
+    if _is_settled(anew):
         return _current
     try:
-        options = config.resolve()
-        return start(options) if options.mode != "disabled" else None
+        with _lock:
+            if _beginning or _is_settled(anew):
+                return _current
+            options = config.resolve()
+            return start(options) if options.mode != "disabled" else None
     except Exception as error:
         warn(f"ampmon: not recording: {error}")
         return None
+
+
+def _is_settled(anew: bool) -> bool:
+    """Whether there is a run, or none is to be begun."""
+    return _current is not None or _disabled or (_finished and not anew)
 
 
 def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
@@ -65,11 +83,16 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
 def _finish(deadline_s: float, outcome: str) -> None:
     global _current, _finished
-    recorder = _current
-    if recorder is None:
+    # Who holds it longer begins a run on a disk that hangs, which must not keep the process from its end.
+    if not _lock.acquire(timeout=max(deadline_s, 0.0)):
         return
-    _current, _finished = None, True
-    recorder.finish(deadline_s, outcome)
+    try:
+        recorder, _current = _current, None
+        _finished = _finished or recorder is not None
+    finally:
+        _lock.release()
+    if recorder is not None:
+        recorder.finish(deadline_s, outcome)
 
 
 def _at_exit() -> None:
@@ -80,6 +103,8 @@ def _at_exit() -> None:
 
 
 def _after_fork_in_child() -> None:
+    global _beginning, _lock
+    _beginning, _lock = False, threading.RLock()  # another thread of the parent's may have held it
     if _current is not None:
         _current.after_fork_in_child()
 

@@ -159,10 +159,10 @@ class Recorder:
         """A new stream, with ``name`` or else "scaler", numbered where that is taken."""
         base = clean_name(name)[:100] if name is not None else "scaler"
         taken, number = base, 2
-        while taken in self._streams:
-            taken, number = f"{base}-{number}", number + 1
-        stream = Stream(self, taken)
-        self._streams[taken] = stream
+        with self._lock:
+            while taken in self._streams:
+                taken, number = f"{base}-{number}", number + 1
+            stream = self._streams[taken] = Stream(self, taken)
         return stream
 
     def header(self, header: wire.StreamHeader) -> None:
@@ -176,9 +176,10 @@ class Recorder:
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]
     ) -> None:
         """Number a record of the stream and write it; one that cannot be kept is counted."""
-        if not self._opened:
-            self._open()
-        self._exclusively(self._put_record, stream, record, fields)
+        with self._lock:
+            if not self._opened:
+                self._open()
+            self._exclusively(self._put_record, stream, record, fields)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""

@@ -72,3 +72,32 @@ def test_workers_of_a_data_loader_record_nothing(data_directory: Path) -> None:
             scaler.update()
     assert [update.ordinal for update in recording(data_directory).updates] == list(range(6))
     assert len(os.listdir(data_directory / "spool")) == 1
+
+
+FORKED = """
+import os, threading, ampmon
+
+def log():
+    start.wait()
+    ampmon.log({"loss": 1.0})
+
+ampmon.init()
+child = os.fork()
+if child == 0:
+    start = threading.Barrier(8)
+    threads = [threading.Thread(target=log) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ampmon.finish()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Path) -> None:
+    """Of the threads of a forked child one begins its attempt, in which all that they log is kept, and it ends."""
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+    recorded = recordings(data_directory)
+    assert [(len(one.scalars), len(one.events("finish"))) for one in recorded] == [(0, 1), (8, 1)]

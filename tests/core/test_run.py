@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 import ampmon
+from ampmon import process, wire
 from ampmon.errors import ConfigurationError
 from ampmon.iteration import taken
+from ampmon.stream import Stream
 from recording import recording, recordings
 
 
@@ -288,6 +292,62 @@ def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) ->
     assert scaler.monitor.errors == 1
 
 
+def at_once(work: Callable[[], object]) -> None:
+    """Do it in eight threads at the same time."""
+    start = threading.Barrier(8)
+
+    def run() -> None:
+        start.wait()
+        work()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_scalers_made_in_several_threads_at_once_share_a_run(data_directory: Path) -> None:
+    """One run is begun, in which each has a series of its own, and it ends."""
+    at_once(lambda: ampmon.GradScaler("cpu"))
+    recorded = recording(data_directory)
+    headers = [header for header in recorded.messages if isinstance(header, wire.StreamHeader)]
+    names = {header.stream for header in headers}
+    assert names == {"scaler", *(f"scaler-{number}" for number in range(2, 9))}
+    assert len(recorded.events("finish")) == 1
+
+
+def test_runs_begun_in_several_threads_at_once_all_end(data_directory: Path) -> None:
+    """Each `init` ends the run before, whichever thread began it."""
+    at_once(ampmon.init)
+    recorded = recordings(data_directory)
+    assert [len(one.events("finish")) for one in recorded] == [1] * 8
+
+
+def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> None:
+    """No two streams of a run share a name, and with it their numbers, however threads take turns."""
+    ampmon.init()
+    run, streams, interval = process.current(), list[Stream](), sys.getswitchinterval()
+    assert run is not None
+    sys.setswitchinterval(1e-6)
+    try:
+        at_once(lambda: streams.extend(run.stream("same") for _ in range(100)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({stream.name for stream in streams}) == 800
+
+
+INTERRUPTED = """
+import signal
+from ampmon import init, log
+signal.signal(signal.SIGALRM, lambda *_: log({"signal": 1.0}))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+init(name="mine")
+log({"last": 1.0})
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
 SIGNALLED = """
 import signal, torch, ampmon
 model = torch.nn.Linear(4, 4)
@@ -302,6 +362,17 @@ for _ in range(2000):
     scaler.update()
 signal.setitimer(signal.ITIMER_REAL, 0)
 """
+
+
+def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
+    data_directory: Path,
+) -> None:
+    """What a handler logs before there is a run is dropped, or of the run that `init` begins."""
+    subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=60)
+    recorded = recordings(data_directory)[-1]
+    assert recorded.attempt.name == "mine"
+    assert {"last": 1.0} in [one.values for one in recorded.scalars]
+    assert all(len(one.events("finish")) == 1 for one in recordings(data_directory))
 
 
 def test_a_signal_handler_may_log(data_directory: Path) -> None:
