@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from ampmon import config as configuration
@@ -16,6 +16,12 @@ from ampmon.config import clean_name
 from ampmon.recorder import Recorder
 from ampmon.stream import Stream
 
+
+if TYPE_CHECKING:
+    from ampmon.probe.ring import Readback
+
+
+T = TypeVar("T")
 
 _UNWATCHED_LOSSES = 3
 """Losses logged before a scaler: the first may come before the scaler is made."""
@@ -63,8 +69,9 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 
     Values are numbers, or tensors of one element on any device: a tensor is detached and copied, and nothing waits for
     it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
-    is not a number, and a name after the first 10 000, is counted as an error of the monitor and warned of once. Does
-    nothing while a CUDA graph is being captured, in which there are no values yet.
+    is not a number, a step that is no count, and a name after the first 10 000, is left out, counted as an error of the
+    monitor and warned of once; the rest is kept. Does nothing while a CUDA graph is being captured, in which there are
+    no values yet.
     """
     run = process.ensure(anew=False)
     if run is None:
@@ -74,10 +81,10 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
             return
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
-        numbers, copies = _collect(values)
-        _leave_out_what_is_beyond(run, numbers, copies)
-        if numbers or copies or not values:
-            stream.submit(_PendingScalars(stream, ordinal, _user_step(step), numbers, copies))
+        kept = _collect(run, values)
+        _leave_out_what_is_beyond(run, kept)
+        if kept or not values:
+            stream.submit(_PendingScalars(run, stream, ordinal, _user_step(run, step), kept))
         if not run.watches:
             _look_for_fp16(run, values)
     except Exception as error:
@@ -104,61 +111,90 @@ def _capturing() -> bool:
     return capturing()
 
 
-def _user_step(step: Any) -> int | None:
+def _user_step(run: Recorder, step: Any) -> int | None:
+    """The user's own step; None, and reported, where it is no count."""
     if step is None:
         return None
-    number = operator.index(step)
-    if not 0 <= number <= wire.COUNT_MAX:
-        raise ValueError(f"step={number}: at least 0, at most 2^53 - 1")
+    try:
+        if _is_on_device(step):
+            raise ValueError("it is on a device, which nobody waits for")
+        whole = isinstance(step, float) and step.is_integer()
+        number = int(step) if whole else operator.index(step)
+        if not 0 <= number <= wire.COUNT_MAX:
+            raise ValueError(f"{number} is not at least 0 and at most 2^53 - 1")
+    except Exception as error:
+        run.failed("ampmon.log", ValueError(f"the step is not kept: {error}"))
+        return None
     return number
 
 
-def _collect(values: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
+def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Readback]:
     """Numbers that are known, and copies of those that are on their way from a device."""
-    numbers: dict[str, float] = {}
-    copies: dict[str, Any] = {}
     if len(values) > wire.SCALARS_MAX:
         raise ValueError(f"{len(values)} scalars at once; at most {wire.SCALARS_MAX} are kept")
+    named = {clean_name(name): value for name, value in values.items()}
+    return _each(run, named, _number_or_copy)
+
+
+def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T]) -> dict[str, T]:
+    """What becomes of each value by itself: the first that is no number is reported by its name."""
+    converted: dict[str, T] = {}
+    bad = None
     for name, value in values.items():
-        device = getattr(value, "device", None)
-        if device is not None and getattr(device, "type", "cpu") != "cpu":
-            from ampmon.probe.ring import Readback
+        try:
+            converted[name] = convert(value)
+        except Exception as error:
+            bad = bad or f"{name!r} is not kept: {error}"
+    if bad is not None:
+        run.failed("ampmon.log", ValueError(bad))
+    return converted
 
-            copies[clean_name(name)] = Readback(value.detach().reshape(()))
-        else:
-            numbers[clean_name(name)] = float(value.detach() if hasattr(value, "detach") else value)
-    return numbers, copies
+
+def _number_or_copy(value: Any) -> float | Readback:
+    if _is_on_device(value):
+        from ampmon.probe.ring import Readback
+
+        return Readback(value.detach().reshape(()))
+    return float(value.detach() if hasattr(value, "detach") else value)
 
 
-def _leave_out_what_is_beyond(run: Recorder, *collected: dict[str, Any]) -> None:
+def _is_on_device(value: Any) -> bool:
+    return getattr(getattr(value, "device", None), "type", "cpu") != "cpu"
+
+
+def _number(value: float | Readback) -> float:
+    return value if isinstance(value, float) else float(value.result())
+
+
+def _leave_out_what_is_beyond(run: Recorder, values: dict[str, float | Readback]) -> None:
     """Take out the names for which a run has no room beside those that it has."""
-    for values in collected:
-        new = [name for name in values if name not in run.logged]
-        room = max(wire.SCALAR_NAMES_MAX - len(run.logged), 0)
-        run.logged.update(new[:room])
-        if beyond := new[room:]:
-            for name in beyond:
-                del values[name]
-            more = f"{beyond[0]!r} is not kept: {wire.SCALAR_NAMES_MAX} names are logged already"
-            run.failed("ampmon.log", ValueError(more))
+    new = [name for name in values if name not in run.logged]
+    room = max(wire.SCALAR_NAMES_MAX - len(run.logged), 0)
+    run.logged.update(new[:room])
+    if beyond := new[room:]:
+        for name in beyond:
+            del values[name]
+        more = f"{beyond[0]!r} is not kept: {wire.SCALAR_NAMES_MAX} names are logged already"
+        run.failed("ampmon.log", ValueError(more))
 
 
 @dataclass(slots=True)
 class _PendingScalars:
+    run: Recorder
     stream: Stream
     ordinal: int
     user_step: int | None
-    numbers: dict[str, float]
-    copies: dict[str, Any]
+    values: dict[str, float | Readback]
 
     def ready(self) -> bool:
-        return all(copy.ready() for copy in self.copies.values())
+        return all(isinstance(value, float) or value.ready() for value in self.values.values())
 
     def write(self) -> None:
-        arrived = {name: float(copy.result()) for name, copy in self.copies.items()}
-        self.stream.put(
-            wire.Scalars,
-            ordinal=self.ordinal,
-            values={**self.numbers, **arrived},
-            user_step=self.user_step,
-        )
+        arrived = _each(self.run, self.values, _number)
+        if arrived or not self.values:
+            self.stream.put(
+                wire.Scalars,
+                ordinal=self.ordinal,
+                values=arrived,
+                user_step=self.user_step,
+            )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -134,6 +135,17 @@ def test_what_is_not_a_number_is_counted_and_warned_of(data_directory: Path) -> 
     ampmon.log(3)  # type: ignore[arg-type]
     assert scaler.monitor.errors == 3
     assert len(recording(data_directory).events("error")) == 3
+
+
+@pytest.mark.parametrize("bad", [None, "low", torch.ones(2), torch.ones((), device="meta")])
+def test_one_value_that_is_no_number_costs_no_other(data_directory: Path, bad: object) -> None:
+    """Of what is logged together the first that is no number is named, counted once, and the numbers are kept."""
+    scaler = ampmon.GradScaler("cpu")
+    with pytest.warns(ampmon.AmpmonWarning, match="'val_loss' is not kept: "):
+        ampmon.log({"loss": 1.0, "val_loss": bad, "accuracy": bad, "lr": 0.1}, step=7)
+    assert scaler.monitor.errors == 1
+    (scalars,) = recording(data_directory).scalars
+    assert (scalars.values, scalars.user_step) == ({"loss": 1.0, "lr": 0.1}, 7)
 
 
 def test_names_beyond_those_that_are_kept_are_left_out(
@@ -283,13 +295,23 @@ def test_ranks_of_a_launcher_begin_another_run_with_another_init(
     assert len(set(ids[0])) == 2
 
 
-@pytest.mark.parametrize("step", [-1, 2**53, 1.5, "seven"])
+@pytest.mark.parametrize("step", [-1, 2**53, 1.5, math.inf, "seven", torch.ones((), device="meta")])
 def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) -> None:
-    """`log(step=)` of what is no count is an error of the monitor's, here and not at the server."""
+    """`log(step=)` of what is no count is an error of the monitor's, and the values are kept without a step."""
     scaler = ampmon.GradScaler("cpu")
-    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.log"):
+    with pytest.warns(ampmon.AmpmonWarning, match="the step is not kept"):
         ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
     assert scaler.monitor.errors == 1
+    (scalars,) = recording(data_directory).scalars
+    assert (scalars.values, scalars.user_step) == ({"loss": 1.0}, None)
+
+
+def test_a_step_may_be_a_whole_float(data_directory: Path) -> None:
+    """What a division or NumPy made of a step is the count that it equals."""
+    ampmon.GradScaler("cpu")
+    for step in (3.0, np.float64(4)):
+        ampmon.log({"loss": 1.0}, step=step)  # type: ignore[arg-type]
+    assert [one.user_step for one in recording(data_directory).scalars] == [3, 4]
 
 
 def at_once(work: Callable[[], object]) -> None:
