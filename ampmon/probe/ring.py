@@ -75,7 +75,8 @@ class Readback:
     """A copy of a tensor on its way to the host.
 
     On a CPU it is there at once. On CUDA the copy goes into pinned memory behind the work that makes the values, with
-    an event after it; asking `ready` never waits. Other devices have no such pair, and are read when asked for.
+    an event after it; asking `ready` never waits. Copies from other devices are asked for as if from a CPU, and
+    `result` waits: to leave one for later would need an event of theirs, and has been tried on none.
 
     Once `ready` has said so, the event is not asked again: from another thread that would break a CUDA graph which the
     training's is capturing.
