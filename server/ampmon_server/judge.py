@@ -129,7 +129,7 @@ class Judge:
         )
         for rule, error in found.failed.items():
             self._count(rule, error)
-        judgement = Judgement(found.verdict, found.severity, found.findings)
+        judgement = Judgement(found.verdict, found.severity, found.findings, case.version)
         kept = await self._writer.run(lambda: self._store.keep(run_id, judgement, self._alerts))
         if kept.change is not None:
             self._bus.publish(Advance(*kept.change))

@@ -151,7 +151,8 @@ runs = Table(
     Column("verdict", Text),
     Column("severity", String(16)),
     Column("findings", Text),
-    # Alerts that fire and nobody has acknowledged, and when one that is pending may fire; null where none is.
+    # Alerts that fire and nobody has acknowledged; and when the run is to be looked at though nothing of it arrives, as
+    # one that is pending may fire, or as it has ended; null where neither is so.
     _count("firing"),
     Column("alerts_due", BigInteger),
     sqlite_with_rowid=False,

@@ -131,8 +131,9 @@ def test_what_is_pending_is_looked_at_when_it_is_due(store: Store) -> None:
 
 
 def test_silent_runs_want_to_be_looked_at(store: Store) -> None:
-    """A run that fell silent is found, whoever had heard of it; one that finished is not."""
+    """A run that fell silent is found, whoever had heard of it; one that finished and was looked at is not."""
     silent, finished = trained(store), trained(store, "finish")
+    store.keep(finished, found())
     with engine.writing(store._engine) as connection:
         connection.execute(update(runs).values(silent_after=now() - 1))
 

@@ -174,7 +174,7 @@ def open_ones(
 
 
 class Restless(NamedTuple):
-    """A run that wants to be looked at though nothing arrives: when it fell silent, and whether an alert is due."""
+    """A run that wants to be looked at though nothing arrives: when it falls silent, and whether a look is due."""
 
     run_id: UUID
     silent_after: int
@@ -182,7 +182,7 @@ class Restless(NamedTuple):
 
 
 def restless(connection: Connection, now: int) -> list[Restless]:
-    """Runs that fell silent, or have an alert that may fire by now."""
+    """Runs that fell silent, that ended and were not looked at since, or have an alert that may fire by now."""
     table = runs.c
     silent = and_(table.state == "running", table.silent_after < now)
     rows = connection.execute(

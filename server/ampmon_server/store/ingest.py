@@ -142,4 +142,6 @@ def _endings(
                     attempts.end(connection, state.run_id, attempt, "crashed", record.time)
     if batch.ended is not None:
         attempts.end(connection, state.run_id, attempt, batch.ended, now)
-    state.state = attempts.state_of_run(connection, state.run_id)
+    before, state.state = state.state, attempts.state_of_run(connection, state.run_id)
+    if state.state != before:
+        state.alerts_due = now  # nothing more may arrive, and this process may end before it looks

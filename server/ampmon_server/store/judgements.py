@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from sqlalchemy import Column, Connection, select, update
+from sqlalchemy import Column, Connection, Row, select, update
 
 from ampmon import wire
 from ampmon_server.alerting.targets import Alerts
@@ -24,11 +24,15 @@ KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run was found to have, the worst first; the same run may be found to have the same twice."""
+    """What a run was found to have at its ``version``, the worst first; the same may be found twice.
+
+    Without a version it is of the run as it is when this is kept.
+    """
 
     verdict: str
     severity: wire.Severity | None
     findings: Sequence[wire.Finding]
+    version: int | None = None
 
 
 _HELD: tuple[Column[Any], ...] = (
@@ -64,22 +68,32 @@ def keep(
     if held is None:
         return Kept()
     told = orjson.dumps([msgspec.structs.asdict(each) for each in judgement.findings[:KEPT]])
-    advanced = alerts.Advanced(False, held.firing, held.alerts_due)
+    advanced = alerts.Advanced(False, held.firing, None)
     if to is not None:
         advanced = alerts.advance(connection, held, judgement.findings, now, to)
-    values: dict[str, Any] = {"firing": advanced.firing, "alerts_due": advanced.due}
-    same = held.findings == told.decode() and not advanced.changed
-    if same and values == {name: getattr(held, name) for name in values}:
-        return Kept(None, advanced.due)
-    values |= {
-        "verdict": judgement.verdict,
-        "severity": judgement.severity,
-        "findings": told.decode(),
-        "version": held.version + 1,
-        "changed": now,
-    }
-    connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
-    return Kept((run_id, held.version + 1, held.last_step), advanced.due)
+    values: dict[str, Any] = {"alerts_due": _due(held, judgement, advanced.due)}
+    stands = (held.findings, held.firing) == (told.decode(), advanced.firing)
+    change = None
+    if advanced.changed or not stands:
+        change = run_id, held.version + 1, held.last_step
+        values |= {
+            "verdict": judgement.verdict,
+            "severity": judgement.severity,
+            "findings": told.decode(),
+            "firing": advanced.firing,
+            "version": held.version + 1,
+            "changed": now,
+        }
+    if change is not None or values["alerts_due"] != held.alerts_due:
+        connection.execute(update(runs).where(runs.c.run_id == run_id.bytes).values(values))
+    return Kept(change, advanced.due)
+
+
+def _due(held: Row[Any], judgement: Judgement, due: int | None) -> int | None:
+    """When to look again: what was due stays so where the run has moved on since it was looked at."""
+    if judgement.version in {None, held.version}:
+        return due
+    return min((each for each in (due, held.alerts_due) if each is not None), default=None)
 
 
 def listed(findings: str | None) -> tuple[dict[str, Any], ...] | None:
