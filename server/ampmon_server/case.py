@@ -133,10 +133,11 @@ class ScalerCase:
 class Case:
     """A run at its ``version``. Times are microseconds since the epoch; ``now`` is when it is judged.
 
-    ``status`` is running, finished, crashed or silent. ``events`` are the newest, the newest first, the lints all of
-    them. ``logged`` are cells, as `ampmon_server.cells.scalars` has them, of the first few names that were logged.
-    ``config`` is what the newest attempt was given as its configuration. ``scheduled`` counts the skipped updates after
-    which the learning rate was changed all the same.
+    ``status`` is running, finished, crashed or silent. ``last_time`` is of the newest record, no later than the
+    server heard of it. ``events`` are the newest, the newest first, the lints all of them. ``logged`` are cells, as
+    `ampmon_server.cells.scalars` has them, of the first few names that were logged. ``config`` is what the newest
+    attempt was given as its configuration. ``scheduled`` counts the skipped updates after which the learning rate was
+    changed all the same.
     """
 
     run_id: str

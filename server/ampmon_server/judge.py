@@ -17,6 +17,7 @@ from ampmon_server.alerting.targets import Alerts
 from ampmon_server.bus import Advance, Bus
 from ampmon_server.case import Case
 from ampmon_server.diagnosis import Diagnosis, diagnose
+from ampmon_server.diagnosis.rules import silent
 from ampmon_server.store import Judgement, NotFound, Store, StoreError
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.writer import LineTooLong, Writer
@@ -136,6 +137,9 @@ class Judge:
         waits = [] if kept.due is None else [max(kept.due / 1e6 - time.time(), AGAIN_S)]
         if case.status == "running":
             waits.append(LATER_S)
+        left = silent.left_s(case, self._thresholds)
+        if left is not None and left > 0:
+            waits.append(max(left, AGAIN_S))
         return min(waits, default=None)
 
     def _examine(self, run_id: UUID) -> tuple[Case, Diagnosis]:

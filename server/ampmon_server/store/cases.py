@@ -33,6 +33,7 @@ from ampmon_server.store import (
     samples,
     scalars,
     skips,
+    state,
 )
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
@@ -70,7 +71,8 @@ def read(connection: Connection, run_id: UUID, now: int) -> Case:
         version=row.version,
         status=runs.status_of(row, now),
         disabled=bool(row.disabled),
-        last_time=row.last_time,
+        # A clock of a trainer's that is ahead must not keep its silence from being seen.
+        last_time=None if row.last_time is None else min(row.last_time, state.heard(row)),
         update_us=row.update_us,
         updates=row.updates,
         skipped=row.skipped,

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from ampmon import wire
 from ampmon_server.cells.updates import Counts
@@ -105,8 +105,18 @@ class RunState:
         """Something new is stored: another version, and another wait until silence is worth a word."""
         self.version += 1
         self.changed = now
-        wait = max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * self.update_us)
-        self.silent_after = now + int(min(wait, wire.COUNT_MAX - now))
+        self.silent_after = now + min(_silence_us(self.update_us), wire.COUNT_MAX - now)
+
+
+def heard(row: Row[Any]) -> int:
+    """When something new of a run was stored last, by the server's clock."""
+    at: int = row.silent_after - _silence_us(row.update_us)
+    return at
+
+
+def _silence_us(update_us: float) -> int:
+    """From when something is stored until silence is worth a word."""
+    return int(max(SILENT_AFTER_US, SILENT_AFTER_UPDATES * update_us))
 
 
 _NAMES = tuple(column.name for column in runs.columns)

@@ -23,10 +23,8 @@ FIX = (
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     """A warning from `silent_s` on, or from `silent_updates` updates where those take longer."""
-    if case.status != "silent" or case.last_time is None:
-        return
-    quiet = (case.now - case.last_time) / 1e6
-    if quiet >= max(thresholds.silent_s, thresholds.silent_updates * case.update_us / 1e6):
+    left, quiet = left_s(case, thresholds), _quiet_s(case)
+    if left is not None and left <= 0:
         rank, step = _first(case)
         yield Finding(
             rule="silent",
@@ -37,6 +35,18 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
             evidence={"quiet_s": quiet, "update_s": case.update_us / 1e6, "rank": rank},
             figure="scale",
         )
+
+
+def left_s(case: Case, thresholds: Thresholds) -> float | None:
+    """For how long a silent run may stay so before that is a warning; None of another."""
+    if case.status != "silent" or case.last_time is None:
+        return None
+    long = max(thresholds.silent_s, thresholds.silent_updates * case.update_us / 1e6)
+    return long - _quiet_s(case)
+
+
+def _quiet_s(case: Case) -> float:
+    return (case.now - (case.last_time or 0)) / 1e6
 
 
 def _first(case: Case) -> tuple[int | None, int]:
