@@ -47,6 +47,17 @@ def test_what_fires_is_told_once(looks) -> None:
 
 
 @given(LOOKS)
+def test_whoever_may_be_told_knows_how_bad_it_is(looks) -> None:
+    """What fires after a look that is not muted was told at the severity that it has."""
+    told = None
+    for (*_, muted), (_, _, made) in zip(looks, walked(looks), strict=True):
+        if made.tell is not None:
+            told = made.alert.severity
+        if made.alert is not None and made.alert.state == "firing" and not muted:
+            assert (told, made.alert.heard) == (made.alert.severity, True)
+
+
+@given(LOOKS)
 def test_nothing_is_told_while_it_cools_down(looks) -> None:
     """After its end an alert does not fire before the cool-down is up, nor before it has been there for long enough."""
     ended = None
@@ -117,6 +128,16 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
 
     assert (fired.alert.state, fired.tell, heard.tell) == ("firing", None, "firing")
     assert (muted.alert.state, over.alert.state, over.tell) == ("firing", "resolved", None)
+
+
+def test_what_got_worse_while_muted_is_told_when_it_is_not_any_more() -> None:
+    """Who heard of a warning that became critical while it was muted hears that then, and of its end in any case."""
+    looks = [("warning", 0, False), ("warning", 2 * MINUTE, False), ("critical", MINUTE, True)]
+    *_, (_, _, worse), (_, _, heard), (_, _, again) = walked([*looks, *[("warning", 1, False)] * 2])
+    *_, (_, _, over) = walked([*looks, (None, MINUTE, False)])
+
+    assert (worse.tell, heard.tell, heard.alert.severity) == (None, "worse", "critical")
+    assert (again.tell, over.tell) == (None, "resolved")
 
 
 def test_what_gets_worse_is_nobodys_again() -> None:

@@ -19,7 +19,8 @@ class Alert:
     """How a finding stands. ``severity`` is the worst since it was there, which it has been ``since``.
 
     ``fired`` and ``resolved`` are of the newest time that it did, ``told`` when targets were told that it fires: None
-    where nobody was. Who has ``acknowledged`` it knows; what gets worse is nobody's again.
+    where nobody was. What gets worse while it is muted fires anew, after it was ``told``. Who has ``acknowledged`` it
+    knows; what gets worse is nobody's again.
     """
 
     state: State
@@ -30,6 +31,11 @@ class Alert:
     told: int | None = None
     acknowledged: int | None = None
     acknowledged_by: str | None = None
+
+    @property
+    def heard(self) -> bool:
+        """Whether targets were told how bad it is."""
+        return self.told is not None and self.told >= (self.fired or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +104,9 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> Step:
     rose = RANKS[found] < RANKS[alert.severity]
     if rose:
         alert = replace(alert, severity=found, acknowledged=None, acknowledged_by=None)
-    if muted or (alert.told is not None and not rose):
+        if muted and alert.told is not None:
+            alert = replace(alert, fired=max(now, alert.told + 1))
+    if muted or (alert.heard and not rose):
         return Step(alert)
     tell: Telling = "firing" if alert.told is None else "worse"
     return Step(replace(alert, told=now), tell)
