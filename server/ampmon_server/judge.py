@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from uuid import UUID
 
 from ampmon_server.alerting.targets import Alerts
@@ -98,11 +99,10 @@ class Judge:
             await asyncio.sleep(POLL_S)
 
     async def _seek(self) -> None:
-        """Note the runs that fell silent, before this process began too, and those whose alerts are due."""
+        """Note the runs that fell silent, before this process began too, and those that are due to be looked at."""
+        restless = partial(self._store.restless, tells=self._alerts is not None)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._executor, self._store.restless
-            )
+            found = await asyncio.get_running_loop().run_in_executor(self._executor, restless)
         except StoreError:
             return
         for each in found:

@@ -32,6 +32,7 @@ OVER_RUNS = {
     "store.alerts.firing": "counts, of all runs, what fires",
     "store.alerts.open_ones": "lists what fires in all runs",
     "store.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
+    "store.alerts.unheard": "asks for runs with alerts that were muted and are not any more",
     "store.listing.read_page": "the list of runs",
     "store.listing.read_groups": "what the list can be filtered by",
     "store.sparklines._scalers": "the scales that the list draws",

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import update
-from starlette.testclient import TestClient
+from sqlalchemy import select, update
 
-from ampmon import wire
-from ampmon_server.alerting.targets import Target
-from ampmon_server.app import create_app
+from ampmon_server.alerting.targets import Alerts, Target
+from ampmon_server.bus import Bus
 from ampmon_server.diagnosis import diagnose
-from ampmon_server.settings import Settings
-from ampmon_server.store import Judgement, Store, engine
-from ampmon_server.tables import runs
+from ampmon_server.judge import Judge
+from ampmon_server.store import Judgement, Mute, Store, engine
+from ampmon_server.tables import messages, mutes, runs
 from ampmon_server.thresholds import Thresholds
+from ampmon_server.writer import Writer
 from batches import Trainer
 from receiver import alerts_to
 from training import wait_for
@@ -29,7 +27,7 @@ from training import wait_for
 pytestmark = pytest.mark.engines
 
 TO = alerts_to(Target(name="own", url="json://127.0.0.1/x"))
-BAD = [wire.Finding(rule="skip_rate", severity="critical", title="12 skips", explanation="")]
+HOUR = 3600 * 10**6
 
 
 def now() -> int:
@@ -44,34 +42,54 @@ def trained(store: Store, at: int | None = None, **fields: object) -> UUID:
 
 
 def later(store: Store, by_s: float) -> None:
-    """Let that much time go by for all runs."""
+    """Let that much time go by for all runs and mutes."""
     by = int(by_s * 1e6)
     moved = {name: runs.c[name] - by for name in ("last_time", "silent_after", "changed")}
     with engine.writing(store._engine) as connection:
         connection.execute(update(runs).values(moved))
+        connection.execute(update(mutes).values(until=mutes.c.until - by))
 
 
-@contextmanager
-def serving(settings: Settings, *, tells: bool = True, **more: Any) -> Iterator[Store]:
-    """The store of a server that judges."""
-    app = create_app(replace(settings, judging=True, alerts=TO if tells else None, **more))
-    with TestClient(app, base_url="http://127.0.0.1:8267"):
-        yield app.state.service.store
+def judge(
+    store: Store,
+    until: Callable[[], object],
+    to: Alerts | None = TO,
+    thresholds: Thresholds | None = None,
+) -> None:
+    """Let a judge of a server that has just started be at work until something is so."""
+
+    async def work() -> None:
+        writer = Writer(1)
+        newest = Judge(store, writer, Bus(), thresholds or Thresholds(), to)
+        working = asyncio.create_task(newest.keep_judging())
+        try:
+            await asyncio.to_thread(wait_for, until, 30)
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            newest.close()
+            writer.close()
+
+    asyncio.run(work())
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["it tells somebody", "it tells nobody"])
+def told(store: Store) -> set[UUID]:
+    """The runs of which there are messages."""
+    with engine.reading(store._engine) as connection:
+        return {UUID(bytes=each) for each in connection.scalars(select(messages.c.of_run))}
+
+
+@pytest.mark.parametrize("to", [TO, None], ids=["it tells somebody", "it tells nobody"])
 def test_a_run_that_ended_just_before_its_server_is_judged_by_the_next(
-    settings: Settings, tells: bool
+    store: Store, to: Alerts | None
 ) -> None:
     """A crash that nobody looked at is found by a server that starts, told if it tells, and looked at no more."""
-    store = Store.open(settings)
     run_id = trained(store, ended="crashed")
-    store.close()
-    with serving(settings, tells=tells) as store:
-        verdict = wait_for(lambda: store.run(run_id)[0].verdict, 20)
-        assert verdict.startswith("The process died")
-        wait_for(lambda: store.restless() == [], 5)
-        assert [each.rule for each in store.alerts(run_id).deliveries] == ["crashed"] * tells
+    judge(store, lambda: store.run(run_id)[0].verdict, to)
+
+    assert store.run(run_id)[0].severity == "critical"
+    assert told(store) == ({run_id} if to else set())
+    assert store.restless() == []
 
 
 def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
@@ -90,23 +108,48 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     assert store.run(trainer.run_id)[0].version == version
 
 
-def test_a_longer_patience_is_waited_out(settings: Settings) -> None:
+def test_a_longer_patience_is_waited_out(store: Store) -> None:
     """A run that is silent, and not yet for as long as `silent_s` says, is looked at again when it is."""
-    store = Store.open(settings)
     run_id = trained(store)
     later(store, 70)
-    store.close()
-    with serving(settings, thresholds=Thresholds(silent_s=75)) as store:
-        assert wait_for(lambda: store.run(run_id)[0].verdict, 20) == "healthy"
-        wait_for(lambda: "silent" in store.alerts(run_id).alerts, 20)
-        assert store.run(run_id)[0].verdict.startswith("No record for 75 s")
+    verdicts = []
+
+    def found() -> bool:
+        verdicts.append(store.run(run_id)[0].verdict)
+        return "silent" in store.alerts(run_id).alerts
+
+    judge(store, found, thresholds=Thresholds(silent_s=75))
+    assert "healthy" in verdicts
+    assert store.run(run_id)[0].verdict.startswith("No record for 7")
 
 
 def test_a_trainer_whose_clock_is_ahead_hides_no_silence(store: Store) -> None:
     """For how long nothing was heard of a run is by the server's clock, where the trainer's is ahead of it."""
-    run_id = trained(store, at=now() + 3600 * 10**6)
+    run_id = trained(store, at=now() + HOUR)
     assert store.case(run_id).status == "running"
     later(store, 90)
     (finding,) = diagnose(store.case(run_id), Thresholds()).findings
 
     assert finding.title.startswith("No record for 90 s")
+
+
+def test_what_a_mute_kept_back_is_told_once_it_ends(store: Store) -> None:
+    """Of runs that died while they were muted the judge tells when a mute ended, was lifted or was cut short."""
+    lifted, cut, ended, muted = (trained(store, ended="crashed") for _ in range(4))
+    held, *_ = (
+        store.mute(Mute.new(run_id, None, "crashed", until), "ada")[0]
+        for run_id, until in (
+            (lifted, None),
+            (cut, None),
+            (ended, now() + HOUR),
+            (muted, now() + 100 * HOUR),
+        )
+    )
+    judge(store, lambda: store.firing() == 4)
+    assert (told(store), store.restless()) == (set(), [])
+    store.lift(held)
+    store.mute(Mute.new(cut, None, "crashed", now()), "ada")
+    later(store, 99 * 3600)
+
+    judge(store, lambda: told(store) == {lifted, cut, ended})
+    assert (store.restless(), store.restless(tells=False)) == ([], [])

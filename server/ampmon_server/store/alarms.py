@@ -57,10 +57,11 @@ class Alarms:
         with engine.reading(self._engine) as connection:
             return alerts.firing(connection)
 
-    def restless(self) -> list[Restless]:
-        """Runs that want to be looked at though nothing of them arrives."""
+    def restless(self, *, tells: bool = True) -> list[Restless]:
+        """Runs that want to be looked at though nothing of them arrives, by a server that ``tells`` somebody or not."""
         with engine.reading(self._engine) as connection:
-            return alerts.restless(connection, _now())
+            found = alerts.restless(connection, _now())
+            return [*found, *alerts.unheard(connection, _now())] if tells else found
 
     def acknowledge(self, run_id: UUID, rule: str, who: str) -> Change:
         """Note who has taken an alert upon themselves. Raises NotFound where the rule has none that is open."""

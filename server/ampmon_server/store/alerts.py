@@ -200,3 +200,20 @@ def restless(connection: Connection, now: int) -> list[Restless]:
         )
         for row in rows
     ]
+
+
+def unheard(connection: Connection, now: int) -> list[Restless]:
+    """Runs with an alert that fires, that targets were not told of, and that is muted no more: by whatever it ended."""
+    table = alerts.c
+    rows = connection.execute(
+        select(runs.c.run_id, runs.c.silent_after)
+        .distinct()
+        .join(alerts, table.run_id == runs.c.run_id)
+        .where(
+            table.state == "firing",
+            or_(table.told.is_(None), table.told < table.fired),
+            runs.c.deleted == 0,
+            ~mutes.muted(table.run_id, runs.c.project, table.rule, now),
+        )
+    )
+    return [Restless(UUID(bytes=row.run_id), row.silent_after, True) for row in rows]

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, or_, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+)
 
 from ampmon_server.store.errors import NotFound
 from ampmon_server.tables import mutes
@@ -79,7 +90,8 @@ def lift(connection: Connection, mute_id: UUID) -> None:
 
 def read_all(connection: Connection, within: Collection[str] | None) -> list[Mute]:
     """Every mute that touches one of these projects, or any, the newest first."""
-    touching = [] if within is None else [_of_any(mutes.c.project, within)]
+    project = mutes.c.project
+    touching = [] if within is None else [or_(project.is_(None), project.in_(within))]
     rows = connection.execute(
         select(mutes).where(*touching).order_by(mutes.c.made.desc(), mutes.c.mute_id)
     )
@@ -88,17 +100,29 @@ def read_all(connection: Connection, within: Collection[str] | None) -> list[Mut
 
 def of_run(connection: Connection, run_id: bytes, project: str, now: int) -> list[Mute]:
     """Those that hold for a run now."""
-    table = mutes.c
     rows = connection.execute(
-        select(mutes)
-        .where(
-            or_(table.of_run == run_id, table.of_run.is_(None)),
-            _of_any(table.project, [project]),
-            or_(table.until.is_(None), table.until > now),
-        )
-        .order_by(table.made)
+        select(mutes).where(_holds(run_id, project, now)).order_by(mutes.c.made)
     )
     return [_mute(row) for row in rows]
+
+
+def muted(
+    run_id: Column[bytes], project: Column[str], rule: Column[str], now: int
+) -> ColumnElement[bool]:
+    """Whether a mute holds now for what is in these columns of a statement."""
+    of_rule = or_(mutes.c.rule == rule, mutes.c.rule.is_(None))
+    return exists().where(_holds(run_id, project, now), of_rule)
+
+
+def _holds(
+    run_id: bytes | Column[bytes], project: str | Column[str], now: int
+) -> ColumnElement[bool]:
+    table = mutes.c
+    return and_(
+        or_(table.of_run == run_id, table.of_run.is_(None)),
+        or_(table.project == project, table.project.is_(None)),
+        or_(table.until.is_(None), table.until > now),
+    )
 
 
 def rules_of(connection: Connection, run_id: bytes, project: str, now: int) -> set[str | None]:
@@ -114,10 +138,6 @@ def forget(connection: Connection, run_id: bytes) -> None:
 def tidy(connection: Connection, now: int) -> None:
     """Forget those that ended some time ago."""
     connection.execute(delete(mutes).where(mutes.c.until < now - KEPT_US))
-
-
-def _of_any(column: ColumnElement[Any], names: Collection[str]) -> ColumnElement[bool]:
-    return or_(column.is_(None), column.in_(names))
 
 
 def _mute(row: Row[Any]) -> Mute:
