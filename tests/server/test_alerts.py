@@ -216,6 +216,30 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
     assert (delivery.trouble, delivery.due, delivery.attempts) == ("slow", None, 10)
 
 
+@pytest.mark.engines
+@pytest.mark.parametrize("when", ["it has failed", "it is under way"])
+def test_what_did_not_arrive_makes_way_for_what_is_newer(store: Store, when: str) -> None:
+    """A message is not sent after one that followed it: the newest of an alert arrives, and nothing waits behind it."""
+    run_id = trained(store)
+    store.keep(trained(store), found("critical", title="another"), alerts_to(BAD))
+    store.keep(run_id, found("critical"), alerts_to(OWN))
+    first = store.take("own", 20, None)
+    assert first is not None
+    if when == "it has failed":
+        store.settle(first, Outcome("refused", 500))
+    store.keep(run_id, found(), alerts_to(OWN))
+    if when == "it is under way":
+        store.settle(first, Outcome("refused", 500))
+    last = store.take("own", 20, None)
+    assert last is not None
+    assert last.message.title == "ampmon resolved: run-7: 12 skips"
+    store.settle(last, Outcome())
+    later(store, HOUR)
+
+    assert store.messages_due() == {"bad"}
+    assert (store.standings()["own"].waiting, store.standings()["own"].trouble) == (0, None)
+
+
 def test_what_was_sent_is_done_with(store: Store) -> None:
     """A message that arrived is not due again, and its time stands with the alert."""
     run_id = trained(store)

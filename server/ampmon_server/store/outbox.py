@@ -1,4 +1,4 @@
-"""Messages to targets: kept until they are sent, each taken by one server process at a time, none for ever."""
+"""Messages to targets: kept until they are sent or out of date, each taken by one server process at a time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def put(
     targets: Iterable[Target],
     now: int,
 ) -> None:
-    """Have a message sent to targets, soon."""
+    """Have a message sent to targets, soon, in the place of those of the same alert that did not reach them yet."""
     rows = [
         {
             "message_id": uuid4().bytes,
@@ -76,8 +76,13 @@ def put(
         }
         for target in targets
     ]
-    if rows:
-        connection.execute(insert(messages), rows)
+    if not rows:
+        return
+    # A failed one would come when its wait is over, after what is newer and says what had been before.
+    table, names = messages.c, [row["target"] for row in rows]
+    same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
+    connection.execute(delete(messages).where(*same, table.sent.is_(None)))
+    connection.execute(insert(messages), rows)
 
 
 def due(connection: Connection, now: int) -> set[str]:
