@@ -112,7 +112,7 @@ def test_a_longer_patience_is_waited_out(store: Store) -> None:
     """A run that is silent, and not yet for as long as `silent_s` says, is looked at again when it is."""
     run_id = trained(store)
     later(store, 70)
-    verdicts = []
+    verdicts: list[str | None] = []
 
     def found() -> bool:
         verdicts.append(store.run(run_id)[0].verdict)
