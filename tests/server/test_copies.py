@@ -106,6 +106,26 @@ def test_a_copy_is_put_back(server: Server, tmp_path: Path) -> None:
     assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
 
 
+def test_a_log_that_was_left_behind_is_not_the_copys(server: Server, tmp_path: Path) -> None:
+    """Where a killed server's file was moved away and its log was not, a restore moves that too: all is the copy's."""
+    trainer, copy = Trainer(), tmp_path / "copy.db"
+    where = ["--data-dir", str(server.directory)]
+    post(server, trainer.batch(trainer.updates(3)))
+    assert completed(["db", "backup", str(copy), *where]).returncode == 0
+    post(server, trainer.batch(trainer.updates(4)))
+    server.kill()
+    file = server.directory / "server" / "ampmon.db"
+    file.rename(tmp_path / "away.db")
+    left = file.with_name("ampmon.db-wal").read_bytes()
+    done = completed(["db", "restore", str(copy), *where])
+    (aside,) = file.parent.glob("ampmon.db.2*-wal")
+    server.start()
+
+    assert (done.returncode, str(aside) in done.stdout) == (0, True)
+    assert aside.read_bytes() == left != b""
+    assert server.get(f"/runs/{trainer.run_id}")["updates"] == 3
+
+
 def test_no_bad_copy_is_put_back(
     settings: Settings, tmp_path: Path, told: Callable[..., tuple[int, str]]
 ) -> None:

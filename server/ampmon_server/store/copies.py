@@ -46,8 +46,7 @@ def restore(settings: Settings, copy: Path, tell: Tell) -> Restored:
         schema = dumping.restore(copy, url)
         return Restored(postgresql.place(url), None, schema.age == "older")
     file = _file(settings)
-    aside = file.with_name(f"{file.name}.{_now()}") if file.exists() else None
-    copying.restore(copy, file, aside, tell)
+    aside = copying.restore(copy, file, file.with_name(f"{file.name}.{_now()}"), tell)
     return Restored(str(file), aside, older=False)  # its one server upgrades it
 
 

@@ -40,8 +40,8 @@ def back_up(source: Path, target: Path, tell: Tell) -> None:
         put(draft, target)
 
 
-def restore(copy: Path, target: Path, aside: Path | None, tell: Tell) -> None:
-    """Put a copy in the place of ``target``, and what was there under the name ``aside``, if there was.
+def restore(copy: Path, target: Path, aside: Path, tell: Tell) -> Path | None:
+    """Put a copy in the place of ``target``, and what was there under the name ``aside``; the first of it, if any was.
 
     Raises Unusable, with everything as it was: where a server runs, or the copy is damaged or none of ours.
     """
@@ -57,9 +57,9 @@ def restore(copy: Path, target: Path, aside: Path | None, tell: Tell) -> None:
         if found is not None:
             raise Unusable(f"{copy} is damaged ({found}): take another copy")
         _check(draft, copy)
-        if aside is not None:
-            _set_aside(target, aside)
+        before = _set_aside(target, aside)
         put(draft, target)
+    return before
 
 
 @contextmanager
@@ -132,14 +132,22 @@ def usable(schema: Schema, copy: Path) -> Schema:
     return schema
 
 
-def _set_aside(target: Path, aside: Path) -> None:
-    """Give a database that nobody uses another name as well; at no moment is there none: a server would make one."""
+def _set_aside(target: Path, aside: Path) -> Path | None:
+    """Give a database that nobody uses another name as well; at no moment is there none: a server would make one.
+
+    The first of what is under the new name; None where nothing was there.
+    """
     with suppress(sqlite3.Error), closing(_opened(target)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the one file then
-    os.link(target, aside)
-    for end in ("-wal", "-shm"):  # of one that is damaged, and could not be read
+    with suppress(FileNotFoundError):
+        os.link(target, aside)
+    # Of one that is damaged and could not be read, or is gone: SQLite would take them for those of the copy.
+    logs = ("-wal", "-shm", "-journal")
+    for end in logs:
         with suppress(FileNotFoundError):
             os.replace(f"{target}{end}", f"{aside}{end}")
+    found = (Path(f"{aside}{end}") for end in ("", *logs))
+    return next((file for file in found if file.exists()), None)
 
 
 def put(draft: Path, target: Path) -> None:
