@@ -142,6 +142,18 @@ def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(store: Store) -> 
     assert counts == (6000, summary.skipped, 120)
 
 
+def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store) -> None:
+    """Heard of after it was found to be due, a run keeps all of its rows, those from before too."""
+    trainer = trained(store)
+    age(store, trainer)
+    (due,) = store.due(BOTH)
+    resumed = Trainer(run_id=trainer.run_id)
+    store.ingest(resumed.batch(resumed.updates(10)))
+    assert list(store.prune(due)) == []
+    assert held(store, updates) == 5010
+    assert store.due(BOTH) == []
+
+
 def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> None:
     """A process that resumes from far back leaves the cells of pruned rows as they are, and counts what is new."""
     trainer = trained(store)

@@ -62,13 +62,17 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A run that has something to prune: its raw rows, its samples, or, where it is deleted, all that is left of it."""
+    """A run that has something to prune: its raw rows, its samples, or, where it is deleted, all that is left of it.
+
+    ``heard`` is when it was last heard of, in us since the epoch.
+    """
 
     run_id: UUID
     name: str
     rows: bool = False
     samples: bool = False
     deleted: bool = False
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
         samples = row.heard < samples_before
         # Which attempt's sample of a step counts is told by the updates' rows.
         rows = row.heard < rows_before and (samples or row.attempts < 2)
-        one = Due(UUID(bytes=row.run_id), row.name, rows, samples)
+        one = Due(UUID(bytes=row.run_id), row.name, rows, samples, heard=row.heard)
         if any(_left(connection, removal) for removal in _removals(connection, one)):
             found.append(one)
     return found
@@ -144,8 +148,8 @@ def size(connection: Connection, one: Due) -> Size:
 def prune(database: Engine, one: Due) -> Iterator[int]:
     """Prune a run, a short transaction at a time; how many rows each has removed. Raises Busy.
 
-    First the run says from where on its rows are held, so that nobody misses them; what an interrupt leaves is pruned
-    the next time.
+    One that was heard of since it was found to be due is left as it is. First the run says from where on its rows are
+    held, so that nobody misses them; what an interrupt leaves is pruned the next time.
     """
     if one.deleted:
         yield from removing.all_of(database, removing.of_run(one.run_id.bytes))
@@ -153,7 +157,9 @@ def prune(database: Engine, one: Due) -> Iterator[int]:
 
     def mark(connection: Connection) -> list[Removal]:
         state = run_state.lock(connection, one.run_id)
-        return [] if state is None or state.deleted else _marked(connection, one)
+        if state is None or state.deleted or state.changed > one.heard:
+            return []
+        return _marked(connection, one)
 
     yield from removing.all_of(database, engine.write(database, mark))
 
