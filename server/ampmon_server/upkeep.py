@@ -11,7 +11,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from ampmon_server.settings import Settings
-from ampmon_server.store import Keep, Store, StoreError
+from ampmon_server.store import Due, Failures, Keep, Store, StoreError
 from ampmon_server.writer import LineTooLong, Writer
 
 
@@ -31,14 +31,37 @@ async def keep_pruned(settings: Settings, store: Store, writer: Writer) -> None:
         await asyncio.sleep(wait * random.uniform(0.5, 1.5))
         wait = EVERY_S
         try:
-            for due in await asyncio.to_thread(store.due, keep):
-                finding = await asyncio.to_thread(store.unsound, due)
-                if finding is None:
-                    await drain(writer, store.prune(due))
-                else:
-                    _log.warning("Not pruned: %s", finding)
-        except StoreError as error:
-            _log.warning("Pruning goes on in an hour: %s", error)
+            await _sweep(store, writer, keep)
+        except Exception as error:  # of any kind: nobody would see that this has ended
+            _log.warning("Pruning goes on in an hour: %s", error, exc_info=_unforeseen(error))
+
+
+async def _sweep(store: Store, writer: Writer, keep: Keep) -> None:
+    due = await asyncio.to_thread(store.due, keep)
+    # Else those that cannot be pruned would stand before the same others each time.
+    random.shuffle(due)
+    failures = Failures(_tell)
+    for one in due:
+        with failures.of(one):
+            await _prune(store, writer, one)
+
+
+async def _prune(store: Store, writer: Writer, due: Due) -> None:
+    if not await asyncio.to_thread(store.left, due):
+        return
+    finding = await asyncio.to_thread(store.unsound, due)
+    if finding is None:
+        await drain(writer, store.prune(due))
+    else:
+        _log.warning("Not pruned: %s", finding)
+
+
+def _tell(due: Due, error: Exception) -> None:
+    _log.warning("Not pruned: run %s: %s", due.run_id, error, exc_info=_unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> Exception | None:
+    return None if isinstance(error, StoreError) else error
 
 
 async def clear(store: Store, writer: Writer, run_id: UUID) -> None:

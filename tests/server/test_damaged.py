@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
 from httpx2 import Response
+from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server import upkeep
 from ampmon_server.app import create_app
+from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Sender, Store
+from ampmon_server.store import Sender, Store, engine
+from ampmon_server.tables import runs
 from batches import Trainer
 
 
 BEFORE, HIT, AFTER = (UUID(bytes=bytes([n]) * 16) for n in (0x11, 0x77, 0xEE))
+LEAVES = (0x0A, 0x0D)
+"""What a page of an SQLite file begins with that has rows, and leads to no other."""
 PATHS = (
     "",
     "/updates?limit=10000",
@@ -35,8 +44,11 @@ def trained(store: Store, run_id: UUID) -> None:
     store.ingest(trainer.batch(records), Sender("ada"))
 
 
-def damage(settings: Settings) -> int:
-    """Overwrite each page that holds something of one run and nothing of the others; how many there were."""
+def damage(settings: Settings, *, leaves: bool = False) -> int:
+    """Overwrite each page that holds something of one run and nothing of the others; how many there were.
+
+    Of ``leaves`` only: not the pages above them, which lead to those of other runs.
+    """
     file = settings.server_directory / "ampmon.db"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -46,6 +58,8 @@ def damage(settings: Settings) -> int:
         for place in range(0, file.stat().st_size, size):
             handle.seek(place)
             page = handle.read(size)
+            if leaves and page[0] not in LEAVES:
+                continue
             if HIT.bytes in page and BEFORE.bytes not in page and AFTER.bytes not in page:
                 handle.seek(place)
                 handle.write(b"\xde\xad\xbe\xef" * (size // 4))
@@ -85,3 +99,101 @@ def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None
         headers = {"Content-Type": "application/msgpack"}
         assert client.post("/api/v1/ingest", content=content, headers=headers).status_code == 200
         assert client.get("/api/v1/runs").json()["total"] == 3
+
+
+BESIDE = (UUID(bytes=b"\x33" * 16), UUID(bytes=b"\xbb" * 16))
+"""Runs whose rows are in pages next to those that are damaged, which removing rows may touch."""
+
+
+def damaged_and_old(settings: Settings, store: Store) -> None:
+    """Runs that were heard of long ago, one after another, and one of them cannot be read any more."""
+    for at, run_id in enumerate((BESIDE[0], BEFORE, HIT, AFTER, BESIDE[1]), 1):
+        trained(store, run_id)
+        with engine.writing(store._engine) as connection:
+            of_run = runs.c.run_id == run_id.bytes
+            connection.execute(update(runs).where(of_run).values(changed=at))
+    store.close()
+    assert damage(settings, leaves=True) > 10
+
+
+def pruned(settings: Settings) -> set[UUID]:
+    """Which of the runs that are far from those pages have lost their rows but for the last few."""
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        query = "SELECT count(*) BETWEEN 1 AND 19 FROM updates WHERE run_id = ?"
+        return {
+            run_id
+            for run_id in (BEFORE, AFTER)
+            if connection.execute(query, [run_id.bytes]).fetchone() == (1,)
+        }
+
+
+@contextmanager
+def keeping(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that prunes what is older than 30 days, at once and then again and again."""
+    monkeypatch.setattr(upkeep, "FIRST_S", 0.01)
+    monkeypatch.setattr(upkeep, "EVERY_S", 0.1)
+    with TestClient(create_app(replace(settings, keep_rows_days=30))):
+        yield
+
+
+def until(so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert so()
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
+    settings: Settings,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A server prunes the runs before it and after it, and a line of its log names it."""
+    damaged_and_old(settings, store)
+    with keeping(settings, monkeypatch):
+        until(lambda: pruned(settings) == {BEFORE, AFTER})
+        until(lambda: f"Not pruned: run {HIT}: The database" in caplog.text)
+    assert "`ampmon db verify` says where" in caplog.text
+
+
+def test_the_command_names_what_it_could_not_prune(
+    settings: Settings, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon db prune` prunes the others, and ends with a line that names the run, and 2."""
+    damaged_and_old(settings, store)
+    where = ("--data-dir", str(settings.data_directory))
+    code = main(["db", "prune", "--yes", "--at-once", "--keep-rows-days", "30", *where])
+
+    assert code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("ampmon db prune: these runs are not pruned: ")
+    assert (str(HIT) in last, str(BEFORE) in last, str(AFTER) in last) == (True, False, False)
+    assert pruned(settings) == {BEFORE, AFTER}
+
+
+def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
+    settings: Settings,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A run whose id is none fails a sweep as nothing of the store's does: the log has how, and the next one prunes."""
+    trained(store, BEFORE)
+    columns = ", ".join(each.name for each in runs.c if each.name != "run_id")
+    with engine.writing(store._engine) as connection:
+        connection.execute(text("UPDATE runs SET changed = 1"))
+        connection.execute(
+            text(f"INSERT INTO runs (run_id, {columns}) SELECT x'77', {columns} FROM runs")
+        )
+    store.close()
+    with keeping(settings, monkeypatch):
+        until(lambda: bool(caplog.records))
+        assert pruned(settings) == set()
+        with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+            connection.execute("DELETE FROM runs WHERE run_id = x'77'")
+            connection.commit()
+        until(lambda: pruned(settings) == {BEFORE})
+
+    assert "Pruning goes on in an hour" in caplog.records[0].getMessage()
+    assert caplog.records[0].exc_info

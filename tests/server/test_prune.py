@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from sqlalchemy import update as change
 
 from ampmon_server.cells.updates import count
 from ampmon_server.figures import FIGURES, Source, View
-from ampmon_server.store import Due, Keep, NotFound, Store, engine, removing
+from ampmon_server.store import Busy, Due, Failures, Keep, NotFound, Store, engine, removing
 from ampmon_server.store.prune import DAY_US
 from ampmon_server.tables import (
     events,
@@ -208,9 +209,30 @@ def test_an_interrupt_is_made_good_the_next_time(store: Store) -> None:
     (due,) = store.due(BOTH)
     steps: Iterator[int] = store.prune(due)
     next(steps), next(steps)
+    assert store.left(due)
     assert count(store.series(trainer.run_id, columns=50).updates).updates == 5000
     assert prune(store) > 0
-    assert store.due(BOTH) == []
+    assert store.due(BOTH) == [due]
+    assert not store.left(due)
+
+
+def test_several_failures_in_a_row_end_it() -> None:
+    """A run that fails keeps no other waiting, however many do so here and there; three in a row are raised."""
+    told: list[Due] = []
+    failures = Failures(lambda one, _: told.append(one))
+    due = [Due(uuid4(), f"run-{number}") for number in range(6)]
+
+    def work(*bad: int) -> None:
+        for number, one in enumerate(due):
+            with failures.of(one):
+                if number in bad:
+                    raise Busy("away")
+
+    work(0, 1, 3, 4)
+    assert failures.runs == told == [due[0], due[1], due[3], due[4]]
+    with pytest.raises(Busy, match="away"):
+        work(1, 2, 3, 5)
+    assert told[4:] == [due[1], due[2], due[3]]
 
 
 def test_no_transaction_removes_more_than_a_part(store: Store) -> None:

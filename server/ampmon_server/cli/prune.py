@@ -11,7 +11,7 @@ from rich.progress import Progress, TaskID
 
 from ampmon_server.cli.db import CANNOT, settings_of
 from ampmon_server.cli.progress import progress
-from ampmon_server.store import Busy, Due, Keep, Pruning, Size, Unusable
+from ampmon_server.store import Busy, Due, Failures, Keep, Pruning, Size, Unusable
 
 
 REST = 1.0
@@ -19,23 +19,31 @@ REST = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prune: 0 when all is done, or was only to be shown; 2, with one line that says why, where it cannot be."""
+    """Prune: 0 when all is done, or was only to be shown; 2, with one line that says why, where it cannot be.
+
+    A run that cannot be read keeps no other waiting, and is named in the end.
+    """
     keep = Keep(arguments.keep_rows_days, arguments.keep_samples_days)
     days = [each for each in (keep.rows_days, keep.samples_days) if each is not None]
     if any(each < 0 for each in days):
         return _refused("days are 0 or more")
+    failures = Failures(_tell)
+    refusal = None
     try:
         with Pruning.begin(settings_of(arguments), alone=arguments.rewrite) as pruning:
-            due = pruning.due(keep)
-            found = _shown(pruning, due)
-            if not arguments.yes:
-                print("Nothing is removed yet: add --yes" if due else "There is nothing to prune.")
-                return 0
-            rest = 0.0 if arguments.at_once else REST
-            _prune(pruning, due, found, rest)
-            refusal = _give_back(pruning, rest, rewrite=arguments.rewrite)
+            sizes = _shown(pruning, pruning.due(keep), failures)
+            if arguments.yes:
+                rest = 0.0 if arguments.at_once else REST
+                _prune(pruning, sizes, rest, failures)
+                refusal = _give_back(pruning, rest, rewrite=arguments.rewrite)
+            else:
+                more = "Nothing is removed yet: add --yes"
+                print(more if sizes else "There is nothing to prune.")
     except (Busy, Unusable) as problem:
         return _refused(str(problem))
+    if failures.runs:
+        named = ", ".join(str(one.run_id) for one in failures.runs)
+        return _refused(f"these runs are not pruned: {named}")
     return 0 if refusal is None else _refused(f"the file is not rewritten: {refusal}")
 
 
@@ -44,16 +52,22 @@ def _refused(why: str) -> int:
     return CANNOT
 
 
-def _shown(pruning: Pruning, due: list[Due]) -> Size:
-    """Print a line for each run, and one for all; what all are together."""
-    together = Size()
+def _tell(one: Due, error: Exception) -> None:
+    print(f"not pruned: run {one.run_id}: {error}", file=sys.stderr)
+
+
+def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, Size]:
+    """Print a line for each run that has something to prune, and one for all; how much each has."""
+    sizes: dict[Due, Size] = {}
     with progress() as bar:
         for one in bar.track(due, description="counting"):
-            size = pruning.size(one)
-            together = together.plus(size)
-            print(f"run {one.run_id} {one.name or '(deleted)'}: {_words(size)}", flush=True)
-    print(f"{len(due)} runs in {pruning.database}: {_words(together)}")
-    return together
+            with failures.of(one):
+                if pruning.left(one):
+                    sizes[one] = size = pruning.size(one)
+                    print(f"run {one.run_id} {one.name or '(deleted)'}: {_words(size)}", flush=True)
+    together = sum(sizes.values(), start=Size())
+    print(f"{len(sizes)} runs in {pruning.database}: {_words(together)}")
+    return sizes
 
 
 def _words(size: Size) -> str:
@@ -62,18 +76,20 @@ def _words(size: Size) -> str:
     )
 
 
-def _prune(pruning: Pruning, due: list[Due], found: Size, rest: float) -> None:
+def _prune(pruning: Pruning, sizes: dict[Due, Size], rest: float, failures: Failures) -> None:
     began = time.monotonic()
     removed = 0
     with progress() as bar:
-        task = bar.add_task("pruning", total=found.rows)
-        for one in due:
-            finding = pruning.unsound(one)
-            if finding is not None:
-                print(f"not pruned: {finding}", file=sys.stderr)
-                continue
-            removed += sum(_gently(pruning.prune(one), rest, bar, task))
-    if due:
+        task = bar.add_task("pruning", total=sum(size.rows for size in sizes.values()))
+        for one in sizes:
+            with failures.of(one):
+                finding = pruning.unsound(one)
+                if finding is not None:
+                    print(f"not pruned: {finding}", file=sys.stderr)
+                    continue
+                for rows in _gently(pruning.prune(one), rest, bar, task):
+                    removed += rows
+    if sizes:
         print(f"removed {removed:,} rows and blocks in {time.monotonic() - began:.1f} s")
 
 

@@ -26,7 +26,7 @@ from ampmon_server.store.mutes import Mute
 from ampmon_server.store.outbox import Delivery, Taken
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
-from ampmon_server.store.prune import Due, Keep, Size
+from ampmon_server.store.prune import Due, Failures, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
@@ -47,6 +47,7 @@ __all__ = [
     "Distribution",
     "Due",
     "Edit",
+    "Failures",
     "Finding",
     "Groups",
     "HeaderMissing",

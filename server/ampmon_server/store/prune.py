@@ -6,7 +6,8 @@ a part of them. A run's last cells keep their rows: one that is resumed goes on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,8 @@ from ampmon_server.tables import (
 
 
 DAY_US = 86_400 * 1_000_000
+IN_A_ROW_MAX = 3
+"""Where so many runs in a row cannot be pruned it is the database that cannot be used."""
 _SAMPLES = (gradient_totals, gradient_blocks, module_blocks)
 
 
@@ -62,7 +65,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A run that has something to prune: its raw rows, its samples, or, where it is deleted, all that is left of it.
+    """A run that is old, and what of it goes: its raw rows, its samples, or, where it is deleted, all that is left.
 
     ``heard`` is when it was last heard of, in us since the epoch.
     """
@@ -83,7 +86,7 @@ class Size:
     samples: int = 0
     block_bytes: int = 0
 
-    def plus(self, other: Size) -> Size:
+    def __add__(self, other: Size) -> Size:
         return Size(
             self.rows + other.rows,
             self.samples + other.samples,
@@ -100,8 +103,31 @@ class _Cut:
     samples: int
 
 
+class Failures:
+    """The ``runs`` that could not be pruned: one keeps no other waiting. ``tell`` is called with each, and why."""
+
+    def __init__(self, tell: Callable[[Due, Exception], None]) -> None:
+        self.runs: list[Due] = []
+        self._tell = tell
+        self._in_a_row = 0
+
+    @contextmanager
+    def of(self, one: Due) -> Iterator[None]:
+        """What is done with a run, and left undone where it raises. Raises what several in a row raise."""
+        try:
+            yield
+        except Exception as error:  # of any kind: a damaged page may show as anything
+            self.runs.append(one)
+            self._in_a_row += 1
+            self._tell(one, error)
+            if self._in_a_row == IN_A_ROW_MAX:
+                raise
+        else:
+            self._in_a_row = 0
+
+
 def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
-    """The runs that have something to prune, the oldest first, and what is left of those that are deleted."""
+    """The runs that are old, the oldest first, and those that are deleted of which something is held."""
     rows_before, samples_before = keep.before(now)
     table = runs.c
     # By the server's own clock; a run of an older schema only has its trainer's.
@@ -116,13 +142,16 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
         samples = row.heard < samples_before
         # Which attempt's sample of a step counts is told by the updates' rows.
         rows = row.heard < rows_before and (samples or row.attempts < 2)
-        one = Due(UUID(bytes=row.run_id), row.name, rows, samples, heard=row.heard)
-        if any(_left(connection, removal) for removal in _removals(connection, one)):
-            found.append(one)
+        found.append(Due(UUID(bytes=row.run_id), row.name, rows, samples, heard=row.heard))
     return found
 
 
-def _left(connection: Connection, removal: Removal) -> bool:
+def left(connection: Connection, one: Due) -> bool:
+    """Whether anything of a run is to be pruned that is not yet."""
+    return one.deleted or any(_some(connection, removal) for removal in _removals(connection, one))
+
+
+def _some(connection: Connection, removal: Removal) -> bool:
     some = select(removal.table.c.stream).where(removal.of).limit(1)
     return connection.scalar(some) is not None
 

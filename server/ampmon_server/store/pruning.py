@@ -37,9 +37,14 @@ class Pruning:
         return self._opened.engine.dialect.name == "sqlite"
 
     def due(self, keep: Keep) -> list[Due]:
-        """The runs of which more is held than is to be kept, the oldest first."""
+        """The runs of which no more than so much is to be kept, the oldest first."""
         with engine.reading(self._opened.engine) as connection:
             return prune.due(connection, keep, time.time_ns() // 1000)
+
+    def left(self, due: Due) -> bool:
+        """Whether more of a run is held than is to be kept."""
+        with engine.reading(self._opened.engine) as connection:
+            return prune.left(connection, due)
 
     def size(self, due: Due) -> Size:
         """How much pruning a run removes. Counts all of it."""

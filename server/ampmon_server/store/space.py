@@ -69,7 +69,7 @@ def _run(database: Engine, *statements: str) -> None:
         for statement in statements:
             # A script is run to its end; of a statement that gives rows the driver would take the first only.
             raw.driver_connection.executescript(statement)  # type: ignore[union-attr]
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         raise Busy(f"The database cannot be used now: {error}") from error
     finally:
         raw.invalidate()  # with whatever was set

@@ -151,9 +151,14 @@ class Store(SampledReads, Standing, Entry, Alarms):
         )
 
     def due(self, keep: Keep) -> list[Due]:
-        """The runs of which more is held than is to be kept."""
+        """The runs of which no more than so much is to be kept."""
         with engine.reading(self._engine) as connection:
             return prune.due(connection, keep, _now())
+
+    def left(self, due: Due) -> bool:
+        """Whether more of a run is held than is to be kept."""
+        with engine.reading(self._engine) as connection:
+            return prune.left(connection, due)
 
     def unsound(self, due: Due) -> Finding | None:
         """What is wrong with what is rolled up of a run: it is all that pruning would leave. Reads all of it."""
