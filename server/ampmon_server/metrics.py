@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -95,6 +95,10 @@ class Metrics:
             ["reason"],
             registry=into,
         )
+        for reason in get_args(
+            Reason
+        ):  # a series that begins at 1 has not increased, for Prometheus
+            self._refused.labels(reason)
         ProcessCollector(registry=into)
         into.register(_Standing(service))
 

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server.alerting.delivery import TROUBLES
 from ampmon_server.app import create_app
 from ampmon_server.metrics import Reason
 from ampmon_server.settings import Settings
@@ -102,6 +103,19 @@ def test_records_that_build_on_nothing_are_counted_as_such(client: TestClient) -
 
     assert value(counted, "ingest_refused_total", reason="header") == 1
     assert value(counted, "ingest_refused_total", reason="invalid") == 1
+
+
+def test_what_is_alerted_on_begins_at_nothing(client: TestClient) -> None:
+    """Before anything is refused each reason and limit is there with 0, so that the first refusal is an increase."""
+    fresh = scrape(client)
+
+    for name, label, values in (
+        ("ingest_refused_total", "reason", get_args(Reason)),
+        ("limited_total", "limit", ("requests", "streams")),
+        ("alert_messages_total", "outcome", ("sent", *TROUBLES)),
+    ):
+        told = {key: value for key, value in fresh.items() if key[0] == f"ampmon_{name}"}
+        assert told == {(f"ampmon_{name}", ((label, each),)): 0.0 for each in values}
 
 
 def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> None:
