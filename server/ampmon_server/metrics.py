@@ -182,11 +182,11 @@ class _Standing(Collector):
                 "Alerts that fire and nobody has acknowledged, of all runs.",
                 service.store.firing(),
             )
-            waiting = sum(each.waiting for each in service.store.standings().values())
+            late = sum(each.late for each in service.store.standings().values())
             yield GaugeMetricFamily(
                 "ampmon_alert_messages_waiting",
-                "Messages of alerts that are not sent yet.",
-                waiting,
+                "Messages of alerts that are overdue, or were tried in vain.",
+                late,
             )
 
     def _database(self, service: Service) -> Iterator[Metric]:

@@ -268,6 +268,7 @@ def test_a_storm_is_held_back_and_told_in_one(store: Store) -> None:
         store.settle(taken, Outcome())
     assert store.take("own", 3, None) is None
     assert store.messages_due() == set()
+    assert (store.standings()["own"].waiting, store.standings()["own"].late) == (4, 0)
     later(store, HOUR)
     taken = store.take("own", 3, "https://ampmon.example.org")
     assert taken is not None
@@ -391,6 +392,6 @@ def test_targets_tell_how_they_do(store: Store) -> None:
     store.settle(taken, Outcome())
     own, bad = (store.standings()[name] for name in ("own", "bad"))
 
-    assert (own.waiting, own.sent, own.trouble) == (1, None, "unreachable")
-    assert (bad.waiting, bad.trouble) == (0, None)
+    assert (own.waiting, own.late, own.sent, own.trouble) == (1, 1, None, "unreachable")
+    assert (bad.waiting, bad.late, bad.trouble) == (0, 0, None)
     assert bad.sent is not None

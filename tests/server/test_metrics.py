@@ -6,6 +6,7 @@ import json
 import random
 import re
 import string
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.delivery import TROUBLES
+from ampmon_server.alerting.delivery import TROUBLES, Outcome
+from ampmon_server.alerting.targets import Target
 from ampmon_server.app import create_app
 from ampmon_server.metrics import Reason
 from ampmon_server.settings import Settings
+from ampmon_server.store import Judgement
 from batches import Trainer
+from receiver import alerts_to
 from serving import Server
 
 
@@ -116,6 +120,30 @@ def test_what_is_alerted_on_begins_at_nothing(client: TestClient) -> None:
     ):
         told = {key: value for key, value in fresh.items() if key[0] == f"ampmon_{name}"}
         assert told == {(f"ampmon_{name}", ((label, each),)): 0.0 for each in values}
+
+
+def test_messages_that_are_held_back_do_not_wait(client: TestClient, app: FastAPI) -> None:
+    """Of three that are due one is sent and two are held back as they should be; one that failed waits again."""
+    store, to = app.state.service.store, alerts_to(Target(name="own", url="json://127.0.0.1/x"))
+    bad = wire.Finding(rule="skip_rate", severity="critical", title="bad", explanation="")
+
+    def told() -> None:
+        trainer = Trainer(uuid4())
+        store.ingest(trainer.batch([trainer.update(time=time.time_ns() // 1000)]))
+        store.keep(trainer.run_id, Judgement("bad", "critical", [bad]), to)
+
+    for _ in range(3):
+        told()
+    due = value(scrape(client), "alert_messages_waiting")
+    store.settle(store.take("own", 1, None), Outcome())
+    assert store.take("own", 1, None) is None
+    held = value(scrape(client), "alert_messages_waiting")
+    waiting = store.standings()["own"].waiting
+    told()
+    store.settle(store.take("own", 2, None), Outcome("unreachable"))
+    failed = value(scrape(client), "alert_messages_waiting")
+
+    assert (due, held, waiting, failed) == (3, 0, 2, 1)
 
 
 def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> None:

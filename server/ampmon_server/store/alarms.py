@@ -135,7 +135,7 @@ class Alarms:
     def standings(self) -> dict[str, Standing]:
         """How each target does that anything was to be sent to of late."""
         with engine.reading(self._engine) as connection:
-            return outbox.standings(connection)
+            return outbox.standings(connection, _now())
 
     def tidy_messages(self, targets: Collection[str]) -> None:
         """Forget what is long done with, and what is for other targets than these."""

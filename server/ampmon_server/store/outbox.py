@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.delivery import Outcome, Trouble
@@ -198,20 +198,27 @@ def _newest(rows: Iterable[Row[Any]]) -> list[Delivery]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a target does: messages that wait, when one was last sent, and why the newest that was not sent was not."""
+    """How a target does: messages that wait, when one was last sent, and why the newest that was not sent was not.
+
+    ``late`` are those of ``waiting`` that are overdue, or were tried in vain: not those that are held back.
+    """
 
     target: str
     waiting: int
+    late: int
     sent: int | None
     trouble: Trouble | None
     status: int | None
 
 
-def standings(connection: Connection) -> dict[str, Standing]:
+def standings(connection: Connection, now: int) -> dict[str, Standing]:
     """Of each target that anything was to be sent to in the last days."""
     table = messages.c
+    waiting = func.count(table.due)
+    late = waiting.filter(or_(table.due <= now, table.trouble.is_not(None)))
+    sent = func.max(table.sent)
     counted = connection.execute(
-        select(table.target, func.count(table.due).label("waiting"), func.max(table.sent).label("sent"))
+        select(table.target, waiting.label("waiting"), late.label("late"), sent.label("sent"))
         .group_by(table.target)
     ).all()  # fmt: skip
     failing = connection.execute(
@@ -222,7 +229,7 @@ def standings(connection: Connection) -> dict[str, Standing]:
     troubles = {row.target: (row.trouble, row.status) for row in failing}
     return {
         row.target: Standing(
-            row.target, row.waiting, row.sent, *troubles.get(row.target, (None, None))
+            row.target, row.waiting, row.late, row.sent, *troubles.get(row.target, (None, None))
         )
         for row in counted
     }
