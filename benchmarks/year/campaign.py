@@ -148,12 +148,20 @@ class Campaign:
         self._save()
 
     def _close(self, month: Month, look: Callable[[], dict[str, Any]]) -> None:
-        """Prune, and look at what there is before and after it, where this month is looked at."""
+        """Prune, and look at what there is before and after it, where this month is looked at.
+
+        Interrupted and gone on with, what was before it is not what a part of it has left, and all of it is timed.
+        """
         looked_at = month.month in LOOKED_AT
-        month.before = look() if looked_at else None
+        if looked_at and month.before is None:
+            month.before = look()
+            self._save()
         began = time.monotonic()
-        self._prune()
-        month.prune_seconds = time.monotonic() - began
+        try:
+            self._prune()
+        finally:
+            month.prune_seconds += time.monotonic() - began
+            self._save()
         month.after = look() if looked_at else None
         month.closed = True
         self._save()

@@ -98,6 +98,29 @@ def test_a_year_adds_up_wherever_it_was_interrupted(
     assert (tmp_path / "result.md").read_text() == text
 
 
+def test_a_pruning_that_was_interrupted_is_told_whole(tmp_path: Path) -> None:
+    """What a month held before it was pruned is looked at once; the pruning's time is that of every part of it."""
+    looks: list[dict[str, Any]] = []
+
+    def look() -> dict[str, Any]:
+        looks.append({"runs": len(looks)})
+        return looks[-1]
+
+    seconds = [0.0]
+    for _ in range(2):
+        year = Campaign(tmp_path, SCALE, SEED, look_s=0.0)
+        month, _ = next(year._ahead())
+        with pytest.raises(RuntimeError, match="db prune"):  # there is no database yet
+            year._close(month, look)
+        (kept,) = Campaign(tmp_path, SCALE, SEED, look_s=0.0).state.months
+        seconds.append(kept.prune_seconds)
+
+    assert kept.before == {"runs": 0}
+    assert len(looks) == 1
+    assert 0.0 < seconds[1] < seconds[2]
+    assert not kept.closed
+
+
 @pytest.mark.parametrize(
     ("held", "summary", "problem"),
     [
