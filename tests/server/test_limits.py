@@ -17,6 +17,7 @@ from fastapi import FastAPI
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
+from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth import guard
 from ampmon_server.auth.rates import Rate, TooManyAttempts
@@ -117,6 +118,27 @@ def test_a_head_in_pieces_is_one(port: tuple[int, str]) -> None:
             while not answer.endswith(b"}"):
                 answer += connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/login?code=x", PROOF_PATH])
+def test_a_quoted_cookie_is_quickly_read(client: TestClient, path: str) -> None:
+    """A stranger's cookie of 62 kB in which each character is escaped takes no time, at an open route or elsewhere."""
+    cookie = 'a="' + '\\"' * 31_000 + '"'
+    stranger = TestClient(client.app, base_url=URL)
+    stranger.get(path)  # what the first request loads is no cookie's
+    began = time.process_time()
+    refused = stranger.get(path, headers={"Cookie": cookie})
+
+    assert time.process_time() - began < 0.5
+    assert refused.status_code in {401, 422}
+
+
+def test_a_cookie_is_found_among_others(app: FastAPI, stranger: TestClient) -> None:
+    """What other programs on this host leave in a browser, quoted or broken, does not hide the cookie."""
+    keys = app.state.service.keys
+    own = f"{keys.cookie_name}={keys.cookie()}"
+    for cookie in (own, f'a="2|1:0|x"; ="; {own}', f"{own};b=[{{]}};c", f"  a ;{own} ;"):
+        assert stranger.get("/healthz", headers={"Cookie": cookie}).status_code == 200, cookie
 
 
 def test_a_rate_is_kept() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
-
 from starlette.datastructures import Headers
 
 from ampmon_server.auth.caller import ELSEWHERE, OPERATOR, OWN, Caller
@@ -44,12 +42,9 @@ class Callers:
 
     async def with_cookie(self, headers: Headers) -> Caller | None:
         """Whose cookie a request carries."""
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return None
-        morsel = cookies.get(self._keys.cookie_name)
-        holder = None if morsel is None else self._keys.cookie_holder(morsel.value)
+        pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+        given = {name: value for name, _, value in pairs}.get(self._keys.cookie_name)
+        holder = None if given is None else self._keys.cookie_holder(given)
         return None if holder is None else await self.with_id(holder)
 
     async def with_id(self, token_id: str) -> Caller | None:

@@ -77,6 +77,11 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Sealed) -> None:
+        # FastAPI reads all cookies, and older Pythons take the square of a quoted one's length: ours has no quotes.
+        scope["headers"] = [
+            (name, value.replace(b'"', b"") if name == b"cookie" else value)
+            for name, value in scope["headers"]
+        ]
         refusal = await self._refusal(scope)
         if refusal is not None:
             if refusal.status_code in _TO_STRANGERS:
