@@ -1,8 +1,10 @@
-"""One connection of uvicorn's, before it is a request: whose it may be, and how long its head may take to arrive."""
+"""One connection of uvicorn's, beside its requests: whose it may be, and how long the other side may take."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -10,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from ampmon_server.auth.proxies import Proxies
+from ampmon_server.settings import Settings
 
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -17,17 +20,20 @@ HEAD_BYTES_MAX = 64 * 1024
 
 
 class Connection(H11Protocol):
-    """Ends at once where ``proxies`` do not admit the other side, and where a head is not whole in its time.
+    """Ends at once where ``proxies`` do not admit the other side, and where that does not do its part in its time.
 
-    uvicorn itself would wait for a head for ever.
+    uvicorn itself would wait for ever: for a head, for the rest of a body that was answered already, and for who does
+    not read.
     """
 
-    def __init__(self, *given: Any, proxies: Proxies, head_seconds_max: float, **more: Any) -> None:
+    def __init__(self, *given: Any, proxies: Proxies, settings: Settings, **more: Any) -> None:
         super().__init__(*given, **more)
         self._proxies = proxies
-        self._head_seconds_max = head_seconds_max
-        self._patience: asyncio.TimerHandle | None = None
         self._begun = False
+        self._head = _Deadline(self.loop, settings.head_seconds_max, self._lose_patience)
+        self._rest = _Deadline(self.loop, settings.body_seconds_max, self._abort)
+        self._reading = _Deadline(self.loop, settings.unread_seconds_max, self._abort_unless_read)
+        self._unread = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = get_remote_addr(transport)
@@ -35,35 +41,49 @@ class Connection(H11Protocol):
             transport.abort()  # before a byte of theirs is read
             return
         super().connection_made(transport)
-        self._wait()
+        transport.set_write_buffer_limits(1)  # to be told of all that is not read, however little
+        self._head.begin()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._begun = self.conn.their_state is h11.IDLE
         if self._begun:
-            self._wait()
+            self._head.begin()
         else:
-            self._wait_no_more()
+            self._head.end()
+        self._wait_for_the_rest()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait_for_the_rest()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = math.inf
+        self._reading.begin()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        for deadline in (self._head, self._rest, self._reading):
+            deadline.end()
         if self.transport is not None:
             super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        super().shutdown()
+        if not self.transport.is_closing():  # closed twice, asyncio's TLS cannot be aborted
+            super().shutdown()
         if self.transport.is_closing() and self.scheme == "https":
             self.transport.abort()  # nothing is under way; over TLS it would wait for a farewell
 
-    def _wait(self) -> None:
-        """For the rest of a head; after an answer it is uvicorn that waits, for the beginning of another."""
-        if self._patience is None:
-            self._patience = self.loop.call_later(self._head_seconds_max, self._lose_patience)
-
-    def _wait_no_more(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _wait_for_the_rest(self) -> None:
+        """Of a body whose answer is out already; between requests it is uvicorn that waits."""
+        if self.conn.their_state is h11.SEND_BODY and self.cycle.response_complete:
+            self._rest.begin()
+        else:
+            self._rest.end()
 
     def _lose_patience(self) -> None:
         if self.transport.is_closing() or self.conn.our_state is not h11.IDLE:
@@ -72,3 +92,37 @@ class Connection(H11Protocol):
             self.send_400_response("The request did not arrive in time.")
         else:
             self.transport.close()
+
+    def _abort_unless_read(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unread:
+            self._abort()
+        else:  # somebody reads, if slowly
+            self._unread = left
+            self._reading.begin()
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+class _Deadline:
+    """Once begun, ``then`` is called after so many seconds, unless it has ended; to begin again changes nothing."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, then: Callable[[], None]
+    ) -> None:
+        self._loop, self._seconds, self._then = loop, seconds, then
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._over)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _over(self) -> None:
+        self._timer = None
+        self._then()

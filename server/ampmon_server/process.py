@@ -47,7 +47,7 @@ class Process(uvicorn.Server):
                 http=partial(  # type: ignore[arg-type]  # it is called, and no more
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
-                    head_seconds_max=settings.head_seconds_max,
+                    settings=settings,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard knows whose count

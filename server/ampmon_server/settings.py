@@ -60,7 +60,9 @@ class Settings:
     head_seconds_max: float = 20.0
     """How long a request's line and headers may take to arrive."""
     body_seconds_max: float = 60.0
-    """How long a request body may take to arrive."""
+    """How long a request body may take to arrive, and what is left of one that was answered before."""
+    unread_seconds_max: float = 60.0
+    """How long an answer is kept at least while nothing of it is read, and at most twice as long."""
     requests_per_s: float = 500.0
     """How many requests a second may come with one token, to this process; four seconds' worth at once after a rest."""
     streams_per_token_max: int = 500
