@@ -57,6 +57,12 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._wait_for_the_rest()
 
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            super().send_400_response(msg)
+        else:  # another answer has begun, and uvicorn would fail at a second
+            self.transport.close()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread = math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
 import threading
@@ -173,6 +174,26 @@ def test_a_body_that_was_answered_may_end(port: tuple[int, str]) -> None:
             time.sleep(BODY_S)
 
 
+LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_body_that_is_none_fails_nothing(
+    port: tuple[int, str], caplog: pytest.LogCaptureFixture, refused: bool
+) -> None:
+    """A body that is damaged where its answer has begun ends the connection, and is no line of the log."""
+    head = HEAD.decode() if refused else LIVE.format(port[1])
+    with socket.create_connection(("127.0.0.1", port[0]), 10) as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401" if refused else b"HTTP/1.1 200")
+        connection.sendall(b"no length\r\n")
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(65536):
+                pass
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 SCRIPT = (
     "GET /vendor/plotly.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
     "Accept-Encoding: gzip\r\nConnection: {}\r\n\r\n"
@@ -250,9 +271,6 @@ def certified(settings: Settings, authority: Authority) -> Settings:
     return replace(settings, tls_cert=cert, tls_key=key)
 
 
-LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n\r\n"
-
-
 @pytest.mark.parametrize("over_tls", [False, True])
 def test_an_event_stream_that_is_not_read_ends(
     settings: Settings, authority: Authority, over_tls: bool
@@ -262,7 +280,7 @@ def test_an_event_stream_that_is_not_read_ends(
         serving(certified(settings, authority) if over_tls else settings) as (port, service),
         encrypted(port, authority) if over_tls else connected(port) as connection,
     ):
-        connection.sendall(LIVE.format(service.keys.token).encode())
+        connection.sendall(f"{LIVE.format(service.keys.token)}\r\n".encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         assert service.limits._streams.total() == 1
         began = time.monotonic()
