@@ -14,8 +14,9 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
+from starlette.types import Message
 
-from ampmon.proof import PROOF_PATH
+from ampmon.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth import guard
 from ampmon_server.auth.rates import Rate, TooManyAttempts
@@ -80,43 +81,79 @@ def test_those_who_come_too_often_stand_in_line() -> None:
     assert rate.turn(0.25) == pytest.approx(0.1)
 
 
+HOST = {"Host": "127.0.0.1"}
+PROOF = f"{PROOF_PATH}?nonce={'a' * NONCE_LENGTH}&token={'0' * ID_LENGTH}&address="
+REFUSED: list[tuple[int, str, str, dict[str, str]]] = [
+    (401, "GET", "/healthz", {**HOST, "Authorization": f"Bearer {'x' * 43}"}),
+    (401, "DELETE", "/login", HOST),
+    (401, "GET", "/login?code=never", HOST),
+    (401, "POST", "/login", {**HOST, "Origin": "http://127.0.0.1"}),
+    (403, "POST", "/login", HOST),
+    (404, "GET", "/js/nothing.js", HOST),
+    (421, "GET", "/healthz", {"Host": "evil.example"}),
+    (421, "GET", f"{PROOF}evil.example:1", HOST),
+    (422, "GET", f"{PROOF_PATH}?nonce=1", HOST),
+]
+"""What strangers are refused, by the guard and by the routes that are open."""
+
+
+async def answered(
+    app: FastAPI, method: str, target: str, headers: dict[str, str], body: bytes = b""
+) -> tuple[int, float]:
+    """The status of an answer, and when it began."""
+    begun: list[tuple[int, float]] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            begun.append((message["status"], time.monotonic()))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    path, _, query = target.partition("?")
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "scheme": "http", "method": method, "path": path, "headers": raw}
+    ends = {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8267)}
+    await app({**scope, **ends, "query_string": query.encode()}, receive, send)
+    return begun[0]
+
+
 def test_strangers_wait_and_hold_up_nobody(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of strangers who come at once some are answered later, while who is known is answered before them."""
-    monkeypatch.setattr(guard, "STRANGERS_PER_S", 40.0)
-    monkeypatch.setattr(guard, "STRANGERS_BURST", 10.0)
-    service = Service.open(settings)
-    app = create_app(settings, service)
+    """Whatever strangers are refused waits its turn; what they are granted does not, nor who is known, and refused."""
+    monkeypatch.setattr(guard, "STRANGERS_PER_S", 5.0)
+    monkeypatch.setattr(guard, "STRANGERS_BURST", 0.0)
+    monkeypatch.setattr(guard, "STRANGERS_WAIT_S", 60.0)
+    framed = replace(settings, frame_ancestors=("https://hub.example",), requests_per_s=0.25)
+    service = Service.open(framed)
+    app = create_app(framed, service)
     app.state.service = service
-
-    async def ask(token: str) -> tuple[int, float]:
-        statuses: list[int] = []
-
-        async def send(message: Any) -> None:
-            statuses.extend(message[key] for key in message if key == "status")
-
-        headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {token}".encode())]
-        scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": headers}
-        await app({**scope, "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
-        return statuses[0], time.monotonic()
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
+    known = {**HOST, "Authorization": f"Bearer {service.keys.token}"}
+    own = {**HOST, "Origin": "http://127.0.0.1"}
 
     async def together() -> list[tuple[int, float]]:
-        strangers = [ask("x" * 43) for _ in range(40)]
-        return await asyncio.gather(*strangers, ask(service.keys.token))
+        return await asyncio.gather(
+            *(
+                answered(app, method, target, headers, b'{"key": "never"}')
+                for _, method, target, headers in REFUSED
+            ),
+            answered(app, "GET", f"{PROOF}127.0.0.1:8267", HOST),
+            answered(app, "POST", "/login", own, b'{"key": "%s"}' % service.keys.token.encode()),
+            answered(app, "GET", "/healthz", known),
+            answered(app, "GET", "/healthz", known),
+        )
 
     began = time.monotonic()
-    *strangers, known = asyncio.run(together())
+    told = asyncio.run(together())
     service.close()
+    refused, others = told[: len(REFUSED)], told[len(REFUSED) :]
 
-    assert known[0] == 200
-    assert {status for status, _ in strangers} == {401}
-    ends = sorted(when for _, when in strangers)
-    assert ends[-1] - began >= 30 / 40
-    assert known[1] < ends[-1]
+    assert [status for status, _ in refused] == [each[0] for each in REFUSED]
+    assert [status for status, _ in others] == [200, 204, 200, 429]
+    ends = sorted(when - began for _, when in refused)
+    assert all(end >= number / 5 for number, end in enumerate(ends, start=1)), ends
+    assert max(when for _, when in others) - began < ends[-1]
 
 
 @pytest.fixture

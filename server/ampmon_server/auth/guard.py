@@ -16,7 +16,7 @@ from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ampmon.proof import PROOF_PATH
 from ampmon_server.auth import stranger
@@ -40,9 +40,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
 STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
 """So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
-it has come is slowed down, so that others keep theirs."""
+it has come is slowed down, so that others keep theirs. What an open route grants is at once."""
 STRANGERS_WAIT_S = 1.0
-_TO_STRANGERS = frozenset({401, 429})
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +71,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, Sealed(send, self._headers))
+            await self._http(scope, receive, Sealed(self._in_turn(scope, send), self._headers))
         else:  # no route speaks anything else
             await send({"type": "websocket.close", "code": 1008})
 
@@ -84,8 +83,6 @@ class Guard:
         ]
         refusal = await self._refusal(scope)
         if refusal is not None:
-            if refusal.status_code in _TO_STRANGERS:
-                await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
             await refusal(scope, receive, send)
             return
         try:
@@ -97,6 +94,17 @@ class Guard:
                 raise
             answer = problem(500, "The server failed at this; its log says how.")
             await answer(scope, receive, send)
+
+    def _in_turn(self, scope: Scope, send: Send) -> Send:
+        """A send for which a stranger who is refused stands in line, whoever refuses them."""
+
+        async def sent(message: Message) -> None:
+            refused = message["type"] == "http.response.start" and 400 <= message["status"] < 500
+            if refused and "caller" not in scope.get("state", {}):
+                await asyncio.sleep(self._strangers.turn(STRANGERS_WAIT_S))
+            await send(message)
+
+        return sent
 
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not come in; None for who may."""
@@ -137,8 +145,8 @@ class Guard:
         caller = await self._caller(known.callers, scope, headers)
         if caller is None:
             return _unknown(headers)
-        known.limits.request(caller.token_id)
         scope.setdefault("state", {})["caller"] = caller
+        known.limits.request(caller.token_id)
         if not bearer and scope["method"] not in _SAFE_METHODS:
             foreign = _unless_own(headers)
             if foreign is not None:
