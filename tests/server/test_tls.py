@@ -230,22 +230,24 @@ def behind(settings: Settings) -> Iterator[FastAPI]:
         yield app
 
 
-def asked(app: FastAPI, peer: str, *told: str) -> tuple[int, str]:
+def asked(app: FastAPI, peer: str, *told: str, scheme: str = "http") -> tuple[int, str]:
     """Status and link of a server asked by ``peer`` for a link, with these X-Forwarded-Proto."""
     token = app.state.service.keys.token
     headers = [("Authorization", f"Bearer {token}")]
     headers += [("X-Forwarded-Proto", each) for each in told]
-    client = TestClient(app, base_url="http://ampmon.example", client=(peer, 50000))
+    client = TestClient(app, base_url=f"{scheme}://ampmon.example", client=(peer, 50000))
     answer = client.post("/api/v1/login-links", headers=headers)
     return answer.status_code, json.loads(answer.content).get("url", "").partition("ampmon")[0]
 
 
-def test_the_proxy_has_to_be_asked_over_tls(behind: FastAPI) -> None:
-    """What came to the proxy without TLS, or does not say, once, how it came, is refused; nobody else's word counts."""
-    assert asked(behind, PROXY, "https") == (201, "https://")
-    assert asked(behind, PROXY, "http") == (403, "")
-    assert asked(behind, PROXY) == (403, "")
-    assert asked(behind, PROXY, "https", "http") == (403, "")
-    assert asked(behind, "192.0.2.8", "https") == (403, "")
-    assert asked(behind, "127.0.0.1", "https") == (201, "https://")
-    assert asked(behind, "127.0.0.1") == (201, "http://")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_proxy_has_to_be_asked_over_tls(behind: FastAPI, scheme: str) -> None:
+    """What came to the proxy without TLS, or does not say, once, how it came, is refused, however the proxy asks on."""
+    assert asked(behind, PROXY, "https", scheme=scheme) == (201, "https://")
+    assert asked(behind, PROXY, "http", scheme=scheme) == (403, "")
+    assert asked(behind, PROXY, scheme=scheme) == (403, "")
+    assert asked(behind, PROXY, "https", "http", scheme=scheme) == (403, "")
+    assert asked(behind, PROXY, "https", "https", scheme=scheme) == (403, "")
+    assert asked(behind, "192.0.2.8", "https", scheme=scheme) == (403, "")
+    assert asked(behind, "127.0.0.1", "https", scheme=scheme) == (201, "https://")
+    assert asked(behind, "127.0.0.1", scheme=scheme) == (201, f"{scheme}://")

@@ -30,11 +30,7 @@ class Proxies:
 
     def admits(self, address: str | None) -> bool:
         """Whether a connection from this address is taken; None for a socket that has none."""
-        return not self._named or self.trusts(address)
-
-    def trusts(self, address: str | None) -> bool:
-        """Whether it is a proxy that was named, or of this machine."""
-        return self._is_named(address) or _is_loopback(address)
+        return not self._named or self._is_named(address) or _is_loopback(address)
 
     def _is_named(self, address: str | None) -> bool:
         found = _address(address)
@@ -56,9 +52,15 @@ class Proxies:
         """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
         peer = _peer(scope)
         told = Headers(scope=scope).getlist(_PROTO)
-        if len(told) == 1 and told[0] in {"http", "https"} and self.trusts(peer):
-            scope["scheme"] = told[0]
-        if not self._named or _is_loopback(peer) or scope["scheme"] == "https":
+        if _is_loopback(peer):  # a program that is no proxy says nothing
+            if told in (["http"], ["https"]):
+                scope["scheme"] = told[0]
+            return None
+        if not self._named:
+            return None
+        # How it came to the server says nothing of how it came to the proxy.
+        scope["scheme"] = "https" if told == ["https"] and self._is_named(peer) else "http"
+        if scope["scheme"] == "https":
             return None
         return problem(
             403, "The proxy has to be asked over https, and to say so: X-Forwarded-Proto."
