@@ -15,10 +15,13 @@ from uuid import uuid4
 
 import pytest
 
+from ampmon_server.app import create_app
 from ampmon_server.bus import Advance
 from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
+from ampmon_server.store import Sender
+from batches import Trainer
 from certificates import Authority
 
 
@@ -112,16 +115,53 @@ def test_a_head_is_so_large_and_no_more(port: tuple[int, str], how: str) -> None
     assert said(port[0], iter([HEAD + b"\r\n"]))[0] == "HTTP/1.1 401 Unauthorized"
 
 
-def test_a_slow_body_is_sent_away(port: tuple[int, str]) -> None:
-    """A batch that does not arrive in its time is answered 408."""
-    head = (
-        f"POST /api/v1/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {port[1]}\r\n"
+TAKEN = [
+    ("POST", "/api/v1/ingest"),
+    ("PATCH", "/api/v1/runs/{run_id}"),
+    ("POST", "/api/v1/tokens"),
+    ("POST", "/api/v1/mutes"),
+]
+"""What takes a body from those who are known."""
+
+
+def begun(service: Service, method: str, path: str) -> bytes:
+    """The head of a request whose body is to follow, to a run that is there."""
+    trainer = Trainer(uuid4())
+    service.store.ingest(trainer.batch(trainer.updates(1)), Sender(None))
+    return (
+        f"{method} {path.format(run_id=trainer.run_id)} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Authorization: Bearer {service.keys.token}\r\n"
         "Content-Type: application/msgpack\r\nContent-Length: 1000\r\n\r\n"
-    )
-    line, seconds = said(port[0], drip(head.encode(), b"x"))
+    ).encode()
+
+
+@pytest.mark.parametrize(("method", "path"), TAKEN)
+def test_a_slow_body_is_sent_away(served: tuple[int, Service], method: str, path: str) -> None:
+    """A body that does not arrive in its time is answered 408, as the document of the routes says."""
+    port, service = served
+    line, seconds = said(port, drip(begun(service, method, path), b"x"))
 
     assert line == "HTTP/1.1 408 Request Timeout"
     assert BODY_S <= seconds < 5
+    operation = create_app(service.settings, service).openapi()["paths"][path][method.lower()]
+    assert "408" in operation["responses"]
+
+
+@pytest.mark.parametrize(("method", "path"), TAKEN)
+def test_a_body_whose_sender_is_gone_fails_nothing(
+    served: tuple[int, Service], caplog: pytest.LogCaptureFixture, method: str, path: str
+) -> None:
+    """Who goes away within a body is a line of the log, and no failure of the server's."""
+    caplog.set_level(logging.INFO, "ampmon_server")
+    port, service = served
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(begun(service, method, path) + b"x")
+    deadline = time.monotonic() + 10
+    while not (lines := [each.getMessage() for each in caplog.records]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    assert lines == [f"{method} {path}: 400"]
 
 
 def test_a_head_in_pieces_is_one(port: tuple[int, str]) -> None:

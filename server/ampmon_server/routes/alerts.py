@@ -106,12 +106,14 @@ def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response
     )
 
 
-@router.post("/mutes", status_code=201, responses=refusals(404, 413), openapi_extra=takes(_Wanted))
+@router.post(
+    "/mutes", status_code=201, responses=refusals(404, 408, 413), openapi_extra=takes(_Wanted)
+)
 async def make_mute(
     request: Request, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
     """Have nobody told of a run, of a project or of anything: of one's own run, or with the scope `admin`."""
-    wanted = await read_json(request, _Wanted, _BODY_BYTES_MAX)
+    wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
     if wanted.until is not None and wanted.until <= time.time() * 1e6:

@@ -96,12 +96,12 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 @router.patch(
     "/runs/{run_id}",
     dependencies=[OF_RUN, OF_OWN_RUN],
-    responses=refusals(413),
+    responses=refusals(408, 413),
     openapi_extra=takes(_Edit),
 )
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
-    given = await read_json(request, _Edit, _EDIT_BYTES_MAX)
+    given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
     if isinstance(given, Response):
         return given
     edit = Edit(given.name, given.tags, given.archived)

@@ -43,10 +43,10 @@ def list_tokens(service: ServiceDependency) -> Response:
     return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
 
 
-@router.post("", status_code=201, responses=refusals(409, 413), openapi_extra=takes(_Wanted))
+@router.post("", status_code=201, responses=refusals(408, 409, 413), openapi_extra=takes(_Wanted))
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """A new token, told this once."""
-    wanted = await read_json(request, _Wanted, _BODY_BYTES_MAX)
+    wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
     if wanted.expires is not None and wanted.expires <= time.time() * 1e6:
