@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from starlette.testclient import TestClient
 
 from ampmon_server import assets
 from ampmon_server.cli import main
@@ -38,3 +40,39 @@ def test_a_version_that_nobody_tested_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(assets, "plotly_version", lambda: "7.99.0")
 
     assert "7.99.0" in (assets.check_plotly() or "")
+
+
+FOLDERS = {
+    "/js": "main.js",
+    "/css": "base.css",
+    "/vendor": "plotly.min.js",
+    "/findings": "measures",
+    "/findings/img": "backward_overflow.png",
+}
+"""What each of them has."""
+PATHS = (
+    "%2e%2e%2findex.html",
+    "..%2findex.html",
+    "..%5cindex.html",
+    "%2e%2e%2f%2e%2e%2fdecisions.md",
+    "..%2fjs%2fmain.js",
+    ".%2f{there}",
+    "{there}%00",
+    "{there}%00.html",
+    "%2fetc%2fpasswd",
+    "/etc/passwd",
+    "{absolute}",
+    "%2e",
+    "",
+)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_leads_out_of_a_folder(client: TestClient, folder: str, path: str) -> None:
+    """Whoever may do everything gets a file by its name, and by no way to it: no path reaches the file system."""
+    absolute = quote(str(assets.web_directory() / "index.html"), safe="")
+    asked = f"{folder}/{path.format(there=FOLDERS[folder], absolute=absolute)}"
+
+    assert client.get(f"{folder}/{FOLDERS[folder]}").status_code == 200
+    assert client.get(asked).status_code == 404, asked
