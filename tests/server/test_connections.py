@@ -296,14 +296,15 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @contextlib.contextmanager
-def encrypted(port: int, authority: Authority) -> Iterator[ssl.SSLSocket]:
-    """Such a connection over TLS."""
-    trusting = ssl.create_default_context(cafile=str(authority.file))
-    with (
-        connected(port) as plain,
-        trusting.wrap_socket(plain, server_hostname="localhost") as connection,
-    ):
-        yield connection
+def connecting(port: int, authority: Authority | None) -> Iterator[socket.socket]:
+    """Such a connection: over TLS where there is an authority to be trusted."""
+    with connected(port) as plain:
+        if authority is None:
+            yield plain
+            return
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        with trusting.wrap_socket(plain, server_hostname="localhost") as connection:
+            yield connection
 
 
 def certified(settings: Settings, authority: Authority) -> Settings:
@@ -318,7 +319,7 @@ def test_an_event_stream_that_is_not_read_ends(
     """A page that hangs gives its place among the streams back, over TLS too."""
     with (
         serving(certified(settings, authority) if over_tls else settings) as (port, service),
-        encrypted(port, authority) if over_tls else connected(port) as connection,
+        connecting(port, authority if over_tls else None) as connection,
     ):
         connection.sendall(f"{LIVE.format(service.keys.token)}\r\n".encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -336,7 +337,7 @@ def test_who_reads_nothing_holds_up_no_end(settings: Settings, authority: Author
     """A server ends at once though somebody has an answer over TLS that is not read, and is not kept for another."""
     with contextlib.ExitStack() as client:
         with serving(certified(settings, authority)) as (port, service):
-            connection = client.enter_context(encrypted(port, authority))
+            connection = client.enter_context(connecting(port, authority))
             connection.sendall(SCRIPT.format(service.keys.token, "close").encode())
             assert connection.recv(1024).startswith(b"HTTP/1.1 200")
             time.sleep(UNREAD_S / 2)
