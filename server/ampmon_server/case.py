@@ -92,12 +92,14 @@ class Policy:
 class ParameterCase:
     """The parameters of a scaler, and their ``cells`` as `ampmon_server.cells.parameters` has them: of newest samples.
 
-    ``numel`` [n] are the elements of each, in the order of ``names``.
+    ``numel`` [n] are the elements of each, in the order of ``names``; of larger ones than ``sample`` so many are looked
+    at, of all where it is None.
     """
 
     names: tuple[str, ...]
     numel: Ints
     cells: Cells
+    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

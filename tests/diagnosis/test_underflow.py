@@ -135,6 +135,17 @@ def test_one_subnormal_parameter_is_named(share, expected):
     assert all(each.parameters == ("a.weight",) for each in findings)
 
 
+def test_the_others_weigh_as_much_as_they_have_elements():
+    """A parameter that is looked at in part stands for all of it beside a small one that is seen whole."""
+    seen = parameters_of({"a.weight": 0.9, "small.weight": 0.3, "huge.weight": 0.01}, numel=1000)
+    whole = replace(seen, numel=np.array([1000, 1000, 1_000_000]), sample=1000)
+
+    assert rules_of(trained(lambda step, scale: False, 300, parameters=seen)) == []
+    (finding,) = found(trained(lambda step, scale: False, 300, parameters=whole))
+    assert finding.parameters == ("a.weight",)
+    assert finding.evidence["others"] == pytest.approx(0.01, rel=0.1)
+
+
 def test_a_bias_is_not_named():
     """The gradient of a bias before a normalisation is 0 but for rounding, which is nobody's fault."""
     parameters = parameters_of({"conv.bias": 1.0, "b.weight": 0.01})

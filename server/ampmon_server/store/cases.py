@@ -230,12 +230,12 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
     number = scaler.sampled[0].number if scaler.sampled else scaler.number
-    numel, _ = parameter_rollups.sizes(connection, scaler.run_id, number)
+    numel, sample = parameter_rollups.sizes(connection, scaler.run_id, number)
     wanted = min(max(PARAMETER_VALUES // max(len(numel), 1), 8), PARAMETER_SAMPLES)
     start = start_of(gradients, wanted)
     names, cells = parameter_rollups.newest(connection, scaler, start, wanted)
     sizes = np.array([numel.get(name, 0) for name in names], np.int64)
-    return ParameterCase(names=names, numel=sizes, cells=cells)
+    return ParameterCase(names=names, numel=sizes, cells=cells, sample=sample)
 
 
 # -- what the user told ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from ampmon import estimates
 from ampmon.histogram import ON_GRID_SHARE, RUN
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import ParameterCase, ScalerCase
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.series import Floats, Ints
 from ampmon_server.thresholds import Thresholds
@@ -54,7 +54,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     ]
     rest = judged.copy()
     rest[found] = False
-    others = float(small[rest].sum() / max(looked[rest].sum(), 1))
+    elements = _elements(scaler.parameters, looked)[rest]
+    others = float((share[rest] * elements).sum() / max(elements.sum(), 1))
     if found and rest.any() and thresholds.subnormal.severity(others) is None:
         worst = sorted(found, key=lambda place: -share[place])
         yield _finding(scaler, worst, share, others, thresholds)
@@ -86,6 +87,12 @@ def _finding(
 def _sum(values: Ints) -> Ints:
     """Over the samples, [parameters]."""
     return np.asarray(values.reshape(len(values), -1).sum(0), np.int64)
+
+
+def _elements(parameters: ParameterCase, looked: Ints) -> Ints:
+    """How many those looked at stand for, as in the fate of the gradient, [parameters]."""
+    samples = int(parameters.cells[-NEWEST:]["n"].sum())
+    return estimates.elements_of(looked, parameters.numel, parameters.sample, samples)
 
 
 def _at_least(share: Floats, looked: Ints, all_of: Ints) -> Floats:
