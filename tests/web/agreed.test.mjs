@@ -8,14 +8,20 @@ import { ranksWords, together } from "../../web/js/agreed.js";
 const skip = (step, rank, culprits = []) => ({ step, rank, scaler: "s", optimizer: "SGD", culprits });
 
 test("ranks that skip the same step share a row, in the ledger's order", () => {
-  const rows = together([skip(9, 1), skip(9, 0), skip(4, 1)]);
+  const rows = together([skip(9, 1), skip(9, 0), skip(4, 1)], false);
   assert.deepEqual(rows.map(({ step, ranks }) => [step, ranks]), [[9, [0, 1]], [4, [1]]]);
 });
 
 test("what is told is told by a rank that knows a culprit", () => {
-  const [row] = together([skip(9, 0), skip(9, 1, [{ parameter: "a", inf: 1, nan: 0 }])]);
+  const [row] = together([skip(9, 0), skip(9, 1, [{ parameter: "a", inf: 1, nan: 0 }])], false);
   assert.equal(row.rank, 1);
   assert.deepEqual(row.ranks, [0, 1]);
+});
+
+test("a step that others may still follow of is held back", () => {
+  const rows = together([skip(9, 1), skip(9, 0), skip(4, 1)], true);
+  assert.deepEqual(rows.map(({ step, ranks }) => [step, ranks]), [[9, [0, 1]]]);
+  assert.deepEqual(together([], true), []);
 });
 
 test("it is said which ranks agree, where there are several", () => {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ampmon import wire
 from batches import Trainer
 from posted import post
 from web.reader import Reader
 
 
 SKIPS = "[data-figure=skips] .caption"
+LEDGER = "[data-ledger=skips] tbody"
 RANK = "select[aria-label=Rank]"
 
 
@@ -33,6 +35,27 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
 
     reader.wait("those of rank 0", told)
     assert "rank=0" in reader.page.url
+
+
+def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> None:
+    """Each of ten rows is of all four ranks, though the last came later; it alone knew the newest one's culprit."""
+    lead = Trainer(world_size=4)
+    ranks = [lead, *(Trainer(run_id=lead.run_id, rank=rank, world_size=4) for rank in (1, 2, 3))]
+    blameless = wire.OptimizerStep(optimizer="SGD", path="plain", skipped=True)
+    for trainer in ranks[:3]:
+        updates = trainer.updates(19, skipped=range(19))
+        updates.append(trainer.update(skipped=True, optimizers=(blameless,)))
+        post(reader.server, trainer.batch(updates))
+    reader.open(f"#/runs/{lead.run_id}")
+    newest = f"{LEDGER} tr:first-child"
+    reader.wait("three ranks", lambda: "all 3 ranks" in reader.text(newest))
+    assert "not known" in reader.text(f"{newest} [data-name='First to overflow']")
+    post(reader.server, ranks[3].batch(ranks[3].updates(20, skipped=range(20))))
+    said = f"{LEDGER} [data-name=Optimizer]"
+    reader.wait("all ranks", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 10)
+    assert "head.weight 3 inf" in reader.text(f"{newest} [data-name='First to overflow']")
+    reader.page.get_by_role("button", name="Older").click()
+    reader.wait("the others", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 20)
 
 
 def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:

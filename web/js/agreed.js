@@ -10,12 +10,15 @@ import { count } from "./format.js";
  * Skips of the same step, scaler and optimizer put together, in the order of the first of each. What is said of one is
  * what the lowest rank that names a culprit says.
  * @param {Skip[]} skips
+ * @param {boolean} more whether others follow: those of the last step, which may be of it too, are left out until then
  * @returns {SharedSkip[]}
  */
-export function together(skips) {
+export function together(skips, more) {
   /** @type {Map<string, Skip[]>} */
   const groups = new Map();
+  const cut = more ? skips.at(-1)?.step : undefined;
   for (const skip of skips) {
+    if (skip.step === cut) break;
     const key = keyOf(skip);
     groups.set(key, [...(groups.get(key) ?? []), skip]);
   }

@@ -13,6 +13,8 @@ import { Table } from "./table.js";
 
 const PAGE = 50;
 const SHOWN = 10;
+/** The most rows that the server gives at once. */
+const ROWS_MAX = 1000;
 const NAMED = 4;
 
 /**
@@ -60,10 +62,11 @@ class Ledger {
 
   /**
    * @param {{title: string, name: string, run: string, none: string, columns: Column<any>[], key: (row: Row) => string,
-   *   page: Page, shown?: (rows: Row[]) => Row[], shownKey?: (row: any) => string}} options `shown` is what rows are shown as
+   *   page: Page, shown?: (rows: Row[], more: boolean) => Row[], shownKey?: (row: any) => string}} options `shown` is what rows are shown as,
+   *   where there are more of them or not
    */
   constructor({ title, name, run, none, columns, key, page, shown = (rows) => rows, shownKey = key }) {
-    this.path = `/runs/${encodeURIComponent(run)}/${name}?limit=${PAGE}`;
+    this.run = run;
     this.name = name;
     this.none = none;
     this.key = key;
@@ -74,30 +77,47 @@ class Ledger {
     this.table.element.hidden = true;
   }
 
+  /** Where its rows are, enough at once that each rank may have one in what is shown first. */
+  get #path() {
+    const rows = Math.min(ROWS_MAX, Math.max(PAGE, (SHOWN + 1) * this.page.ranks()));
+    return `/runs/${encodeURIComponent(this.run)}/${this.name}?limit=${rows}`;
+  }
+
   /** Fetches the newest page. Rejects where the server does not answer. */
   async refresh() {
-    const newest = await get(this.path);
-    if (newest === this.#newest) return;
-    this.#newest = newest;
+    const newest = await get(this.#path);
+    // What has not changed is told of more ranks, where more have come.
+    if (newest === this.#newest) return this.#show();
     const { rows, next } = this.#read(newest);
     const known = new Set(rows.map(this.key));
     const held = this.#rows.some((row) => known.has(this.key(row)));
     // Rows held from before follow on from the new ones, unless more came than one page has.
-    const older = held && this.#limit > PAGE ? this.#rows.filter((row) => !known.has(this.key(row))) : [];
+    const older = held && this.#limit > SHOWN ? this.#rows.filter((row) => !known.has(this.key(row))) : [];
     if (older.length === 0) this.#next = next;
     this.#rows = [...rows, ...older];
-    this.#show();
+    await this.#fill();
+    this.#newest = newest;
   }
 
   async #older() {
     this.#limit = this.#limit === SHOWN ? PAGE : this.#limit + PAGE;
-    if (this.#rows.length < this.#limit && this.#next !== null) {
-      const { rows, next } = this.#read(await get(`${this.path}&cursor=${encodeURIComponent(this.#next)}`));
-      const known = new Set(this.#rows.map(this.key));
-      this.#rows = [...this.#rows, ...rows.filter((row) => !known.has(this.key(row)))];
+    await this.#fill();
+  }
+
+  /** Fetches on until there are as many as are to be shown, and shows them. */
+  async #fill() {
+    while (this.#next !== null && this.#whole.length < this.#limit) {
+      const cursor = this.#next;
+      const { rows, next } = this.#read(await get(`${this.#path}&cursor=${encodeURIComponent(cursor)}`));
+      if (cursor !== this.#next) continue;
+      this.#rows = [...this.#rows, ...rows];
       this.#next = next;
     }
     this.#show();
+  }
+
+  get #whole() {
+    return this.shown(this.#rows, this.#next !== null);
   }
 
   /** @param {unknown} value @returns {{rows: Row[], next: string | null}} */
@@ -113,11 +133,12 @@ class Ledger {
   }
 
   #show() {
-    this.table.update(this.shown(this.#rows.slice(0, this.#limit)));
+    const whole = this.#whole;
+    this.table.update(whole.slice(0, this.#limit));
     this.point();
-    this.table.element.hidden = this.#rows.length === 0;
-    this.#words.hidden = this.#rows.length > 0;
-    this.#more.hidden = this.#next === null && this.#rows.length <= this.#limit;
+    this.table.element.hidden = whole.length === 0;
+    this.#words.hidden = whole.length > 0;
+    this.#more.hidden = this.#next === null && whole.length <= this.#limit;
     say(this.#words, this.none);
   }
 }

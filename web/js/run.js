@@ -42,7 +42,6 @@ export class Run {
   #numbers = new Numbers();
   /** @type {Detail | null} */
   #run = null;
-  #skipped = -1;
   #ownSteps = false;
   #judged = "";
 
@@ -107,8 +106,6 @@ export class Run {
     this.tick();
     this.charts.refresh();
     this.readParts();
-    if (this.#run.skipped !== this.#skipped) await this.skips.refresh();
-    this.#skipped = this.#run.skipped;
     this.readTables();
     this.#judge(this.#run);
   }
@@ -201,6 +198,7 @@ export class Run {
 
   async #tables() {
     try {
+      await this.skips.refresh();
       await this.events.refresh();
       const sampled = this.#run?.sampled_updates ?? 0;
       await this.parameters.refresh(sampled > 0);

@@ -115,7 +115,7 @@ export class Table {
       if (opens && content !== "" && this.listener.onRow) {
         if (!place.firstChild) place.append(h("button", { type: "button", class: "opens", "data-opens": true }, content));
       } else if (typeof content === "string") say(place, content);
-      else if (!place.firstChild) place.append(content);
+      else if (!place.firstChild?.isEqualNode(content)) place.replaceChildren(content);
     });
   }
 }
