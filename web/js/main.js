@@ -55,11 +55,12 @@ async function update() {
   if (!shown || document.hidden) return;
   try {
     await shown.refresh();
+    if (shown !== page) return;
     document.title = `${shortened(shown.title, 60)} · ampmon`;
     sayConnection(live.connection);
   } catch (error) {
-    if (error instanceof Refused) showFailure(error);
-    else live.suspect();
+    if (!(error instanceof Refused)) live.suspect();
+    else if (shown === page) showFailure(error);
   }
 }
 
@@ -87,12 +88,13 @@ function go(hash) {
 /** @param {Extract<Address, {page: "compare"}>} address */
 function openCompare({ runs, view }) {
   warm();
-  return new Compare(runs, view, {
+  const opened = new Compare(runs, view, {
     onView: (others, next) => {
-      go(format({ page: "compare", runs: others, view: next }));
+      if (page === opened) go(format({ page: "compare", runs: others, view: next }));
     },
     onTrouble: () => live.suspect(),
   });
+  return opened;
 }
 
 /** @param {Address} address */
@@ -106,18 +108,22 @@ function openList(address) {
 }
 
 /**
+ * A run's page. Some of what it is asked for takes a while: once it was left that moves the reader nowhere.
  * @param {string} run
  * @param {View} view
  */
 function openRun(run, view) {
   warm();
-  return new Run(run, view, {
+  const opened = new Run(run, view, {
     onView: (next) => {
-      go(format({ page: "run", run, view: next }));
+      if (page === opened) go(format({ page: "run", run, view: next }));
     },
     onTrouble: () => live.suspect(),
-    onGone: (why) => content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why)),
+    onGone: (why) => {
+      if (page === opened) content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why));
+    },
   });
+  return opened;
 }
 
 /** Loads what draws charts, ahead of them. Each chart says so itself where that fails. */

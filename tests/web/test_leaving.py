@@ -1,0 +1,79 @@
+"""What is still under way when the reader leaves a page, in a real browser: it comes to nothing."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Route
+
+from posted import PostedRun
+from web.reader import NOWHERE, Reader
+
+
+GONE = "01900000-0000-7000-8000-000000000000"
+
+
+def hold(reader: Reader, calls: str | re.Pattern[str]) -> list[Route]:
+    """Hold back ``calls``, and list them as they are made."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    reader.page.route(calls, keep)
+    return held
+
+
+def let_go(reader: Reader, held: list[Route]) -> None:
+    """Let through what was held back, and give the page time to do with the answers what it would."""
+    for route in held:
+        with reader.page.expect_response(route.request.url):
+            route.continue_()
+    reader.page.wait_for_timeout(300)
+
+
+def test_advice_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
+    """A setting that was found after its page was left does not lead back there."""
+    run = PostedRun(reader.server)
+    run.updates(20, sampled=False)
+    run.updates(skipped=True, sampled=False)
+    held = hold(reader, re.compile(r"/simulate(\?|$)"))
+    reader.show(run)
+    advice = reader.page.get_by_role("button", name="Find a better setting")
+
+    def drawn() -> bool:
+        reader.figure("simulated").scroll_into_view_if_needed()
+        return advice.is_visible()
+
+    reader.wait("the form", drawn)
+    advice.click()
+    reader.wait("the call", lambda: held)
+    reader.open(NOWHERE)
+    let_go(reader, held)
+    assert reader.ask("location.hash") == NOWHERE
+
+
+def test_a_skip_that_is_found_late_moves_the_reader_nowhere(reader: Reader) -> None:
+    """A skip that was looked for by a key, and found after the page was left, does not lead back there."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    run.updates(skipped=True)
+    held = hold(reader, "**/skips/nearest*")
+    reader.show(run)
+    reader.page.keyboard.press("k")
+    reader.wait("the call", lambda: held)
+    reader.open(NOWHERE)
+    let_go(reader, held)
+    assert reader.ask("location.hash") == NOWHERE
+
+
+def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Reader) -> None:
+    """That a run is not there, which comes after the reader went on, does not take the place of what they went to."""
+    reader.forgive("404")
+    held = hold(reader, f"**/runs/{GONE}")
+    reader.open(f"#/runs/{GONE}")
+    reader.wait("the call", lambda: held)
+    reader.open(NOWHERE)
+    let_go(reader, held)
+    assert reader.text("h1") == "Runs"
+    assert reader.text("#connection") == "Live"
