@@ -11,6 +11,7 @@ from web.reader import Reader
 
 NAMES = ("loss", "lr", "accuracy", "norm", "<b>&amp;")
 OWN = "[data-x=user]"
+SCALER = "select[aria-label=Scaler]"
 
 
 def choose(reader: Reader, figure: str, name: str, value: str) -> None:
@@ -49,3 +50,21 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     reader.page.click(OWN)
     axis = "plot.layout.xaxis.title.text"
     reader.wait("its axis", lambda: reader.plot("scalars", axis) == "your own step")
+
+
+def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:
+    """The field names the scaler that the charts are of: one that is chosen, the first again after going back."""
+    first = Trainer(scaler="first")
+    second = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="second")
+    post(reader.server, first.batch(first.updates(20)))
+    post(reader.server, second.batch(second.updates(20)))
+    reader.open(f"#/runs/{first.run_id}")
+    reader.wait("the chart of the scale", reader.points)
+    chosen = f"document.querySelector('{SCALER}').selectedOptions[0].label"
+    reader.wait("the first", lambda: reader.ask(chosen) == "first")
+    for _ in range(2):
+        reader.page.locator(SCALER).select_option("second")
+        reader.wait("its address", lambda: "stream=" in reader.ask("location.hash"))
+        reader.page.go_back()
+        reader.wait("the first again", lambda: reader.ask(chosen) == "first")
+        assert "stream=" not in reader.ask("location.hash")

@@ -265,10 +265,13 @@ export class Run {
     // One stream stands for its scaler on all ranks.
     const scalers = new Map([...run.streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
     this.#streams.hidden = scalers.size < 2;
-    if (this.#streams.options.length === scalers.size) return;
-    const options = [...scalers].reverse().map(([scaler, stream]) => h("option", { value: stream }, scaler));
-    this.#streams.replaceChildren(...options);
-    if (this.charts.view.stream !== null) this.#streams.value = this.charts.view.stream;
+    if (this.#streams.options.length !== scalers.size) {
+      const options = [...scalers].reverse().map(([scaler, stream]) => h("option", { value: stream }, scaler));
+      this.#streams.replaceChildren(...options);
+    }
+    // A link may name the stream of any rank; without one, the charts are of the first.
+    const shown = run.streams.find(({ stream }) => stream === this.charts.view.stream) ?? run.streams[0];
+    this.#streams.value = scalers.get(shown?.scaler ?? "") ?? "";
   }
 
   #choose() {
