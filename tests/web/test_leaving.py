@@ -77,3 +77,36 @@ def test_a_run_that_is_not_there_is_said_to_be_on_its_own_page_alone(reader: Rea
     let_go(reader, held)
     assert reader.text("h1") == "Runs"
     assert reader.text("#connection") == "Live"
+
+
+def listening(reader: Reader) -> int:
+    """How many parts of the page hear that the window is resized."""
+    developer = reader.page.context.new_cdp_session(reader.page)
+    expression = "(getEventListeners(window).resize ?? []).length"
+    asked = {"expression": expression, "includeCommandLineAPI": True}
+    heard = developer.send("Runtime.evaluate", asked)["result"]["value"]
+    developer.detach()
+    return int(heard)
+
+
+def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
+    """Charts that were asked for, or about to be drawn, as their page was left are not drawn: none hears the window."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.open(NOWHERE)
+    before = listening(reader)
+    reader.show(run)
+    assert listening(reader) > before
+    held = hold(reader, "**/figures/*")
+    reader.page.click("[data-x=time]")
+    reader.wait("the calls", lambda: held)
+    reader.open(NOWHERE)
+    let_go(reader, held)
+    assert listening(reader) == before
+    reader.page.unroute_all()
+    reader.show(run)
+    reader.ask("(document.querySelector('#theme').click(), location.hash = '#/')")
+    reader.wait("the list", lambda: reader.text("h1") == "Runs")
+    reader.page.wait_for_timeout(500)
+    assert listening(reader) == before
+    reader.page.click("#theme")

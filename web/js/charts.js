@@ -224,6 +224,7 @@ export class Charts {
   }
 
   close() {
+    this.#generation += 1;
     window.removeEventListener("pointerup", this.#release);
     window.removeEventListener("pointercancel", this.#release);
     for (const [panel, ask] of this.#asks) {

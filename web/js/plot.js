@@ -56,6 +56,8 @@ export function load() {
 export function draw(element, figure) {
   wishes.set(element, {});
   return inTurn(async (Plotly) => {
+    // Of a chart that was closed meanwhile Plotly would hear the window for ever.
+    if (!element.isConnected) return;
     const { data, layout } = figure();
     await quietly(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
   });
@@ -72,7 +74,7 @@ export async function show(element, range) {
   await new Promise((resolve) => setTimeout(resolve, SOON_MS));
   if (wishes.get(element) !== wish) return;
   await inTurn(async (Plotly) => {
-    if (!isDrawn(element) || wishes.get(element) !== wish) return;
+    if (!element.isConnected || !isDrawn(element) || wishes.get(element) !== wish) return;
     // Plotly's types know no path into the layout, such as this one.
     const change = /** @type {object} */ ({ "xaxis.range": range });
     await quietly(element, () => Plotly.relayout(element, change));
