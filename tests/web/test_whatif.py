@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+from playwright.sync_api import Route
+
 from posted import PostedRun
 from web.reader import Reader
 
@@ -91,6 +95,31 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
 
     part.get_by_role("button", name="Find a better setting").click()
     reader.wait("advice", lambda: "sim_policy=torch" in reader.ask("location.hash"))
+
+
+def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
+    """A simulation whose answer comes after another view was chosen is asked for again at once: it had no rest yet."""
+    run = PostedRun(reader.server)
+    run.updates(20, sampled=False)
+    run.updates(skipped=True, sampled=False)
+    reader.show(run)
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    reader.page.route("**/figures/simulated?*", keep)
+
+    def asked() -> bool:
+        reader.figure("simulated").scroll_into_view_if_needed()
+        return bool(held)
+
+    reader.wait("the call", asked)
+    reader.ask("location.hash += '?statistic=norm'")
+    began = time.monotonic()
+    reader.page.unroute_all()  # lets what is held go on
+    _shown(reader, "simulated")
+    assert time.monotonic() - began < 8
 
 
 def _labels(reader: Reader) -> object:

@@ -250,11 +250,12 @@ export class Charts {
     const current = this.#pause !== null || (version !== null && version === panel.version);
     if (current && panel.shows(address)) return;
     // While the newest are followed each update makes another address.
-    if (panel.rests(this.view.follow === null ? address : String(figureQuery(this.view, panel.choices)))) return;
+    const of = this.view.follow === null ? address : String(figureQuery(this.view, panel.choices));
+    if (panel.rests(of)) return;
     try {
-      await panel.refresh(address, version, wanted);
+      await panel.refresh(address, of, version, wanted);
     } catch (error) {
-      if (error instanceof Refused && panel.onRefused(error)) return;
+      if (error instanceof Refused && panel.onRefused(error)) return panel.rest(of);
       if (error instanceof Refused) panel.fail(`The server could not draw this: ${error.message}`);
       else this.listener.onTrouble();
     }

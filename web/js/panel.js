@@ -28,7 +28,7 @@ export class Panel {
   onDrawn = () => {};
   /** Told why the server refused; true where that is shown, and the chart stays. @type {(error: Refused) => boolean} */
   onRefused = () => false;
-  /** So long it is not asked for again what it was asked for. */
+  /** So long after an answer it is not asked for the same again. */
   restMs = 0;
   #rested = { of: "", until: 0 };
   #title = h("h2", { hidden: true });
@@ -91,12 +91,14 @@ export class Panel {
   /**
    * Draws what the server has at `address`, if that is new here.
    * @param {string} address
+   * @param {string} of what it rests from, once it has that
    * @param {number | null} version how far the run is known to be
    * @param {() => boolean} wanted whether it still is, when the answer arrives
    */
-  async refresh(address, version, wanted) {
+  async refresh(address, of, version, wanted) {
     const figure = /** @type {Figure} */ (await get(address));
     if (!wanted()) return;
+    this.rest(of);
     this.#address = address;
     this.version = version;
     if (figure === this.#figure && !this.#failed) return;
@@ -113,14 +115,16 @@ export class Panel {
   }
 
   /**
-   * Whether it was just asked for the same; else it counts as asked for.
+   * Whether it just had an answer to the same.
    * @param {string} of
    */
   rests(of) {
-    const now = performance.now();
-    if (of === this.#rested.of && now < this.#rested.until && !this.#failed) return true;
-    this.#rested = { of, until: now + this.restMs };
-    return false;
+    return of === this.#rested.of && performance.now() < this.#rested.until && !this.#failed;
+  }
+
+  /** @param {string} of what there is an answer to now, be it a refusal */
+  rest(of) {
+    this.#rested = { of, until: performance.now() + this.restMs };
   }
 
   /** Draws what is held, in the theme's colours. */
