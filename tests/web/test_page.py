@@ -320,3 +320,14 @@ def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
     reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
     reader.open()
     reader.wait("the list", lambda: reader.text("#connection") == "Live")
+
+
+@pytest.mark.parametrize("hash", ["#/runs/%zz", "#/runs/abc?x=time", "#/compare?runs=abc,%zz"])
+def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader, hash: str) -> None:
+    """A link that was cut, or written by hand, asks the server for nothing, and the way on is as ever."""
+    reader.open(hash)
+    reader.wait("the words", lambda: reader.text("h1") == "No such run")
+    assert reader.text("#connection") == "Live"
+    run = PostedRun(reader.server)
+    run.updates(5)
+    reader.show(run)

@@ -8,12 +8,15 @@ export const AXES = ["step", "time", "user"];
 /** What a view has besides: whatever else is in the query is a choice of some chart, by its name. */
 const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow"]);
 
+const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
 /** A view of a whole run, nothing chosen. @returns {View} */
 export function wholeView() {
   return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, choices: {} };
 }
 
 /**
+ * What an address asks for. One with what is no run's id, as a link that was cut has, is of nothing.
  * @param {string} hash what follows "#", or ""
  * @returns {Address}
  */
@@ -21,14 +24,16 @@ export function parse(hash) {
   const [path = "", query = ""] = hash.replace(/^#/, "").split("?");
   const [, page, run] = path.split("/");
   const options = new URLSearchParams(query);
-  if (page === "compare") return { page: "compare", runs: (options.get("runs") ?? "").split(",").filter(Boolean), view: view(options) };
-  if (page === "runs" && run) return { page: "run", run: decodeURIComponent(run), view: view(options) };
+  const runs = page === "compare" ? (options.get("runs") ?? "").split(",").filter(Boolean) : page === "runs" && run ? [run] : [];
+  if (!runs.every((id) => RUN_ID.test(id))) return { page: "nothing" };
+  if (page === "compare") return { page: "compare", runs, view: view(options) };
+  if (page === "runs" && run) return { page: "run", run, view: view(options) };
   return { page: "list", filters: Object.fromEntries(options) };
 }
 
 /**
  * The hash that `parse` reads back.
- * @param {Address} address
+ * @param {Exclude<Address, {page: "nothing"}>} address
  */
 export function format(address) {
   if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));

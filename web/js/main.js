@@ -3,13 +3,14 @@
 import { format, parse } from "./address.js";
 import { Refused } from "./api.js";
 import { Compare } from "./compare.js";
-import { h, mark, say } from "./dom.js";
+import { mark, say } from "./dom.js";
 import { ago, shortened } from "./format.js";
 import * as help from "./help.js";
 import { commandOf } from "./keyboard.js";
 import { List } from "./list.js";
 import { Live } from "./live.js";
 import { paced } from "./pace.js";
+import { Nothing, noSuchRun } from "./nothing.js";
 import * as plot from "./plot.js";
 import { Run } from "./run.js";
 import { comeIn } from "./session.js";
@@ -68,11 +69,18 @@ function route() {
   const address = parse(location.hash);
   if (page?.look(address)) return;
   page?.close();
-  page = address.page === "run" ? openRun(address.run, address.view) : address.page === "compare" ? openCompare(address) : openList(address);
+  page = open(address);
   content.replaceChildren(page.element);
   window.scrollTo(0, 0);
   live.follow(page.follows);
   refresh();
+}
+
+/** @param {Address} address */
+function open(address) {
+  if (address.page === "run") return openRun(address.run, address.view);
+  if (address.page === "compare") return openCompare(address);
+  return address.page === "list" ? openList(address.filters) : new Nothing();
 }
 
 /**
@@ -97,9 +105,9 @@ function openCompare({ runs, view }) {
   return opened;
 }
 
-/** @param {Address} address */
-function openList(address) {
-  return new List(address.page === "list" ? address.filters : {}, (filters, typed) => {
+/** @param {Record<string, string>} given */
+function openList(given) {
+  return new List(given, (filters, typed) => {
     const hash = format({ page: "list", filters });
     if (!typed) location.hash = hash;
     else history.replaceState(null, "", hash);
@@ -119,8 +127,8 @@ function openRun(run, view) {
       if (page === opened) go(format({ page: "run", run, view: next }));
     },
     onTrouble: () => live.suspect(),
-    onGone: (why) => {
-      if (page === opened) content.replaceChildren(h("h1", {}, "No such run"), h("p", { class: "empty" }, why));
+    onGone: () => {
+      if (page === opened) content.replaceChildren(...noSuchRun());
     },
   });
   return opened;

@@ -48,7 +48,7 @@ export class Run {
   /**
    * @param {string} id
    * @param {View} view
-   * @param {{onView: (view: View) => void, onTrouble: () => void, onGone: (why: string) => void}} listener
+   * @param {{onView: (view: View) => void, onTrouble: () => void, onGone: () => void}} listener
    */
   constructor(id, view, { onView, onTrouble, onGone }) {
     this.id = id;
@@ -98,7 +98,7 @@ export class Run {
   async refresh() {
     const path = `/runs/${encodeURIComponent(this.id)}`;
     const summary = await get(path).catch((error) => {
-      if (error instanceof Refused && error.status === 404) this.onGone("There is no such run here. It may have been deleted.");
+      if (error instanceof Refused && error.status === 404) this.onGone();
       throw error;
     });
     this.#run = /** @type {Detail} */ (summary);

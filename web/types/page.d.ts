@@ -23,7 +23,8 @@ export interface View {
 export type Address =
   | { page: "list"; filters: Record<string, string> }
   | { page: "run"; run: string; view: View }
-  | { page: "compare"; runs: string[]; view: View };
+  | { page: "compare"; runs: string[]; view: View }
+  | { page: "nothing" };
 
 /** What fills the page below its bar. */
 export interface Page {
