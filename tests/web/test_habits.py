@@ -102,6 +102,32 @@ def test_a_chart_that_fails_is_tried_again_in_its_place(reader: Reader) -> None:
     assert "No luck" not in failed.inner_text()
 
 
+def test_a_chart_without_an_answer_says_so_in_its_place(reader: Reader) -> None:
+    """Where no answer comes to the first call for a chart, that is said with a button, and the next answer is drawn."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    away = [True]
+
+    def drop(route: Route) -> None:
+        if away[0]:
+            route.abort()
+        else:
+            route.continue_()
+
+    reader.forgive("ERR_FAILED")
+    reader.page.route("**/figures/skips?*", drop)
+    reader.show(run)
+    failed = reader.figure("skips")
+    reader.wait("why", lambda: "The server did not answer." in failed.inner_text())
+    again = failed.get_by_role("button", name="Try again")
+    again.dispatch_event("click")
+    reader.wait("why again", lambda: "The server did not answer." in failed.inner_text())
+    away[0] = False
+    again.dispatch_event("click")
+    reader.wait("the chart", lambda: reader.plot("skips", "plot.data.length"))
+    assert "did not answer" not in failed.inner_text()
+
+
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:
     """PNG, SVG and CSV are files named after run and chart, with words and data in them; a number keeps its digits."""
     run = PostedRun(reader.server, "a <b>run</b>")

@@ -1,7 +1,7 @@
 // The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
 import { figureQuery } from "./address.js";
-import { Refused } from "./api.js";
+import { Refused, SignedOut } from "./api.js";
 import * as crosshair from "./crosshair.js";
 import { h } from "./dom.js";
 import { copy, download, downloadText } from "./handing.js";
@@ -256,8 +256,9 @@ export class Charts {
       await panel.refresh(address, of, version, wanted);
     } catch (error) {
       if (error instanceof Refused && panel.onRefused(error)) return panel.rest(of);
-      if (error instanceof Refused) panel.fail(`The server could not draw this: ${error.message}`);
-      else this.listener.onTrouble();
+      if (error instanceof Refused) return panel.fail(`The server could not draw this: ${error.message}`);
+      this.listener.onTrouble();
+      if (panel.blank && !(error instanceof SignedOut)) panel.fail("The server did not answer.");
     }
   }
 

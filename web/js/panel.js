@@ -76,6 +76,11 @@ export class Panel {
     return this.#onscreen.here;
   }
 
+  /** Whether it waits for what it is to show, be it once more after it failed. */
+  get blank() {
+    return this.#figure === null || this.#failed;
+  }
+
   /** The plot's width in pixels, coarse enough that a scroll bar changes nothing. */
   get width() {
     return Math.max(100, Math.ceil(this.element.clientWidth / 20) * 20);
