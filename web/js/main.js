@@ -35,6 +35,9 @@ const SLEPT_MS = 5000;
 
 const content = byId("content");
 const connection = byId("connection");
+const state = byId("state");
+// Beside what is read out: it changes each second.
+const age = byId("age");
 
 /** @type {Page | null} */
 let page = null;
@@ -142,7 +145,8 @@ function warm() {
 /** @param {Error} error */
 function showFailure(error) {
   mark(connection, "data-state", "refused");
-  say(connection, `The server could not answer: ${error.message}`);
+  say(state, `The server could not answer: ${error.message}`);
+  say(age, "");
 }
 
 /** @param {Connection} now */
@@ -156,17 +160,18 @@ function showConnection(now) {
 /** @param {Connection} now */
 function sayConnection(now) {
   mark(connection, "data-state", now.state);
-  say(connection, connectionWords(now));
+  say(state, connectionWords(now));
+  const lost = now.state === "lost" ? (Date.now() - now.since) / 1000 : 0;
+  say(age, lost < 2 ? "" : ` · ${ago(lost)}`);
 }
 
 /** @param {Connection} now */
-function connectionWords({ state, since, why }) {
+function connectionWords({ state, why }) {
   if (state === "starting") return "";
   if (state === "live") return "Live";
   if (state === "signed out") return "Signed out";
   if (state === "refused") return `The server refused: ${why}`;
-  const seconds = (Date.now() - since) / 1000;
-  return `Lost the server ${seconds < 2 ? "just now" : ago(seconds)}; retrying`;
+  return "Lost the server; retrying";
 }
 
 function look() {
@@ -185,7 +190,7 @@ function wake() {
 function everySecond() {
   if (Date.now() - awake > SLEPT_MS) wake();
   awake = Date.now();
-  if (live.connection.state !== "live") say(connection, connectionWords(live.connection));
+  if (live.connection.state !== "live") sayConnection(live.connection);
   if (!document.hidden) page?.tick();
 }
 
