@@ -27,7 +27,7 @@ test("the browser's shortcuts, keys that another took, and half-composed letters
 
 test("what is typed into a field is typed into it; arrows move what is scrolled by them", () => {
   for (const field of ["input", "select", "textarea"]) assert.equal(commandOf(pressed("f"), inside(field)), null);
-  assert.equal(commandOf(pressed("ArrowLeft"), inside("pre")), null);
+  for (const scrolled of ["pre", ".sideways"]) assert.equal(commandOf(pressed("ArrowLeft"), inside(scrolled)), null);
   assert.equal(commandOf(pressed("f"), inside("pre")), "follow");
 });
 

@@ -30,7 +30,7 @@ const COMMANDS = new Map(KEYS.flatMap(({ keys, command }) => keys.map((key) => [
 const TYPED = "input, select, textarea, [contenteditable], [role=slider], [role=listbox], [role=menu], [role=textbox]";
 
 /** What moves about in itself by arrows. */
-const SCROLLED = "pre, table, [role=grid], [role=toolbar] [role=radiogroup]";
+const SCROLLED = "pre, table, .sideways";
 
 /**
  * What a press of a key asks for, or null: it is the browser's, is typed into a field, or another has answered it.
