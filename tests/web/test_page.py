@@ -45,6 +45,17 @@ def test_the_list_says_how_each_run_is(reader: Reader) -> None:
     assert row["Subnormal now"] == "0 %"
 
 
+def test_a_tag_that_a_run_has_twice_is_shown_once(reader: Reader) -> None:
+    """Equal tags are one on the page, however often its row is drawn again."""
+    run = PostedRun(reader.server, "tagged twice", tags=("nightly", "nightly", "b"))
+    reader.open("#/?search=tagged")
+    count = "table.runs td[data-name=Updates]"
+    for updates in ("1", "2", "3"):
+        run.updates()
+        reader.wait("the row", lambda updates=updates: reader.text(count) == updates)
+    assert reader.texts(".tag") == ["nightly", "b"]
+
+
 def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     """All four charts are drawn, the numbers have definitions, and the tables name what overflowed."""
     run = PostedRun(reader.server)

@@ -70,7 +70,7 @@ function writeName(cell, { run, chosen }) {
   mark(firing, "title", alarm);
   mark(firing, "aria-label", alarm);
   mark(tags, "title", run.tags.join(", ") || null);
-  keyed(tags, run.tags, {
+  keyed(tags, [...new Set(run.tags)], {
     key: (tag) => tag,
     make: (tag) => h("span", { class: "tag", dir: "auto" }, tag),
   });
