@@ -50,6 +50,23 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     reader.wait("the same scale in bf16", lambda: f"At {tried} in bf16" in reader.text(".sentence"))
 
 
+def test_code_is_marked_where_there_is_no_clipboard(reader: Reader) -> None:
+    """A page that came without TLS has no clipboard: the button says so, and the code is marked to be copied."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.show(run, "?whatif_scale=10")
+    _shown(reader, "whatif")
+    code = reader.wait("the code", lambda: reader.text(f"{PART} code"))
+    reader.ask(
+        "void Object.defineProperty(navigator, 'clipboard', {configurable: true, value: undefined})"
+    )
+    copy = reader.page.locator(f"{PART} .code button")
+    copy.click()
+    reader.wait("the words", lambda: copy.inner_text() == "Marked above")
+    assert reader.ask("String(getSelection())") == code
+    reader.ask("delete navigator.clipboard")
+
+
 def test_one_parameter_is_left_again(reader: Reader) -> None:
     """The chart says whose gradient it is; where it has nothing to move there is a way back to all parameters."""
     run = PostedRun(reader.server)

@@ -25,12 +25,12 @@ export class Code {
 }
 
 /**
- * Copies an element's text; without the right to the clipboard it is marked, for the reader to copy.
+ * Copies an element's text; without the right to the clipboard, or without one, it is marked, for the reader to copy.
  * @param {Element} element
  * @returns {Promise<boolean>} whether it was copied
  */
 export async function copied(element) {
-  const done = await navigator.clipboard.writeText(element.textContent ?? "").then(() => true, () => false);
+  const done = (await navigator.clipboard?.writeText(element.textContent ?? "").then(() => true, () => false)) ?? false;
   if (!done) getSelection()?.selectAllChildren(element);
   return done;
 }
