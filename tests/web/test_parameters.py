@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from playwright.sync_api import Route
+
 from posted import PostedRun
 from web.reader import Reader
 
@@ -73,6 +77,31 @@ def test_a_search_is_one_for_the_heatmap_and_the_table(reader: Reader) -> None:
     assert reader.ask("location.pathname") == "/"
     table.get_by_role("button", name="head.weight").click()
     reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")
+
+
+def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
+    """An answer to what the reader asked for before, which comes after a later one, is not drawn over it."""
+    names = tuple(f"layer.{place}.weight" for place in range(30))
+    run = PostedRun(reader.server, "of many parameters", parameters=names)
+    run.updates(5)
+    reader.show(run)
+    rows = "[data-ledger=parameters] tbody tr"
+    reader.wait("the first page", lambda: len(reader.texts(rows)) == 20)
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    reader.page.route(re.compile(r"/parameters\?sort=model&limit=20$"), keep)
+    table = reader.page.locator("[data-ledger=parameters]")
+    table.get_by_role("button", name="Parameter", exact=True).click()
+    reader.wait("the call", lambda: held)
+    table.get_by_role("button", name="Show 10 more of 30").click()
+    reader.wait("all of them", lambda: len(reader.texts(rows)) == 30)
+    with reader.page.expect_response(held[0].request.url):
+        held[0].continue_()
+    reader.page.wait_for_timeout(300)
+    assert len(reader.texts(rows)) == 30
 
 
 def test_a_row_of_the_ledger_moves_the_charts_there(reader: Reader) -> None:

@@ -69,14 +69,21 @@ export class Parameters {
    */
   async refresh(sampled) {
     this.#sampled = sampled;
-    const { stream, choices } = this.#view();
-    offerSearch(this.#search, choices["search"] ?? "");
+    offerSearch(this.#search, this.#view().choices["search"] ?? "");
     if (!sampled) return this.#show(null);
+    const asked = this.#query;
+    const answer = await get(`/runs/${encodeURIComponent(this.run)}/parameters?${asked}`);
+    if (asked === this.#query) this.#show(/** @type {Sampled} */ (answer));
+  }
+
+  /** What the table is of, as the server is asked for it. */
+  get #query() {
+    const { stream, choices } = this.#view();
     const query = new URLSearchParams({ sort: this.#order.sort, limit: String(this.#limit) });
     if (this.#order.backwards) query.set("backwards", "true");
     if (stream !== null) query.set("stream", stream);
     if (choices["search"]) query.set("search", choices["search"]);
-    this.#show(/** @type {Sampled} */ (await get(`/runs/${encodeURIComponent(this.run)}/parameters?${query}`)));
+    return query.toString();
   }
 
   /** Marks the parameter that is looked at. */
