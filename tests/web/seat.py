@@ -13,26 +13,28 @@ from serving import Server
 from web.reader import DESK, NOWHERE, Reader, enter
 
 
-_TIDY = """known => {
+_NAMES = """
+    // The library that draws comes by itself after a while, with names of its own.
+    Object.getOwnPropertyNames(window)
+        .filter((name) => !/plotly|^(PolyBool|moduleName|v?sprintf|__TEXT_CACHE|__TYPEDARRAY_POOL)$/i.test(name))"""
+_TIDY = f"""known => {{
     document.activeElement?.blur();
     for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-    for (const name of Object.getOwnPropertyNames(window)) if (known && !known.includes(name)) delete window[name];
-}"""
-_STATE = """() => ({
+    for (const name of {_NAMES}) if (known && !known.includes(name)) delete window[name];
+}}"""
+_STATE = f"""() => ({{
     address: location.hash,
     theme: document.documentElement.dataset.theme,
     storage: [...Object.keys(localStorage), ...Object.keys(sessionStorage)],
     hidden: document.hidden || Object.hasOwn(document, "hidden"),
-    // The library that draws comes by itself after a while, with names of its own.
-    window: Object.getOwnPropertyNames(window)
-        .filter((name) => !/plotly|^(PolyBool|moduleName|v?sprintf|__TEXT_CACHE|__TYPEDARRAY_POOL)$/i.test(name)),
+    window: {_NAMES},
     clock: /native code/.test(Date.now),
     body: [...document.body.children].filter((one) => one.checkVisibility() && !/plotly/.test(one.id + one.className))
-        .map((one) => `${one.tagName} ${one.className} ${one.open ?? ""}`),
+        .map((one) => `${{one.tagName}} ${{one.className}} ${{one.open ?? ""}}`),
     words: document.querySelector(".toast")?.textContent,
     bar: document.querySelector("header.bar").outerHTML,
     style: document.body.getAttribute("style"),
-})"""
+}})"""
 
 
 class Seat:
