@@ -31,7 +31,7 @@ export function together(skips, more) {
 
 /** @param {Skip} skip */
 export function keyOf({ step, scaler, optimizer }) {
-  return [step, scaler, optimizer].join(" ");
+  return JSON.stringify([step, scaler, optimizer]); // names may hold anything that is printable
 }
 
 /**

@@ -79,7 +79,10 @@ function rowsOf({ name, x, y, z, text }, zone) {
   const [across, up, words] = [unpacked(x), unpacked(y), unpacked(text)];
   const at = (/** @type {number} */ index) => (zone === null ? across[index] : dateOf(across[index], zone));
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
-  return unpacked(z).flatMap((row, level) => unpacked(row).map((value, index) => [name, at(index), up[level], value, ""]));
+  return unpacked(z).flatMap((row, level) => {
+    const said = unpacked(words[level]);
+    return unpacked(row).map((value, index) => [name, at(index), up[level], value, said[index]]);
+  });
 }
 
 /**
