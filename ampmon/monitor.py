@@ -297,7 +297,7 @@ class Monitor(Shown):
             if self._begun != id(optimizer) and id(optimizer) in self._iteration.steps:
                 self._linter.stepped_again()
             if self._begun == id(optimizer):  # and not a step that was taken before
-                del self._iteration.steps[id(optimizer)]
+                self._iteration.steps.pop(id(optimizer), None)
                 self._begun = None
             self._registry.meet(optimizer)
             detail["optimizer"] = self._optimizers.name(optimizer)

@@ -239,6 +239,21 @@ def test_torchs_own_errors_pass_unchanged(data_directory: Path, where: str) -> N
     assert recorded.events("error") == []
 
 
+def test_an_unscaling_refused_later_is_kept_too(data_directory: Path) -> None:
+    """`unscale_()` that raises in an iteration after the first is an event as in the first, and no error of ours."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    iterate(scaler, model, optimizer)
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    model.half()
+    with pytest.raises(ValueError, match=r"Attempting to unscale FP16 gradients\."):
+        scaler.unscale_(optimizer)
+    recorded = recording(data_directory)
+    assert [event.detail["where"] for event in recorded.events("step_raised")] == ["unscale_"]
+    assert recorded.events("error") == []
+
+
 def test_an_optimizer_made_anew_is_another(data_directory: Path) -> None:
     """T9: after an optimizer is deleted and one recreated, perhaps at its address, the ledger tells the two apart."""
     model = torch.nn.Linear(4, 4)
