@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from ampmon.probe.timing import Span
 from ampmon.stream import Stream
 
 
+_STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 CULPRITS_MAX = 64
 """Culprits that a record names; their number is kept beside."""
 
@@ -222,6 +223,14 @@ class PendingMove:
 def plain(value: float) -> float | str:
     """A number as JSON can hold it, else its name."""
     return value if math.isfinite(value) else str(value)
+
+
+def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
+    """What an event tells of a scaler's state: torch's own keys, where they are numbers. Reads no tensor."""
+    found = {key: state.get(key) for key in _STATE}
+    return {
+        key: plain(float(value)) for key, value in found.items() if isinstance(value, (int, float))
+    }
 
 
 def memory_peak() -> int | None:

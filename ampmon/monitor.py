@@ -24,7 +24,7 @@ from ampmon.iteration import (
     PendingMove,
     PendingUpdate,
     memory_peak,
-    plain,
+    plain_state,
     taken,
 )
 from ampmon.lints import Linter
@@ -320,8 +320,7 @@ class Monitor(Shown):
         self._scale = 0.0
         self.fresh = False
         if self._stream is not None:
-            detail = {str(key): plain(float(value)) for key, value in state.items()}
-            self._stream.event("state_loaded", ordinal=self._stream.ordinal, **detail)
+            self._stream.event("state_loaded", ordinal=self._stream.ordinal, **plain_state(state))
 
     # -- measuring ----------------------------------------------------------------------------------
 

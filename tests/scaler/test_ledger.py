@@ -360,6 +360,22 @@ def test_loading_its_state_is_an_event_and_not_loading_it_is_none(data_directory
     assert recorded.of("forgotten")[0].scale == recorded.header("forgotten").init_scale
 
 
+def test_what_else_a_state_holds_is_no_matter(data_directory: Path) -> None:
+    """A state with a key of the user's own loads as in the stock scaler; a scale in a tensor is not read."""
+    state = ampmon.GradScaler("cpu").state_dict() | {"version": "mine", "scale": torch.tensor(8.0)}
+    scaler = ampmon.GradScaler("cpu")
+    scaler.load_state_dict(state)
+    recorded = recording(data_directory)
+    (event,) = recorded.events("state_loaded")
+    assert event.detail == {
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 2000.0,
+        "_growth_tracker": 0.0,
+    }
+    assert recorded.events("error") == []
+
+
 def test_an_infinite_maximum_survives(data_directory: Path) -> None:
     """T25: an infinite and a NaN maximum are recorded as what they are, with counts beside them."""
     model = torch.nn.Linear(4, 4)
