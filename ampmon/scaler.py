@@ -7,6 +7,7 @@ around `scale`, `step` and `update`. Each calls the stock method with what it wa
 from __future__ import annotations
 
 import copyreg
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -35,28 +36,33 @@ else:
     _Base = object
 
 
+class _Shown:
+    """What the monitor saw and cost, or None where there is none: scaler or monitoring disabled. Never syncs."""
+
+    # No property: that would stand before what a scaler itself keeps under this name.
+    def __get__(self, scaler: object, _: object = None) -> Monitor | None:
+        monitor: Monitor | None = getattr(scaler, _MONITOR, None)
+        return monitor
+
+
 class Monitored(_Base):
     """A mixin over any GradScaler: the stock methods, with a monitor looking on."""
 
     _ampmon_monitor: Monitor | None = None
+    monitor = _Shown()
 
-    @property
-    def monitor(self) -> Monitor | None:
-        """What the monitor saw and cost, or None where there is none: scaler or monitoring disabled. Never syncs."""
-        return self._ampmon_monitor
-
-    def scale(self, outputs: Any) -> Any:
+    def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if _MONITOR not in self.__dict__:  # a copy, or unpickled
             _attach_copy(self)
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.scaling(self, outputs)
         elif _UNSEEN in self.__dict__:
             self.__dict__.pop(_UNSEEN).unscaled(outputs, f"this {type(self).__name__} is disabled")
-        return super().scale(outputs)
+        return super().scale(outputs, *args, **kwargs)
 
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+    def unscale_(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         try:
-            super().unscale_(optimizer)
+            return super().unscale_(optimizer, *args, **kwargs)
         except Exception as error:
             if self._ampmon_monitor is not None:
                 self._ampmon_monitor.unscale_raised(error, optimizer)
@@ -96,24 +102,25 @@ class Monitored(_Base):
             monitor.raised("step", error, optimizer)
             raise
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self, *args: Any, **kwargs: Any) -> Any:
         monitor = self._ampmon_monitor
         if monitor is None:
-            super().update(*args, **kwargs)
-            return
+            return super().update(*args, **kwargs)
         monitor.before_update(self)
         try:
-            super().update(*args, **kwargs)
+            returned: Any = super().update(*args, **kwargs)
         except Exception as error:
             monitor.raised("update", error)
             raise
         new_scale = args[0] if args else kwargs.get("new_scale")
         monitor.after_update(self, new_scale is not None)
+        return returned
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+    def load_state_dict(self, state_dict: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        returned: Any = super().load_state_dict(state_dict, *args, **kwargs)
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.state_loaded(state_dict)
+        return returned
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -258,6 +265,8 @@ def _watched_class(base: type) -> type:
             "__qualname__": base.__qualname__,
             "_ampmon_base": base,
         }
+        if hasattr(base, "monitor"):  # and means another thing by it
+            members["monitor"] = inspect.getattr_static(base, "monitor")
         _watched[base] = type(base.__name__, (Monitored, base), members)
     return _watched[base]
 

@@ -244,6 +244,60 @@ def test_a_vendors_scaler_without_private_members_streams(data_directory: Path) 
     assert recorded.events("error") == []
 
 
+class Told(torch.amp.GradScaler):
+    """A user's subclass: its methods take more than torch's and return what they find, and it has a monitor."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.monitor: Any = None
+
+    def scale(self, outputs: Any, weight: float = 1.0) -> Any:
+        return super().scale(outputs * weight)
+
+    def unscale_(self, optimizer: torch.optim.Optimizer, threshold: float = 0.0) -> Any:
+        super().unscale_(optimizer)
+        return threshold
+
+    def update(self, new_scale: Any = None) -> Any:
+        super().update(new_scale)
+        self.monitor = (self.monitor, self.get_scale())
+        return self.monitor
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = False) -> Any:
+        super().load_state_dict(state_dict)
+        return strict
+
+
+class Overseen(torch.amp.GradScaler):
+    """A subclass with a method of this name."""
+
+    def monitor(self) -> str:
+        return "mine"
+
+
+def test_a_subclass_does_what_it_did(data_directory: Path) -> None:
+    """A watched subclass takes the arguments and returns the values it did; what it calls its monitor is its own."""
+
+    def train(scaler: Any) -> list[Any]:
+        model = torch.nn.Linear(4, 4)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        loss = scaler.scale(torch.ones(()) * model(torch.ones(2, 4)).sum().sign(), weight=3.0)
+        scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+        found = [loss.abs(), scaler.unscale_(optimizer, 0.5), scaler.step(optimizer)]
+        found += [
+            scaler.update(),
+            scaler.monitor,
+            scaler.load_state_dict(scaler.state_dict(), strict=True),
+        ]
+        return found
+
+    assert train(ampmon.watch(Told("cpu", init_scale=4.0))) == train(Told("cpu", init_scale=4.0))
+    assert ampmon.watch(Overseen("cpu")).monitor() == "mine"
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 1
+    assert recorded.events("error") == []
+
+
 def test_nothing_keeps_gradients_or_models_alive(data_directory: Path) -> None:
     """T24: after the step, gradients, parameters and optimizer are freed though the scaler and its monitor live."""
     model = torch.nn.Linear(64, 64)
