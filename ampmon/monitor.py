@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 
-from ampmon import outcome, process, wire
+from ampmon import outcome, process, signals, wire
 from ampmon.activations import Activations
 from ampmon.config import Config
 from ampmon.findings import Listener
@@ -121,8 +121,9 @@ class Monitor(Shown):
         self._connect(scaler)
         self._linter.attached(scaler, model)
 
-    def failed(self, where: str, error: BaseException) -> None:
-        """Count an error of the monitor's own."""
+    def failed(self, where: str, error: Exception) -> None:
+        """Count an error of the monitor's own. Raises one that is of a signal handler."""
+        signals.let_through(error)
         if self._recorder is not None:
             self._recorder.failed(where, error)
 

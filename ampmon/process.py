@@ -9,7 +9,7 @@ import sys
 import threading
 from multiprocessing.util import Finalize, register_after_fork
 
-from ampmon import config
+from ampmon import config, signals
 from ampmon.config import RunOptions
 from ampmon.recorder import Recorder, warn
 
@@ -64,6 +64,7 @@ def ensure(*, anew: bool = True) -> Recorder | None:
             options = config.resolve()
             return start(options) if options.mode != "disabled" else None
     except Exception as error:
+        signals.let_through(error)
         warn(f"ampmon: not recording: {error}")
         return None
 

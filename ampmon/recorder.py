@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ampmon import agreement, identity, wire
+from ampmon import agreement, identity, signals, wire
 from ampmon.config import RunOptions, clean_name
 from ampmon.findings import Findings
 from ampmon.housekeeper import Housekeeper
@@ -40,7 +40,8 @@ def warn(message: str) -> None:
     """Warn the user. Never raises: not where a filter makes errors of warnings, nor where nobody listens."""
     try:
         warnings.warn(message, AmpmonWarning, stacklevel=2)
-    except Exception:
+    except Exception as error:
+        signals.let_through(error)
         with contextlib.suppress(Exception):
             sys.stderr.write(message + "\n")
 
@@ -256,6 +257,7 @@ class Recorder:
             if str(computes_in(loss)) == "torch.float16":
                 Teller(self._process, self.warn).say("fp16_without_scaler", scaler=why)
         except Exception as error:
+            signals.let_through(error)
             self.failed("lint", error)
 
     # -- what may go wrong ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from ampmon import config as configuration
-from ampmon import process, wire
+from ampmon import process, signals, wire
 from ampmon.config import clean_name
 from ampmon.recorder import Recorder
 from ampmon.stream import Stream
@@ -88,6 +88,7 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         if not run.watches:
             _look_for_fp16(run, values)
     except Exception as error:
+        signals.let_through(error)
         run.failed("ampmon.log", error)
 
 

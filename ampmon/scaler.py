@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 
-from ampmon import process, wire
+from ampmon import process, signals, wire
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
 from ampmon.monitor import Monitor
@@ -172,6 +172,7 @@ def _attach_copy(scaler: Any) -> None:
     try:
         _attach(scaler, **scaler.__dict__.get(_OPTIONS, {}))
     except Exception as error:
+        signals.let_through(error)
         warn(f"ampmon: not recording: {error}")
 
 

@@ -26,11 +26,11 @@ class Activations:
     """Samples the activations of the iterations whose ordinal is a multiple of ``config.activations``.
 
     Whether an iteration is sampled must be known before its forward pass, so it is decided when the one before ends.
-    ``failed`` is told of errors; nothing here raises.
+    ``failed`` is told of errors, and nothing here raises but what it does.
     """
 
     def __init__(
-        self, models: Models, config: Config, failed: Callable[[str, BaseException], None]
+        self, models: Models, config: Config, failed: Callable[[str, Exception], None]
     ) -> None:
         self._config = config
         self._failed = failed

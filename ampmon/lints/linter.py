@@ -89,8 +89,8 @@ class Linter:
 
     def give_up(self, error: Exception) -> None:
         """Look on no more."""
-        self._teller, self.early, self._suspect = None, False, False
         self._report("lint", error)
+        self._teller, self.early, self._suspect = None, False, False
 
     # -- told by the monitor, in this order ----------------------------------------------------------
 

@@ -70,8 +70,8 @@ class Passes:
                 self._untouched = self._untouched and self._version == self._left + 1
             self.autocast |= self._autocasts and torch.is_autocast_enabled(parameter.device.type)
         except Exception as error:
-            self.close()
             self._report("lint", error)
+            self.close()
 
     def scaling(self) -> None:
         """The loss is about to be scaled: what is in the gradient now was there before its backward pass."""

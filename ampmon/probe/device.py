@@ -78,6 +78,6 @@ class DeviceProbe:
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, Unsupported):
+            self._report("the Triton kernels", error)
             self._usable = False
             self._taken.clear()
-            self._report("the Triton kernels", error)

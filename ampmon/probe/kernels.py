@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ampmon import signals
 from ampmon.probe.gradients import MEASURED
 from ampmon.probe.table import Table, Tables, Unsupported
 
@@ -127,4 +128,5 @@ def _launch(name: str, table: Table, like: torch.Tensor, *arguments: Any, **opti
                 **options,
             )
     except Exception as error:
+        signals.let_through(error)
         raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error

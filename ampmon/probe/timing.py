@@ -158,8 +158,8 @@ class DeviceTimer:
                 self._free[device] += begin, end
 
     def _failed(self, error: Exception) -> None:
-        self._usable = False
         self._report("timing the device", error)
+        self._usable = False
 
 
 def _cost(spans: Sequence[Span]) -> float | None:

@@ -9,6 +9,7 @@ from collections import deque
 from pathlib import Path
 from uuid import UUID
 
+from ampmon import signals
 from ampmon.spool import frame, layout
 from ampmon.spool.destination import Destination
 
@@ -161,9 +162,10 @@ class Tail:
             if self._gone:
                 self._make_directory()
             self._file = self._new_segment(number)
-        except OSError:
+        except OSError as error:
             if self._gone:
                 raise
+            signals.let_through(error)
             self._rotate_at = offset + self._segment_bytes
             return False
         self.remade += self._gone

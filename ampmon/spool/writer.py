@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
+from ampmon import signals
 from ampmon.config import SPOOL_BYTES
 from ampmon.errors import SpoolError
 from ampmon.mounts import network_file_system
@@ -115,7 +116,8 @@ class SpoolWriter:
         """Write one record; it is on disk, though not yet synced, or `kept` in memory on return. False, and counted,
         where it is neither.
 
-        Never raises, and waits for nothing but the system call. A ``key`` makes it a `header`.
+        Raises nothing but what a signal handler does, and waits for nothing but the system call. A ``key`` makes it a
+        `header`.
         """
         if self._relayed is not None and not self._quick_again():
             return self._pass_on(payload, key)
@@ -126,8 +128,11 @@ class SpoolWriter:
             if self._closed:
                 return self._fail()
             self._relayed = words(error)
-            return self._pass_on(payload, key)
-        except ValueError:
+            kept = self._pass_on(payload, key)
+            signals.let_through(error)
+            return kept
+        except ValueError as error:
+            signals.let_through(error)
             return self._fail()
         took_s = time.perf_counter() - started
         if took_s >= SLOW_S or self._waited_s > 0:

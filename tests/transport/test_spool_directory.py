@@ -191,6 +191,38 @@ def test_an_interrupt_behind_a_write_spoils_no_record(
     assert read_all(attempt.spool.path) == (records, 0)
 
 
+class Late(bytes):
+    """A record, in the midst of whose first writing a signal arrives."""
+
+    arrived = False
+
+    def __len__(self) -> int:
+        if not self.arrived:
+            self.arrived = True
+            signal.raise_signal(signal.SIGUSR1)
+        return super().__len__()
+
+
+def test_what_a_signal_handler_raises_is_no_trouble_of_the_disk(tmp_path: Path) -> None:
+    """A TimeoutError, which is an OSError, reaches who appends, and the record that it interrupted is kept."""
+
+    def handler(*_: object) -> None:
+        raise TimeoutError
+
+    attempt = Attempt(tmp_path)
+    records = [wire.encode(wire.Event(stream="", seq=seq, time=0, kind="init")) for seq in range(3)]
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        attempt.spool.append(records[0])
+        with pytest.raises(TimeoutError):
+            attempt.spool.append(Late(records[1]))
+        attempt.spool.append(records[2])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    attempt.spool.close()
+    assert read_all(attempt.spool.path) == (records, 0)
+
+
 def _append_beyond_limit(directory: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     attempt = Attempt(directory)

@@ -1,0 +1,202 @@
+"""What a handler of a signal raises reaches whoever trains, wherever in ampmon's code the signal arrives."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD
+
+import ampmon
+from recording import recording
+
+
+class Preempted(Exception):
+    """What the handlers of these tests raise."""
+
+
+def raising(number: int, frame: FrameType | None) -> None:
+    raise Preempted
+
+
+def replaced(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise Preempted
+
+
+def timed_out(*_: object) -> None:
+    raise TimeoutError
+
+
+def ill_valued(*_: object) -> None:
+    raise ValueError
+
+
+class Handler:
+    """Handlers that are no functions."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        raise Preempted
+
+    def method(self, number: int, frame: FrameType | None, more: int = 0) -> None:
+        raise Preempted
+
+
+HANDLERS: list[Any] = [
+    raising,
+    replaced,
+    timed_out,
+    ill_valued,
+    Handler(),
+    Handler().method,
+    functools.partial(Handler().method, more=1),
+]
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    """Leaves the handlers that were there."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGALRM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def arrive(*_: object) -> None:
+    """A signal arrives, and its handler runs before this returns."""
+    signal.raise_signal(signal.SIGUSR1)
+
+
+class Late:
+    """A number to log, in the midst of which the signal arrives."""
+
+    def __float__(self) -> float:
+        arrive()
+        return 1.0
+
+
+class LateGradient(torch.Tensor):
+    """A gradient at whose measuring the signal arrives."""
+
+    def detach(self) -> torch.Tensor:
+        arrive()
+        return super().detach()
+
+
+class LateRate(float):
+    """A learning rate at whose comparison the signal arrives."""
+
+    __hash__ = float.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        arrive()
+        return super().__eq__(other)
+
+
+class LateOutput(dict[str, torch.Tensor]):
+    """What a module puts out, at whose inspection the signal arrives."""
+
+    values = arrive  # type: ignore[assignment]
+
+
+class Named(torch.nn.Linear):
+    """A module that returns a mapping."""
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return LateOutput(out=super().forward(inputs))
+
+
+class Watched:
+    """Training with every update and activation sampled."""
+
+    def __init__(self, layer: type[torch.nn.Module] = torch.nn.Linear) -> None:
+        self.model = layer(4, 4)
+        self.optimizer = SGD(self.model.named_parameters(), lr=0.1)
+        self.scaler = ampmon.GradScaler(
+            "cpu", init_scale=2.0, model=self.model, monitor=ampmon.Config(every=1, activations=1)
+        )
+
+    def backward(self) -> None:
+        outputs = self.model(torch.ones(2, 4))
+        outputs = outputs["out"] if isinstance(outputs, dict) else outputs
+        self.scaler.scale(outputs.sum()).backward()
+
+    def finish(self) -> None:
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        ampmon.log({"loss": 1.0})
+
+
+def measure() -> None:
+    watched = Watched()
+    watched.backward()
+    watched.model.bias.grad = watched.model.bias.grad.as_subclass(LateGradient)
+    watched.finish()
+
+
+def compare() -> None:
+    watched = Watched()
+    watched.optimizer.param_groups[0]["lr"] = LateRate(0.1)
+    watched.backward()
+    watched.finish()
+
+
+def inspect() -> None:
+    Watched(Named).backward()
+
+
+@pytest.mark.parametrize("train", [measure, compare, inspect])
+@pytest.mark.parametrize("handler", [raising, timed_out])
+def test_what_a_handler_raises_within_a_hook(
+    data_directory: Path, train: Callable[[], None], handler: Any
+) -> None:
+    """It leaves the scaler's method, or the module, that was called, and is no error of ours."""
+    signal.signal(signal.SIGUSR1, handler)
+    with pytest.raises((Preempted, TimeoutError)):
+        train()
+    assert recording(data_directory).events("error") == []
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_any_kind_of_handler(data_directory: Path, handler: Any) -> None:
+    """Functions, methods, objects and partial calls are known, and one that has put another in its place."""
+    ampmon.init()
+    signal.signal(signal.SIGUSR1, handler)
+    with pytest.raises((Preempted, TimeoutError, ValueError)):
+        ampmon.log({"loss": Late()})
+    assert recording(data_directory).events("error") == []
+
+
+def test_wherever_it_arrives(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 200 signals here and there in an iteration none is lost but where Python itself drops what is raised."""
+    raised: list[int] = []
+    caught = 0
+    dropped: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)  # while it frees an object
+
+    def handler(*_: object) -> None:
+        raised.append(arrival)
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, handler)
+    watched = Watched()
+    for arrival in range(200):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-5 * (arrival + 1))
+            watched.backward()
+            watched.finish()
+            while arrival not in raised:
+                pass
+        except TimeoutError:
+            caught += 1
+            watched = Watched()
+    assert len(raised) == caught + len(dropped) == 200
+    assert len(dropped) < 10
+    assert recording(data_directory).events("error") == []
