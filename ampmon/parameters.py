@@ -1,10 +1,12 @@
-"""Names and numbers parameters: what a record calls 3 is one entry of the stream's header. Holds them weakly."""
+"""Names and numbers parameters: what a record calls 3 is one entry of the stream's header. Keeps none alive."""
 
 from __future__ import annotations
 
+import heapq
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TypeAlias
 
 import torch
@@ -35,19 +37,40 @@ def strip_wrappers(name: str) -> str:
     return name
 
 
+_Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
+"""Name, shape and dtype."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """An optimizer, and what it held when it was last looked through: ids and shapes."""
+
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    sizes: list[int]
+    held: list[tuple[int, torch.Size]]
+
+
 class ParameterRegistry:
     """The parameters of one stream, in the order they were met; the list only grows.
 
     A name comes from the model where one is given, else from the optimizer's ``param_names`` (there when it was built
     from ``named_parameters()``), else it is made of the index and the shape.
+
+    A parameter is known by its id while a living optimizer holds it. There is no weak reference to it, for torch swaps
+    no tensor that has one, as `Module.to` and `load_state_dict` do.
     """
 
     def __init__(self, models: Models) -> None:
-        self._named = _names(models)
-        self._entries: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
-        self._groups: dict[int, tuple[weakref.ref[torch.optim.Optimizer], list[int]]] = {}
-        self._free: dict[tuple[str | None, tuple[int, ...], str], list[int]] = {}
-        """Places whose parameter is gone, by name, shape and dtype."""
+        self._modules = [
+            (prefix, name, weakref.ref(module))
+            for prefix, model in named_models(models)
+            for name, module in model.named_modules()
+        ]
+        self._holders: dict[int, _Holder] = {}
+        self._places: dict[int, int] = {}
+        self._kinds: list[_Kind] = []
+        self._free: dict[_Kind, list[int]] = {}
+        """Places whose parameter no optimizer holds any more, each list a heap."""
         self._taken: set[str] = set()
         self.parameters: list[wire.Parameter] = []
 
@@ -57,48 +80,79 @@ class ParameterRegistry:
         Looks only at the sizes of its groups where it has met it before, unless told to look ``again``.
         """
         sizes = [len(group["params"]) for group in optimizer.param_groups]
-        known = self._groups.get(id(optimizer))
-        if not again and known is not None and known[0]() is optimizer and known[1] == sizes:
+        holder = self._holders.get(id(optimizer))
+        if holder is not None and holder.optimizer() is not optimizer:
+            holder = None
+        if holder is not None and not again and holder.sizes == sizes:
             return False
         before = len(self.parameters)
-        for group in optimizer.param_groups:
-            names = group.get("param_names") or [None] * len(group["params"])
-            for parameter, name in zip(group["params"], names, strict=False):
-                if parameter.requires_grad or parameter.grad is not None:
-                    self._add(parameter, name)
-        self._groups[id(optimizer)] = (weakref.ref(optimizer), sizes)
+        held = [
+            (id(each), each.shape) for group in optimizer.param_groups for each in group["params"]
+        ]
+        changed = holder is None or holder.held != held
+        full = before >= PARAMETERS_MAX
+        if not changed and (full or all(each in self._places for each, _ in held)):
+            return False
+        met = [each for each in _held(optimizer) if changed or self._misses(each[0])]
+        if met:
+            names = self._names()
+            kinds = {id(each): _kind(each, names.get(id(each), name)) for each, name in met}
+            if changed:
+                self._release(optimizer, kinds)
+            for parameter, _ in met:
+                if self._misses(parameter):
+                    self._add(parameter, kinds[id(parameter)])
+        self._holders[id(optimizer)] = _Holder(weakref.ref(optimizer), sizes, held)
         return len(self.parameters) > before
 
     def living(self) -> list[tuple[int, torch.Tensor]]:
-        """The parameters that still exist, with their places in the header."""
-        entries = [(index, reference()) for reference, index in self._entries.values()]
-        return [(index, parameter) for index, parameter in entries if parameter is not None]
+        """The parameters that living optimizers hold, with their places in the header."""
+        optimizers = [holder.optimizer() for holder in self._holders.values()]
+        found = {
+            place: parameter
+            for optimizer in optimizers
+            if optimizer is not None
+            for parameter, _ in _held(optimizer)
+            if (place := self.index(parameter)) is not None
+        }
+        return list(found.items())
 
     def index(self, parameter: torch.Tensor) -> int | None:
-        """The parameter's place in the header, or None if it was never met."""
-        entry = self._entries.get(id(parameter))
-        return entry[1] if entry is not None and entry[0]() is parameter else None
+        """The place in the header of a parameter that a living optimizer holds, or None if it was never met."""
+        return self._places.get(id(parameter))
 
-    def _add(self, parameter: torch.Tensor, name: str | None) -> None:
-        if self.index(parameter) is not None:
-            return
-        known = self._named.get(id(parameter))
-        if known is not None and known[0]() is parameter:
-            name = known[1]
-        gradient = parameter.grad
-        # The gradient is what is measured, but a sparse one has as many rows as the batch had.
-        measured = parameter if gradient is None or gradient.is_sparse else gradient
-        shape = tuple(local_elements(measured).shape)
-        dtype = str(measured.dtype).removeprefix("torch.")
-        free = self._free.setdefault((name, shape, dtype), [])
-        if not free and len(self.parameters) >= PARAMETERS_MAX:
-            return
-        index = free.pop() if free else self._append(name, shape, dtype)
+    def _misses(self, parameter: torch.Tensor) -> bool:
+        if id(parameter) in self._places:
+            return False
+        return parameter.requires_grad or parameter.grad is not None
+
+    def _release(self, optimizer: torch.optim.Optimizer, kinds: Mapping[int, _Kind]) -> None:
+        """Free what no optimizer holds any more, when one turns out to hold parameters of these kinds, by id.
+
+        An id that is known may be another parameter's by now: then its name or its shape is another.
+        """
+        self._holders = {
+            key: holder
+            for key, holder in self._holders.items()
+            if (living := holder.optimizer()) is not None and living is not optimizer
+        }
+        held = {each for holder in self._holders.values() for each, _ in holder.held}
+        for identity in self._places.keys() - held:
+            kind = self._kinds[self._places[identity]]
+            if identity not in kinds or kinds[identity][:2] != kind[:2]:
+                heapq.heappush(self._free.setdefault(kind, []), self._places.pop(identity))
+
+    def _add(self, parameter: torch.Tensor, kind: _Kind) -> None:
         # Who makes parameters anew at every step, as in the search for a latent, goes on where the last one was.
-        self._entries[id(parameter)] = (weakref.ref(parameter, _Freed(free, index)), index)
+        if free := self._free.get(kind):
+            self._places[id(parameter)] = heapq.heappop(free)
+        elif len(self.parameters) < PARAMETERS_MAX:
+            self._places[id(parameter)] = self._append(kind)
 
-    def _append(self, name: str | None, shape: tuple[int, ...], dtype: str) -> int:
+    def _append(self, kind: _Kind) -> int:
         index = len(self.parameters)
+        name, shape, dtype = kind
+        self._kinds.append(kind)
         self.parameters.append(wire.Parameter(self._unique(name, index, shape), shape, dtype))
         return index
 
@@ -111,18 +165,31 @@ class ParameterRegistry:
         self._taken.add(name)
         return name
 
+    def _names(self) -> dict[int, str]:
+        """What the models call their parameters now, by id."""
+        names: dict[int, str] = {}
+        for prefix, path, reference in self._modules:
+            module = reference()
+            if module is not None:
+                for name, parameter in module._parameters.items():
+                    full = strip_wrappers(f"{path}.{name}" if path else name)
+                    names.setdefault(id(parameter), prefix + full)
+        return names
 
-class _Freed:
-    """Called when a parameter is gone: its place may be taken by one like it."""
 
-    __slots__ = ("_free", "_index")
+def _held(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str | None]]:
+    """What an optimizer holds, each with the name that it was given there."""
+    for group in optimizer.param_groups:
+        names = group.get("param_names") or repeat(None)
+        yield from zip(group["params"], names, strict=False)
 
-    def __init__(self, free: list[int], index: int) -> None:
-        self._free = free
-        self._index = index
 
-    def __call__(self, _: weakref.ref[torch.Tensor]) -> None:
-        self._free.append(self._index)
+def _kind(parameter: torch.Tensor, name: str | None) -> _Kind:
+    gradient = parameter.grad
+    # The gradient is what is measured, but a sparse one has as many rows as the batch had.
+    measured = parameter if gradient is None or gradient.is_sparse else gradient
+    shape = tuple(local_elements(measured).shape)
+    return name, shape, str(measured.dtype).removeprefix("torch.")
 
 
 def named_models(models: Models) -> list[tuple[str, torch.nn.Module]]:
@@ -135,14 +202,6 @@ def named_models(models: Models) -> list[tuple[str, torch.nn.Module]]:
         return [(f"{key}.", model) for key, model in models.items()]
     listed = list(models)
     return [(f"{place}." if len(listed) > 1 else "", model) for place, model in enumerate(listed)]
-
-
-def _names(models: Models) -> dict[int, tuple[weakref.ref[torch.Tensor], str]]:
-    return {
-        id(parameter): (weakref.ref(parameter), prefix + strip_wrappers(name))
-        for prefix, model in named_models(models)
-        for name, parameter in model.named_parameters()
-    }
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ class Gathering:
         """Modules, in the order in which the forward pass first left them."""
         self._recomputed = False
         """Whether a module was first seen within the backward pass, as under reentrant checkpointing."""
-        self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor] | None, int]] = {}
         self._magnitudes: list[tuple[int, float]] = []
         self._statistics: list[Statistics] = []
         self._elements: dict[int, int] = {}
@@ -111,8 +111,14 @@ class Gathering:
         """Whether it is not what another module has put out, as when a container returns what its last child did."""
         seen = self._seen.get(id(tensor))
         version = tensor._version
-        self._seen[id(tensor)] = (weakref.ref(tensor), version)
-        return seen is None or seen[0]() is not tensor or seen[1] != version
+        # A module's own parameter lives on by itself, and torch swaps none that has a weak reference.
+        own = isinstance(tensor, torch.nn.Parameter)
+        reference = None if own else weakref.ref(tensor)
+        self._seen[id(tensor)] = (reference, version)
+        if seen is None or seen[1] != version:
+            return True
+        known = tensor if seen[0] is None else seen[0]()
+        return known is not tensor
 
     def _note(self, module: int, tensor: torch.Tensor) -> None:
         elements = local_elements(tensor)

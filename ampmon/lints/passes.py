@@ -26,11 +26,17 @@ class Passes:
     """The backward passes that reach one parameter, counted by a hook; its gradient's version tells what others do.
 
     Whatever writes into a tensor raises its version by one, and so does a backward pass that adds to it; unscaling does
-    not. Holds neither parameter nor gradient.
+    not. Holds neither parameter nor gradient, but finds them again in the optimizer.
     """
 
-    def __init__(self, parameter: torch.Tensor, report: Callable[[str, Exception], None]) -> None:
-        self._parameter = weakref.ref(parameter)
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameter: torch.Tensor,
+        report: Callable[[str, Exception], None],
+    ) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._known = id(parameter)
         self._report = report
         self._updates = 0
         self._count = 0
@@ -136,6 +142,12 @@ class Passes:
             self._handle.remove()
             self._handle = None
 
+    def _parameter(self) -> torch.Tensor | None:
+        optimizer = self._optimizer()
+        groups = optimizer.param_groups if optimizer is not None else ()
+        held: Iterator[torch.Tensor] = (each for group in groups for each in group["params"])
+        return next((each for each in held if id(each) == self._known), None)
+
     def _gradient(self) -> torch.Tensor | None:
         parameter = self._parameter()
         return parameter.grad if parameter is not None else None
@@ -173,7 +185,7 @@ def look_on(
 ) -> Passes | None:
     """Begin to look on at an optimizer whose gradients autograd itself makes; None where another does, as in FSDP."""
     for parameter in _candidates(optimizer):
-        return Passes(parameter, report)
+        return Passes(optimizer, parameter, report)
     return None
 
 

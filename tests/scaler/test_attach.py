@@ -416,6 +416,52 @@ def test_parameters_made_anew_at_every_step_take_one_place(data_directory: Path)
     assert recorded.statistics(49).amax.tolist() == [4.0]
 
 
+def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Path) -> None:
+    """An optimizer emptied and filled anew, where ids come back in another order: each statistic has its own shape."""
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    held = optimizer.param_groups[0]["params"]
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
+    ids: set[int] = set()
+    for turn in range(8):
+        held.clear()
+        held.extend(torch.zeros(size, requires_grad=True) for size in ((3, 5), (5, 3))[turn % 2])
+        ids.update(map(id, held))
+        scaler.scale(torch.cat(held).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert len(ids) < 16  # so there were some that came back
+    recorded = recording(data_directory)
+    shapes = [parameter.shape for parameter in recorded.header().parameters]
+    for turn in range(8):
+        statistics = recorded.statistics(turn)
+        places = statistics.parameters.tolist()
+        assert [shapes[place] for place in places] == [(n,) for n in statistics.looked.tolist()]
+    assert sorted(shapes) == [(3,), (5,)]
+
+
+def test_a_group_added_later_moves_nothing(data_directory: Path) -> None:
+    """Parameters without names keep their places when an optimizer gets more of the same shape, or is made anew."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
+    optimizer = SGD(model[1].parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
+    for turn in range(3):
+        if turn == 1:
+            optimizer.add_param_group({"params": model[0].parameters()})
+        elif turn == 2:
+            optimizer = SGD(model.parameters(), lr=0.0)
+        scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+        for number, layer in enumerate(model):
+            layer.weight.grad.fill_(10.0 * number)
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    found = [
+        dict(zip(each.parameters.tolist(), each.amax.tolist(), strict=True))
+        for each in map(recorded.statistics, range(3))
+    ]
+    assert found == [{0: 10.0}, {0: 10.0, 1: 0.0}, {0: 10.0, 1: 0.0, 2: 20.0}]
+
+
 def test_a_dropped_scaler_leaves_no_hook(data_directory: Path) -> None:
     """A scaler that goes while it learns the order of the backward pass takes its hooks along."""
     model = torch.nn.Linear(4, 4)
