@@ -100,7 +100,7 @@ class Monitor(Shown):
         self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
         self._linter = Linter(self._registry, self._optimizers, self.failed)
-        self._order = BackwardOrderLearner()
+        self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
@@ -389,10 +389,8 @@ class Monitor(Shown):
 
     def _learn(self, scaler: Any) -> None:
         """New parameters: say so in the header, and see in which order the backward pass reaches them."""
-        known = self._registry.living()
-        if outcome.is_sharded_scaler(scaler) or any(
-            is_sharded(parameter) for _, parameter in known
-        ):
+        living = self._registry.living()
+        if outcome.is_sharded_scaler(scaler) or any(is_sharded(each) for _, each in living):
             self._layout = "sharded"
-        self._order.watch(known)
+        self._order.watch()
         self._describe(scaler)

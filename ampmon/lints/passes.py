@@ -10,6 +10,7 @@ import torch
 
 from ampmon.lints.teller import Teller
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
+from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
 
 
@@ -141,6 +142,8 @@ class Passes:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+            if (parameter := self._parameter()) is not None:
+                forget_hooks(parameter)
 
     def _parameter(self) -> torch.Tensor | None:
         optimizer = self._optimizer()

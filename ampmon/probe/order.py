@@ -18,18 +18,20 @@ class BackwardOrderLearner:
     graph that changes from step to step has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, living: Callable[[], Iterable[tuple[int, torch.Tensor]]]) -> None:
+        self._living = living
+        """The parameters that there are, with their indices."""
         self._handles: list[Any] = []
         weakref.finalize(self, _remove, self._handles)
         self._seen: list[int] = []
         self._first: list[int] | None = None
         self._position: dict[int, int] | None = None
 
-    def watch(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
-        """Begin to learn the order of these parameters, given with their indices. Starts over if it had begun."""
+    def watch(self) -> None:
+        """Begin to learn the order of the parameters that there are. Starts over if it had begun."""
         self.close()
         self._seen, self._first, self._position = [], None, None
-        for index, parameter in parameters:
+        for index, parameter in self._living():
             if parameter.requires_grad and parameter.is_leaf:
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(_Note(self, index))
@@ -61,7 +63,16 @@ class BackwardOrderLearner:
 
     def close(self) -> None:
         """Remove the hooks."""
-        _remove(self._handles)
+        if self._handles:
+            _remove(self._handles)
+            for _, parameter in self._living():
+                forget_hooks(parameter)
+
+
+def forget_hooks(parameter: Any) -> None:
+    """Have torch make a parameter's next hook anew: it sets none beside those that were, once the tensor is swapped."""
+    if parameter._post_accumulate_grad_hooks == {}:
+        parameter._post_accumulate_grad_hooks = None
 
 
 def _remove(handles: list[Any]) -> None:

@@ -121,7 +121,7 @@ def pending(**told: Any) -> PendingUpdate:
         manual=False,
         growth_interval=2000,
         infers_skips=False,
-        order=BackwardOrderLearner(),
+        order=BackwardOrderLearner(list),
         duration=None,
         cost=0.0,
         interval=None,

@@ -44,16 +44,16 @@ def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
 
 def test_an_order_may_be_learned_anew_while_it_is_asked_for() -> None:
     """A reader's thread sorts culprits by the order that it found, whatever the training's thread does meanwhile."""
-    learner = BackwardOrderLearner()
     parameters = [torch.nn.Parameter(torch.ones(1)) for _ in range(2)]
-    learner.watch(enumerate(parameters))
+    learner = BackwardOrderLearner(lambda: enumerate(parameters))
+    learner.watch()
     for _ in range(2):
         (parameters[0] * 2 + parameters[1] * 3).backward()
         learner.updated()
 
     class Interrupted(list[int]):
         def __iter__(self) -> Iterator[int]:
-            learner.watch(enumerate(parameters))
+            learner.watch()
             return super().__iter__()
 
     order, how = learner.sort([0, 1])

@@ -23,6 +23,22 @@ def swapping() -> Iterator[None]:
     torch.__future__.set_swap_module_params_on_conversion(False)
 
 
+@pytest.mark.usefixtures("swapping")
+def test_a_users_hook_after_it_fires(data_directory: Path) -> None:
+    """The hooks of the first updates leave nothing that keeps torch from setting others on what was swapped."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0)
+    for _ in range(10):
+        iterate(scaler, model, optimizer)
+    model.double().float()
+    fired: list[torch.Tensor] = []
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(fired.append)
+    iterate(scaler, model, optimizer)
+    assert len(fired) == 2
+
+
 class Returned(torch.nn.Module):
     """A module that puts out its own parameter."""
 
