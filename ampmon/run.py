@@ -124,6 +124,7 @@ def _user_step(run: Recorder, step: Any) -> int | None:
         if not 0 <= number <= wire.COUNT_MAX:
             raise ValueError(f"{number} is not at least 0 and at most 2^53 - 1")
     except Exception as error:
+        signals.let_through(error)
         run.failed("ampmon.log", ValueError(f"the step is not kept: {error}"))
         return None
     return number
@@ -145,6 +146,7 @@ def _each(run: Recorder, values: Mapping[str, Any], convert: Callable[[Any], T])
         try:
             converted[name] = convert(value)
         except Exception as error:
+            signals.let_through(error)
             bad = bad or f"{name!r} is not kept: {error}"
     if bad is not None:
         run.failed("ampmon.log", ValueError(bad))
