@@ -31,12 +31,14 @@ def elements_of(looked: Ints, numel: Ints, sample: int | None, samples: int = 1)
     """How many elements those looked at stand for, [..., n], where ``sample`` are looked at of tensors with more.
 
     Where fewer were looked at there were no more: a sparse gradient has only some rows. Of several ``samples`` together
-    some may have had none of a tensor.
+    some may have had none of a tensor; they are looked at in whole runs, so what is over a multiple of a sample is few.
     """
     if sample is None:
         return looked
-    whole = np.minimum(looked // np.maximum(np.minimum(numel, sample), 1), samples)
-    return np.asarray(np.maximum(looked, whole * numel), np.int64)
+    each = np.maximum(np.minimum(numel, sample), 1)
+    whole = np.minimum(looked // each, samples)
+    dense = looked - whole * each < RUN * np.maximum(whole, 1)
+    return np.asarray(np.where(dense, np.maximum(looked, whole * numel), looked), np.int64)
 
 
 def grain(looked: Ints, numel: Ints) -> Floats:

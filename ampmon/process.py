@@ -7,6 +7,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 from multiprocessing.util import Finalize, register_after_fork
 
 from ampmon import config, signals
@@ -38,15 +39,17 @@ def start(options: RunOptions) -> Recorder | None:
     """End the current run, if there is one, and begin another. None where monitoring is disabled."""
     global _beginning, _current, _disabled, _finished
     with _lock:
-        finish()
-        _disabled = options.mode == "disabled"
-        if not _disabled:
-            _beginning = True
-            try:
+        if _beginning:  # and this is a signal handler in the midst of it
+            return _current
+        _beginning = True
+        try:
+            finish()
+            _disabled = options.mode == "disabled"
+            if not _disabled:
                 _current = Recorder(options, next(_generations))
-            finally:
-                _beginning = False
-            _finished = False
+                _finished = False
+        finally:
+            _beginning = False
         return _current
 
 
@@ -84,8 +87,9 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
 def _finish(deadline_s: float, outcome: str) -> None:
     global _current, _finished
+    until = time.monotonic() + deadline_s
     # Who holds it longer begins a run on a disk that hangs, which must not keep the process from its end.
-    if not _lock.acquire(timeout=max(deadline_s, 0.0)):
+    if not _lock.acquire(timeout=min(max(deadline_s, 0.0), threading.TIMEOUT_MAX)):
         return
     try:
         recorder, _current = _current, None
@@ -93,7 +97,7 @@ def _finish(deadline_s: float, outcome: str) -> None:
     finally:
         _lock.release()
     if recorder is not None:
-        recorder.finish(deadline_s, outcome)
+        recorder.finish(until - time.monotonic(), outcome)
 
 
 def _at_exit() -> None:

@@ -181,6 +181,9 @@ class Recorder:
             if not self._opened:
                 self._open()
             self._exclusively(self._put_record, stream, record, fields)
+            interrupted, self._spool.interrupted = self._spool.interrupted, None
+        if interrupted is not None:
+            raise interrupted
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""
@@ -263,18 +266,24 @@ class Recorder:
     # -- what may go wrong ------------------------------------------------------------------------------------------
 
     def failed(self, where: str, error: BaseException) -> None:
-        """Count an error of the monitor's own, warn once for each place, and report it. Never raises."""
+        """Count an error of the monitor's own, warn once for each place, and report it.
+
+        Raises, as all that a training calls, nothing but what a signal handler of the user's does.
+        """
         self.errors += 1
+        try:
+            self._report(where, error)
+        except Exception as another:
+            signals.let_through(another)
+
+    def _report(self, where: str, error: BaseException) -> None:
+        self.warn(
+            where,
+            f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted "
+            "and shown on the run's page.",
+        )
         full = self.errors <= ERRORS_IN_FULL
-        with contextlib.suppress(Exception):
-            self.warn(
-                where,
-                f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted "
-                "and shown on the run's page.",
-            )
-        if not full and self.errors % ERRORS_IN_FULL:
-            return
-        with contextlib.suppress(Exception):
+        if full or self.errors % ERRORS_IN_FULL == 0:
             self.event(
                 "error",
                 where=where,

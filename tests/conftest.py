@@ -25,6 +25,11 @@ LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are cores: a third of a test's time is waiting for a server, a browser or a disk."""
+    return (os.cpu_count() or 2) * 3 // 2
+
+
 @pytest.fixture(autouse=True)
 def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A data directory that nothing else uses; no run, rank or server of the outside is seen.

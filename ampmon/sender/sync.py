@@ -35,11 +35,12 @@ class Outcome:
     """What became of one spool: ``records`` were sent, ``rejected`` refused and set aside.
 
     ``left_bytes`` are not sent, as they lie on disk, and ``problem`` says why. ``kept`` says why a spool stays from
-    which all was sent.
+    which all was sent. ``url`` is where it is to be sent, as it says itself.
     """
 
     path: Path
     left_bytes: int
+    url: str = ""
     records: int = 0
     rejected: int = 0
     corrupt: int = 0
@@ -75,7 +76,8 @@ class Sync:
         self._told = told
         self._clock = clock
         self._taken_s = clock()
-        self._away: dict[str, str] = {}
+        self._away: dict[tuple[str, str | None], str] = {}
+        """What is wrong with a server, or with a token for it."""
         self.bytes = self.left_bytes
         """What there was to send at the beginning, as it lies on disk."""
 
@@ -125,7 +127,9 @@ class Sync:
         return destination
 
     def _send(self, outcome: Outcome, destination: Destination) -> None:
-        if (known := self._away.get(destination.url)) is not None:
+        outcome.url = destination.url
+        reached = destination.url, destination.token
+        if (known := self._away.get(reached)) is not None:
             outcome.problem = known
             return
         transport = self._transport_for(destination)
@@ -136,7 +140,7 @@ class Sync:
                 outcome,
             )
         except Unreachable as error:
-            self._away[destination.url] = outcome.problem = str(error)
+            self._away[reached] = outcome.problem = str(error)
         except (AmpmonError, OSError) as error:
             outcome.problem = str(error)
         finally:

@@ -48,6 +48,8 @@ class SpoolWriter:
     ) -> None:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
+        self.interrupted: Exception | None = None
+        """What a signal handler raised in an append: for the caller to raise, once the record is counted."""
         self._quota_bytes = quota_bytes
         self._stored = 0.0
         """How much of the quota lay on the disk at the last look."""
@@ -116,24 +118,20 @@ class SpoolWriter:
         """Write one record; it is on disk, though not yet synced, or `kept` in memory on return. False, and counted,
         where it is neither.
 
-        Raises nothing but what a signal handler does, and waits for nothing but the system call. A ``key`` makes it a
-        `header`.
+        Waits for nothing but the system call. A ``key`` makes it a `header`.
         """
         if self._relayed is not None and not self._quick_again():
             return self._pass_on(payload, key)
         started = time.perf_counter()
         try:
             self._tail.write(payload, key)
-        except OSError as error:
-            if self._closed:
+        except (OSError, ValueError) as error:
+            if signals.is_of_handler(error):
+                self.interrupted = error
+            elif self._closed or isinstance(error, ValueError):
                 return self._fail()
-            self._relayed = words(error)
-            kept = self._pass_on(payload, key)
-            signals.let_through(error)
-            return kept
-        except ValueError as error:
-            signals.let_through(error)
-            return self._fail()
+            self._relayed = words(error) or "a signal broke it off"
+            return self._pass_on(payload, key)
         took_s = time.perf_counter() - started
         if took_s >= SLOW_S or self._waited_s > 0:
             self._weigh(took_s)

@@ -102,6 +102,7 @@ def test_one_run_says_nothing_of_how_runs_differ() -> None:
         (3 * 1008, 1000, 4, 3 * 5000),
         (300 * 1008, 1000, 300, 300 * 5000),
         (0, 1000, 4, 0),
+        (4 * 600, 1000, 4, 4 * 600),
     ],
 )
 def test_what_was_looked_at_stands_for_all(

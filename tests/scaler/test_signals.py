@@ -31,6 +31,11 @@ def replaced(number: int, frame: FrameType | None) -> None:
     raise Preempted
 
 
+def replaced_by_any(*given: Any) -> None:
+    signal.signal(given[0], signal.SIG_IGN)
+    raise Preempted
+
+
 def timed_out(*_: object) -> None:
     raise TimeoutError
 
@@ -52,6 +57,7 @@ class Handler:
 HANDLERS: list[Any] = [
     raising,
     replaced,
+    replaced_by_any,
     timed_out,
     ill_valued,
     Handler(),

@@ -89,7 +89,7 @@ REFUSED: list[tuple[int, str, str, dict[str, str]]] = [
     (401, "GET", "/login?code=never", HOST),
     (401, "POST", "/login", {**HOST, "Origin": "http://127.0.0.1"}),
     (403, "POST", "/login", HOST),
-    (404, "GET", "/js/nothing.js", HOST),
+    (404, "GET", "/js/never.js", HOST),
     (421, "GET", "/healthz", {"Host": "evil.example"}),
     (421, "GET", f"{PROOF}evil.example:1", HOST),
     (422, "GET", f"{PROOF_PATH}?nonce=1", HOST),
@@ -107,8 +107,10 @@ async def answered(
         if message["type"] == "http.response.start":
             begun.append((message["status"], time.monotonic()))
 
+    told = iter([{"type": "http.request", "body": body, "more_body": False}])
+
     async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return next(told, None) or await asyncio.Future()  # whoever asks does not leave
 
     path, _, query = target.partition("?")
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]

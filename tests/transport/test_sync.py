@@ -189,7 +189,10 @@ def test_a_token_goes_to_no_server_that_only_a_spool_names(
     tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
     server = new_server(options=tls, ca=authority.file)  # on the user's own data directory
     monkeypatch.setenv("AMPMON_TOKEN", server.token)
-    told, untold = (tmp_path / name for name in ("told", "untold"))
+    told, untold = (
+        tmp_path / "told",
+        server.directory / "untold",
+    )  # above which lies the user's own file
     for directory in (told, untold):
         left = left_behind(directory, server.url)
         (directory / "token").unlink()
@@ -234,7 +237,17 @@ def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Has children heed SIGINT, also where the suite runs in the background, in which it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_killed_sync_is_gone_on_with(
+    tmp_path: Path, server: RecordingServer, heeded: None
+) -> None:
     """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
     attempt.events(20_000, text="x" * 4000)  # a score of batches
@@ -254,7 +267,10 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
         before = len(server.store.batches)
         room = before + 3
         with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         ) as process:
             while len(server.store.batches) < before + 2 and process.poll() is None:
                 time.sleep(0.001)

@@ -42,8 +42,8 @@ _SHELL = """\
 UNKNOWN = "This server does not know you yet"
 EXPIRED = "This link was used or has expired"
 _WHAT_TO_DO = {
-    UNKNOWN: "Open the link that ampmon serve printed when it started. If that was used, or is out of sight, make a "
-    "new one where the server runs:",
+    UNKNOWN: "If ampmon serve was started on a terminal, open the link that stands there. If not, or if the link was "
+    "used, make one where the server runs:",
     EXPIRED: "Each link lets one browser in, once, and only for a while. Make a new one where the server runs:",
 }
 

@@ -71,8 +71,8 @@ class _Ways:
     """
 
     def __init__(self, options: RunOptions, url: str | None, file: Path | None) -> None:
-        beside = (place / "token" for place in (options.dir, *options.dir.parents[:2]))
-        self._beside = next(filter(Path.exists, beside), None)
+        token = _data_directory_of(options.dir) / "token"
+        self._beside = token if token.exists() else None
         self._file = file
         self._url = url and options.url
         self._known = options.url
@@ -91,6 +91,13 @@ class _Ways:
         if self._token or (self._beside is None and own.exists()):
             self.kept_from.add(url)
         return HttpTransport(url, token=destination.token, token_file=self._beside)
+
+
+def _data_directory_of(place: Path) -> Path:
+    """Where a spool, or the folder of all, lies; ``place`` itself where it is neither."""
+    if place.parent.name == "spool":
+        return place.parent.parent
+    return place.parent if place.name == "spool" else place
 
 
 class Bar:
@@ -167,10 +174,11 @@ def _conclude(sync: Sync, outcomes: list[Outcome], ways: _Ways) -> int:
 
 
 def _advice(left: list[Outcome], ways: _Ways) -> str:
-    if not any(outcome.problem in _LACKS_TOKEN for outcome in left):
+    lacking = {outcome.url for outcome in left if outcome.problem in _LACKS_TOKEN}
+    if not lacking:
         return "call it again to go on"
-    if ways.kept_from:
-        at = min(ways.kept_from)
+    if lacking & ways.kept_from:
+        at = min(lacking & ways.kept_from)
         return f"your token goes to no server that only a spool names: if {at!r} is the right one, name it with --url"
     return "name the server's token with --token-file or AMPMON_TOKEN"
 

@@ -69,11 +69,15 @@ class _Run:
 
     def skips(self, ranks: int) -> list[dict[str, Any]]:
         """The newest rows of the ledger, and none of a step of which some ranks would be left out."""
-        page = self.get("/skips", limit=str(min(SKIPS * ranks + 1, ROWS_MAX)))
+        limit = str(min(SKIPS * ranks + 1, ROWS_MAX))
+        page = self.get("/skips", limit=limit)
         rows: list[dict[str, Any]] = page["skips"]
+        while page["next"] is not None and rows[0]["step"] == rows[-1]["step"]:
+            page = self.get("/skips", limit=limit, cursor=page["next"])
+            rows += page["skips"]
         if page["next"] is None:
             return rows
-        return [row for row in rows if row["step"] != rows[-1]["step"]] or rows
+        return [row for row in rows if row["step"] != rows[-1]["step"]]
 
     def recommended(self) -> dict[str, str]:
         """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""
