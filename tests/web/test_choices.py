@@ -60,7 +60,7 @@ def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:
     post(reader.server, second.batch(second.updates(20)))
     reader.open(f"#/runs/{first.run_id}")
     reader.wait("the chart of the scale", reader.points)
-    chosen = f"document.querySelector('{SCALER}').selectedOptions[0].label"
+    chosen = f"document.querySelector('{SCALER}').selectedOptions[0]?.label"
     reader.wait("the first", lambda: reader.ask(chosen) == "first")
     for _ in range(2):
         reader.page.locator(SCALER).select_option("second")
