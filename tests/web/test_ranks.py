@@ -38,7 +38,7 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
 
 
 def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> None:
-    """Each of ten rows is of all four ranks, though the last came later; it alone knew the newest one's culprit."""
+    """Each row is of all four ranks, though the last came later, below the first page too; it knew a culprit."""
     lead = Trainer(world_size=4)
     ranks = [lead, *(Trainer(run_id=lead.run_id, rank=rank, world_size=4) for rank in (1, 2, 3))]
     blameless = wire.OptimizerStep(optimizer="SGD", path="plain", skipped=True)
@@ -50,12 +50,15 @@ def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> Non
     newest = f"{LEDGER} tr:first-child"
     reader.wait("three ranks", lambda: "all 3 ranks" in reader.text(newest))
     assert "not known" in reader.text(f"{newest} [data-name='First to overflow']")
-    post(reader.server, ranks[3].batch(ranks[3].updates(20, skipped=range(20))))
     said = f"{LEDGER} [data-name=Optimizer]"
-    reader.wait("all ranks", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 10)
-    assert "head.weight 3 inf" in reader.text(f"{newest} [data-name='First to overflow']")
+    assert len(reader.texts(said)) == 10
     reader.page.get_by_role("button", name="Older").click()
-    reader.wait("the others", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 20)
+    reader.wait("the others", lambda: len(reader.texts(said)) == 20)
+    post(reader.server, ranks[3].batch(ranks[3].updates(2, skipped=range(2))))
+    reader.wait("the first steps", lambda: reader.texts(said)[18:] == ["SGD, all 4 ranks"] * 2)
+    post(reader.server, ranks[3].batch(ranks[3].updates(18, skipped=range(18))))
+    reader.wait("all ranks", lambda: reader.texts(said) == ["SGD, all 4 ranks"] * 20)
+    assert "head.weight 3 inf" in reader.text(f"{newest} [data-name='First to overflow']")
 
 
 def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:

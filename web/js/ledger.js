@@ -52,72 +52,46 @@ const EVENT_COLUMNS = [
 class Ledger {
   #words = h("p", { class: "empty" }, "Loading…");
   #more = h("button", { type: "button", hidden: true, onclick: () => void this.#older() }, "Older");
-  /** @type {Row[]} */
-  #rows = [];
-  /** @type {string | null} */
-  #next = null;
   #limit = SHOWN;
-  /** @type {unknown} */
-  #newest;
 
   /**
-   * @param {{title: string, name: string, run: string, none: string, columns: Column<any>[], key: (row: Row) => string,
-   *   page: Page, shown?: (rows: Row[], more: boolean) => Row[], shownKey?: (row: any) => string}} options `shown` is what rows are shown as,
-   *   where there are more of them or not
+   * @param {{title: string, name: string, run: string, none: string, columns: Column<any>[], key: (row: any) => string,
+   *   page: Page, shown?: (rows: Row[], more: boolean) => Row[]}} options `shown` is what rows are shown as, where there are more of
+   *   them or not; `key` is of such a row
    */
-  constructor({ title, name, run, none, columns, key, page, shown = (rows) => rows, shownKey = key }) {
+  constructor({ title, name, run, none, columns, key, page, shown = (rows) => rows }) {
     this.run = run;
     this.name = name;
     this.none = none;
-    this.key = key;
     this.page = page;
     this.shown = shown;
-    this.table = new Table(title, columns, shownKey, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
+    this.table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     this.element = h("section", { class: "ledger", "data-ledger": name }, h("h2", {}, title), this.#words, this.table.element, this.#more);
     this.table.element.hidden = true;
   }
 
-  /** Where its rows are, enough at once that each rank may have one in what is shown first. */
+  /** Where its rows are, enough at once that each rank may have one in what is shown. */
   get #path() {
-    const rows = Math.min(ROWS_MAX, Math.max(PAGE, (SHOWN + 1) * this.page.ranks()));
+    const rows = Math.min(ROWS_MAX, Math.max(PAGE, (this.#limit + 1) * this.page.ranks()));
     return `/runs/${encodeURIComponent(this.run)}/${this.name}?limit=${rows}`;
   }
 
-  /** Fetches the newest page. Rejects where the server does not answer. */
+  /** Fetches all that is shown: a rank that is late has rows anywhere in it. Rejects where the server does not answer. */
   async refresh() {
-    const newest = await get(this.#path);
-    // What has not changed is told of more ranks, where more have come.
-    if (newest === this.#newest) return this.#show();
-    const { rows, next } = this.#read(newest);
-    const known = new Set(rows.map(this.key));
-    const held = this.#rows.some((row) => known.has(this.key(row)));
-    // Rows held from before follow on from the new ones, unless more came than one page has.
-    const older = held && this.#limit > SHOWN ? this.#rows.filter((row) => !known.has(this.key(row))) : [];
-    if (older.length === 0) this.#next = next;
-    this.#rows = [...rows, ...older];
-    await this.#fill();
-    this.#newest = newest;
+    const path = this.#path;
+    let { rows, next } = this.#read(await get(path));
+    while (next !== null && this.shown(rows, true).length < this.#limit) {
+      const more = this.#read(await get(`${path}&cursor=${encodeURIComponent(next)}`));
+      rows = [...rows, ...more.rows];
+      next = more.next;
+    }
+    this.#show(this.shown(rows, next !== null), next !== null);
   }
 
+  /** What the server does not answer now comes with the next news. */
   async #older() {
     this.#limit = this.#limit === SHOWN ? PAGE : this.#limit + PAGE;
-    await this.#fill();
-  }
-
-  /** Fetches on until there are as many as are to be shown, and shows them. */
-  async #fill() {
-    while (this.#next !== null && this.#whole.length < this.#limit) {
-      const cursor = this.#next;
-      const { rows, next } = this.#read(await get(`${this.#path}&cursor=${encodeURIComponent(cursor)}`));
-      if (cursor !== this.#next) continue;
-      this.#rows = [...this.#rows, ...rows];
-      this.#next = next;
-    }
-    this.#show();
-  }
-
-  get #whole() {
-    return this.shown(this.#rows, this.#next !== null);
+    await this.refresh().catch(() => {});
   }
 
   /** @param {unknown} value @returns {{rows: Row[], next: string | null}} */
@@ -132,13 +106,16 @@ class Ledger {
     this.table.point(({ step }) => step !== null && isAbout(view, step));
   }
 
-  #show() {
-    const whole = this.#whole;
+  /**
+   * @param {Row[]} whole
+   * @param {boolean} more whether the server has more of them
+   */
+  #show(whole, more) {
     this.table.update(whole.slice(0, this.#limit));
     this.point();
     this.table.element.hidden = whole.length === 0;
     this.#words.hidden = whole.length > 0;
-    this.#more.hidden = this.#next === null && whole.length <= this.#limit;
+    this.#more.hidden = !more && whole.length <= this.#limit;
     say(this.#words, this.none);
   }
 }
@@ -154,10 +131,9 @@ export function skipLedger(run, page) {
     run,
     none: "No optimizer step has been skipped: no gradient has overflowed.",
     columns: skipColumns(page),
-    key: (/** @type {Skip} */ skip) => [skip.step, skip.stream, skip.attempt, skip.optimizer].join(" "),
+    key: keyOf,
     page,
     shown: together,
-    shownKey: keyOf,
   });
 }
 
