@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Route
@@ -126,6 +127,37 @@ def test_a_chart_without_an_answer_says_so_in_its_place(reader: Reader) -> None:
     again.dispatch_event("click")
     reader.wait("the chart", lambda: reader.plot("skips", "plot.data.length"))
     assert "did not answer" not in failed.inner_text()
+
+
+def test_a_table_that_is_refused_says_so_and_holds_up_no_other(reader: Reader) -> None:
+    """The ledger of skips gives the server's reason in its place until it has an answer; the other tables are there."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    run.updates(skipped=True)
+    broken = [True]
+
+    def refuse(route: Route) -> None:
+        if broken[0]:
+            route.fulfill(status=503, json={"title": "Busy", "status": 503, "detail": "No luck"})
+        else:
+            route.continue_()
+
+    reader.forgive("status of 503")
+    reader.page.route(re.compile(r"/runs/[^/]+/skips\?"), refuse)
+    reader.show(run)
+    why = "The server could not answer: No luck"
+    reader.wait("why", lambda: why in reader.text("[data-ledger=skips]"))
+    others = "[data-ledger=parameters], [data-ledger=events]"
+    reader.wait("the others", lambda: "Loading" not in "".join(reader.texts(others)))
+    assert why not in "".join(reader.texts(others))
+    broken[0] = False
+    run.updates(1)
+    reader.wait("the skip", lambda: reader.texts("[data-ledger=skips] tbody tr"))
+    assert why not in reader.text("[data-ledger=skips]")
+    broken[0] = True
+    run.updates(1)
+    reader.wait("why again", lambda: why in reader.text("[data-ledger=skips]"))
+    assert reader.texts("[data-ledger=skips] tbody tr")
 
 
 def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) -> None:

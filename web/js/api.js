@@ -19,6 +19,15 @@ export class Refused extends Error {
   }
 }
 
+/**
+ * Why the server refused, in words; what is no refusal is thrown on.
+ * @param {unknown} error
+ */
+export function refusalOf(error) {
+  if (!(error instanceof Refused)) throw error;
+  return `The server could not answer: ${error.message}`;
+}
+
 /** The server did not answer. */
 export class Unreachable extends Error {}
 

@@ -1,6 +1,6 @@
 // The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
 
-import { get } from "./api.js";
+import { get, refusalOf } from "./api.js";
 import { keyOf, ranksWords, together } from "./agreed.js";
 import { dotted, h, say } from "./dom.js";
 import { count, plural, power, revived } from "./format.js";
@@ -76,8 +76,13 @@ class Ledger {
     return `/runs/${encodeURIComponent(this.run)}/${this.name}?limit=${rows}`;
   }
 
-  /** Fetches all that is shown: a rank that is late has rows anywhere in it. Rejects where the server does not answer. */
+  /** Fetches what is shown, or says why it was refused. Rejects where the server does not answer. */
   async refresh() {
+    await this.#fetch().catch((error) => this.#fail(refusalOf(error)));
+  }
+
+  /** Fetches all of it: a rank that is late has rows anywhere. */
+  async #fetch() {
     const path = this.#path;
     let { rows, next } = this.#read(await get(path));
     while (next !== null && this.shown(rows, true).length < this.#limit) {
@@ -117,6 +122,12 @@ class Ledger {
     this.#words.hidden = whole.length > 0;
     this.#more.hidden = !more && whole.length <= this.#limit;
     say(this.#words, this.none);
+  }
+
+  /** @param {string} why */
+  #fail(why) {
+    this.#words.hidden = false;
+    say(this.#words, why);
   }
 }
 

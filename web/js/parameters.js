@@ -1,6 +1,6 @@
 // The table of parameters at the newest sampled update, a page at a time: searched and sorted by the server.
 
-import { get } from "./api.js";
+import { get, refusalOf } from "./api.js";
 import { dotted, h, say } from "./dom.js";
 import { bits, count, measure, percent, plural, revived, within } from "./format.js";
 import { offerSearch, searchField } from "./search.js";
@@ -64,10 +64,15 @@ export class Parameters {
   #view;
 
   /**
-   * Fetches the newest sample of a scaler, if one was taken. Rejects where the server does not answer.
+   * Fetches the newest sample of a scaler, if one was taken, or says why it was refused. Rejects where the server does not answer.
    * @param {boolean} sampled
    */
   async refresh(sampled) {
+    await this.#fetch(sampled).catch((error) => this.#fail(refusalOf(error)));
+  }
+
+  /** @param {boolean} sampled */
+  async #fetch(sampled) {
     this.#sampled = sampled;
     offerSearch(this.#search, this.#view().choices["search"] ?? "");
     if (!sampled) return this.#show(null);
@@ -107,6 +112,12 @@ export class Parameters {
     this.point();
   }
 
+  /** @param {string} why */
+  #fail(why) {
+    this.#words.hidden = false;
+    say(this.#words, why);
+  }
+
   /** @param {string} search */
   #find(search) {
     const view = this.#view();
@@ -126,7 +137,7 @@ export class Parameters {
     void this.#again();
   }
 
-  /** What the server refuses or does not answer now comes with the next news. */
+  /** What the server does not answer now comes with the next news. */
   async #again() {
     await this.refresh(this.#sampled).catch(() => {});
   }
