@@ -6,6 +6,8 @@ const NAME_MAX = 80;
 const LETTER_PIXELS = 6;
 const LINE_PIXELS = 16;
 const HEAD_PIXELS = 36;
+/** A heatmap's infinities are drawn there, either side of 0, and told in words: see figures/parameters.py. */
+const FAR = 9999;
 
 /** @type {Record<string, new (buffer: ArrayBuffer) => ArrayLike<number>>} */
 const ARRAYS = { i1: Int8Array, u1: Uint8Array, i2: Int16Array, i4: Int32Array, f4: Float32Array, f8: Float64Array };
@@ -81,8 +83,16 @@ function rowsOf({ name, x, y, z, text }, zone) {
   if (z === undefined) return across.map((_, index) => [name, at(index), up[index], "", words[index]]);
   return unpacked(z).flatMap((row, level) => {
     const said = unpacked(words[level]);
-    return unpacked(row).map((value, index) => [name, at(index), up[level], value, said[index]]);
+    return unpacked(row).map((value, index) => [name, at(index), up[level], measured(value, said[index]), said[index]]);
   });
+}
+
+/**
+ * @param {unknown} value of a heatmap's cell
+ * @param {unknown} words
+ */
+function measured(value, words) {
+  return words && Math.abs(Number(value)) === FAR ? "" : value;
 }
 
 /**

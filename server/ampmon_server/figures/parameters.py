@@ -53,7 +53,10 @@ BITS = (-1.0, 41.0)
 """The colours tell no more of headroom apart: what is beyond was made in fp32."""
 
 FAR = 9999.0
-"""The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end."""
+"""The logarithm of 0 or of infinity is drawn as if it were this: beyond all others, so it has the colour of an end.
+
+What is saved of the chart leaves it out by the same number, in web/js/saving.js.
+"""
 
 
 @dataclass(frozen=True, slots=True)
