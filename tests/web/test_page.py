@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Request, expect
 
 from posted import PostedRun
 from web.reader import Reader
@@ -336,10 +336,19 @@ def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
 
 @pytest.mark.parametrize("hash", ["#/runs/%zz", "#/runs/abc?x=time", "#/compare?runs=abc,%zz"])
 def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader, hash: str) -> None:
-    """A link that was cut, or written by hand, asks the server for nothing, and the way on is as ever."""
-    reader.open(hash)
+    """A link that was cut, or written by hand, names no run to the server, and the way on is as ever."""
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    reader.page.on("request", note)
+    reader.load(hash)
     reader.wait("the words", lambda: reader.text("h1") == "No such run")
-    assert reader.text("#connection") == "Live"
+    reader.wait("the server", lambda: reader.text("#connection") == "Live")
+    assert any(url.endswith("/api/v1/live") for url in asked)
+    assert not any("/runs" in url or "runs=" in url for url in asked)
+    reader.page.remove_listener("request", note)
     run = PostedRun(reader.server)
     run.updates(5)
     reader.show(run)

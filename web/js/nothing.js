@@ -14,7 +14,7 @@ export function noSuchRun() {
 /** The page of an address that can be no run's. */
 export class Nothing {
   title = "No such run";
-  /** @type {string[]} */
+  /** All news: by their stream the page knows whether the server is there, and who reads. @type {string[]} */
   follows = [];
   element = h("article", {}, ...noSuchRun());
 
