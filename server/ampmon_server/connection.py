@@ -60,8 +60,12 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             super().send_400_response(msg)
-        else:  # another answer has begun, and uvicorn would fail at a second
+        elif not self.transport.is_closing():  # another answer has begun, and a second would fail
             self.transport.close()
+        if self.cycle is not None and not self.cycle.response_complete:
+            # The application is to say no more. Over TLS connection_lost may be half a minute away.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -23,6 +23,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer
 from certificates import Authority
+from training import wait_for
 
 
 HEAD_S, BODY_S, UNREAD_S = 1.0, 0.5, 0.8
@@ -217,23 +218,6 @@ def test_a_body_that_was_answered_may_end(port: tuple[int, str]) -> None:
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
 
 
-@pytest.mark.parametrize("refused", [True, False])
-def test_a_body_that_is_none_fails_nothing(
-    port: tuple[int, str], caplog: pytest.LogCaptureFixture, refused: bool
-) -> None:
-    """A body that is damaged where its answer has begun ends the connection, and is no line of the log."""
-    head = HEAD.decode() if refused else LIVE.format(port[1])
-    with socket.create_connection(("127.0.0.1", port[0]), 10) as connection:
-        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
-        assert connection.recv(65536).startswith(b"HTTP/1.1 401" if refused else b"HTTP/1.1 200")
-        connection.sendall(b"no length\r\n")
-        with contextlib.suppress(ConnectionError):
-            while connection.recv(65536):
-                pass
-
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
-
-
 SCRIPT = (
     "GET /vendor/plotly.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
     "Accept-Encoding: gzip\r\nConnection: {}\r\n\r\n"
@@ -310,6 +294,45 @@ def connecting(port: int, authority: Authority | None) -> Iterator[socket.socket
 def certified(settings: Settings, authority: Authority) -> Settings:
     cert, key = authority.issue()
     return replace(settings, tls_cert=cert, tls_key=key)
+
+
+DAMAGED: dict[str, tuple[str, bytes]] = {
+    "after an answer": (HEAD.decode(), b"HTTP/1.1 401"),
+    "within an answer": (LIVE, b"HTTP/1.1 200"),
+    "before an answer": ("POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n", b""),
+}
+"""A head of whose body what follows is no piece, and the answer that is waited for first."""
+
+
+@pytest.mark.parametrize("when", DAMAGED)
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_a_body_that_is_none_fails_nothing(
+    settings: Settings,
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
+    when: str,
+    over_tls: bool,
+) -> None:
+    """A damaged body ends the connection and, soon after, its request, and is no line of failure: over TLS too."""
+    caplog.set_level(logging.INFO, "ampmon_server")
+    head, answer = DAMAGED[when]
+    with (
+        serving(certified(settings, authority) if over_tls else settings) as (port, service),
+        connecting(port, authority if over_tls else None) as connection,
+    ):
+        head = head.format(service.keys.token)
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        if answer:
+            assert connection.recv(65536).startswith(answer)
+        connection.sendall(b"no length\r\n")
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(65536):
+                pass
+        if not answer:  # nor does anybody wait on for what does not come
+            wait_for(lambda: "POST /login: " in caplog.text, 5)
+        wait_for(lambda: not service.limits._streams.total(), 5)
+
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("over_tls", [False, True])
