@@ -217,26 +217,28 @@ def test_a_failure_waits_ever_longer_and_ends(store: Store) -> None:
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("when", ["it has failed", "it is under way"])
-def test_what_did_not_arrive_makes_way_for_what_is_newer(store: Store, when: str) -> None:
-    """A message is not sent after one that followed it: the newest of an alert arrives, and nothing waits behind it."""
+@pytest.mark.parametrize("how", ["failed", "failed often", "fails", "arrives", "is left behind"])
+def test_what_is_newer_comes_after_and_alone(store: Store, how: str) -> None:
+    """A message that follows one that failed, or is under way to whatever end, is not sent beside it."""
     run_id = trained(store)
-    store.keep(trained(store), found("critical", title="another"), alerts_to(BAD))
     store.keep(run_id, found("critical"), alerts_to(OWN))
     first = store.take("own", 20, None)
     assert first is not None
-    if when == "it has failed":
+    if how.startswith("failed"):
         store.settle(first, Outcome("refused", 500))
+        later(store, 0 if how == "failed" else -HOUR)
     store.keep(run_id, found(), alerts_to(OWN))
-    if when == "it is under way":
-        store.settle(first, Outcome("refused", 500))
+    assert (store.messages_due() == set()) == (how != "failed often")
+    if how in {"fails", "arrives"}:
+        store.settle(first, Outcome() if how == "arrives" else Outcome("refused", 500))
+    later(store, outbox.LEASE_US)
     last = store.take("own", 20, None)
     assert last is not None
     assert last.message.title == "ampmon resolved: run-7: 12 skips"
     store.settle(last, Outcome())
     later(store, HOUR)
 
-    assert store.messages_due() == {"bad"}
+    assert store.messages_due() == set()
     assert (store.standings()["own"].waiting, store.standings()["own"].trouble) == (0, None)
 
 

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.delivery import Outcome, Trouble
@@ -64,25 +75,37 @@ def put(
     now: int,
 ) -> None:
     """Have a message sent to targets, soon, in the place of those of the same alert that did not reach them yet."""
+    table, names = messages.c, [target.name for target in targets]
+    if not names:
+        return
+    same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
+    # One that is under way, for which any may be that was tried and is due soon, is waited for: see take and settle.
+    idle = or_(table.attempts == 0, table.due.is_(None), table.due > now + 2 * LEASE_US)
+    unsent = (*same, table.sent.is_(None))
+    connection.execute(delete(messages).where(*unsent, idle))
+    wait = select(table.target, func.max(table.due).label("due")).where(*unsent)
+    waits = {row.target: row.due for row in connection.execute(wait.group_by(table.target))}
     rows = [
         {
             "message_id": uuid4().bytes,
-            "target": target.name,
+            "target": name,
             "of_run": run_id,
             "rule": rule,
             "made": now,
-            "due": now,
+            "due": max(now, waits.get(name, now)),
             **message._asdict(),
         }
-        for target in targets
+        for name in names
     ]
-    if not rows:
-        return
-    # A failed one would come when its wait is over, after what is newer and says what had been before.
-    table, names = messages.c, [row["target"] for row in rows]
-    same = (table.of_run == run_id, table.rule == rule, table.target.in_(names))
-    connection.execute(delete(messages).where(*same, table.sent.is_(None)))
     connection.execute(insert(messages), rows)
+
+
+def _drop_overtaken(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Send no message any more that there is a newer one after: it would come later, and say what had been before."""
+    old, new = messages.c, messages.alias().c
+    after = (new.of_run == old.of_run, new.rule == old.rule, new.target == old.target)
+    overtaken = exists().where(*after, new.made > old.made)
+    connection.execute(delete(messages).where(old.sent.is_(None), overtaken, *which))
 
 
 def due(connection: Connection, now: int) -> set[str]:
@@ -96,9 +119,11 @@ def take(
     connection: Connection, target: str, now: int, hourly: int, public_url: str | None
 ) -> Taken | None:
     """Take what is to be sent to a target next; None where nothing is, or too much was sent within the hour."""
+    to_send = (messages.c.target == target, messages.c.due <= now)
+    _drop_overtaken(connection, *to_send)
     rows = connection.execute(
         select(messages)
-        .where(messages.c.target == target, messages.c.due <= now)
+        .where(*to_send)
         .order_by(messages.c.made, messages.c.message_id)
         .limit(TOGETHER_MAX)
         .with_for_update()
@@ -159,6 +184,7 @@ def settle(
         alike.setdefault(tuple(_settled(row, outcome, now).items()), []).append(row)
     for values, those in alike.items():
         _change(connection, those, **dict(values))
+    _drop_overtaken(connection, messages.c.message_id.in_(ids))
     return moved
 
 
