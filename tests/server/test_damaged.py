@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -157,18 +158,35 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
     assert "`ampmon db verify` says where" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("flags", "also"),
+    [
+        ((), "not pruned: run "),
+        (("--rewrite",), "ampmon db prune: The database cannot be used now: "),
+        (("--rewrite", "without room"), "ampmon db prune: the file is not rewritten: "),
+    ],
+)
 def test_the_command_names_what_it_could_not_prune(
-    settings: Settings, store: Store, capsys: pytest.CaptureFixture[str]
+    settings: Settings,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    also: str,
 ) -> None:
-    """`ampmon db prune` prunes the others, and ends with a line that names the run, and 2."""
+    """`ampmon db prune` prunes the others, and ends with a line that names the run, and 2, whatever else cannot be."""
     damaged_and_old(settings, store)
-    where = ("--data-dir", str(settings.data_directory))
+    if "without room" in flags:
+        full = shutil._ntuple_diskusage(100, 100, 0)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    where = ("--data-dir", str(settings.data_directory), *flags[:1])
     code = main(["db", "prune", "--yes", "--at-once", "--keep-rows-days", "30", *where])
 
     assert code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
+    *others, last = capsys.readouterr().err.splitlines()
     assert last.startswith("ampmon db prune: these runs are not pruned: ")
     assert (str(HIT) in last, str(BEFORE) in last, str(AFTER) in last) == (True, False, False)
+    assert any(each.startswith(also) for each in others)
     assert pruned(settings) == {BEFORE, AFTER}
 
 

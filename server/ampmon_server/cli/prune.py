@@ -19,7 +19,7 @@ REST = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prune: 0 when all is done, or was only to be shown; 2, with one line that says why, where it cannot be.
+    """Prune: 0 when all is done, or was only to be shown; 2, with a line for each reason, where something cannot be.
 
     A run that cannot be read keeps no other waiting, and is named in the end.
     """
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any(each < 0 for each in days):
         return _refused("days are 0 or more")
     failures = Failures(_tell)
-    refusal = None
+    refusals = []
     try:
         with Pruning.begin(settings_of(arguments), alone=arguments.rewrite) as pruning:
             sizes = _shown(pruning, pruning.due(keep), failures)
@@ -36,19 +36,22 @@ def run(arguments: argparse.Namespace) -> int:
                 rest = 0.0 if arguments.at_once else REST
                 _prune(pruning, sizes, rest, failures)
                 refusal = _give_back(pruning, rest, rewrite=arguments.rewrite)
+                if refusal is not None:
+                    refusals.append(f"the file is not rewritten: {refusal}")
             else:
                 more = "Nothing is removed yet: add --yes"
                 print(more if sizes else "There is nothing to prune.")
     except (Busy, Unusable) as problem:
-        return _refused(str(problem))
+        refusals.append(str(problem))
     if failures.runs:
         named = ", ".join(str(one.run_id) for one in failures.runs)
-        return _refused(f"these runs are not pruned: {named}")
-    return 0 if refusal is None else _refused(f"the file is not rewritten: {refusal}")
+        refusals.append(f"these runs are not pruned: {named}")
+    return _refused(*refusals) if refusals else 0
 
 
-def _refused(why: str) -> int:
-    print(f"ampmon db prune: {why}", file=sys.stderr)
+def _refused(*reasons: str) -> int:
+    for why in reasons:
+        print(f"ampmon db prune: {why}", file=sys.stderr)
     return CANNOT
 
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from ampmon_server.store import engine, removing
 from ampmon_server.store import state as run_state
+from ampmon_server.store.errors import Busy
 from ampmon_server.store.pyramid import BITS, THIN
 from ampmon_server.store.removing import Removal
 from ampmon_server.store.scalers import not_superseded
@@ -113,7 +114,7 @@ class Failures:
 
     @contextmanager
     def of(self, one: Due) -> Iterator[None]:
-        """What is done with a run, and left undone where it raises. Raises what several in a row raise."""
+        """What is done with a run, and left undone where it raises. Raises Busy where several in a row do."""
         try:
             yield
         except Exception as error:  # of any kind: a damaged page may show as anything
@@ -121,7 +122,7 @@ class Failures:
             self._in_a_row += 1
             self._tell(one, error)
             if self._in_a_row == IN_A_ROW_MAX:
-                raise
+                raise Busy(str(error)) from error
         else:
             self._in_a_row = 0
 
