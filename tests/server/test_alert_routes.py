@@ -14,11 +14,12 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server.alerting.targets import Target
+from ampmon_server.alerting.delivery import Outcome
+from ampmon_server.alerting.targets import After, Policy, Target
 from ampmon_server.app import create_app
 from ampmon_server.cli import main
 from ampmon_server.settings import Settings
-from ampmon_server.store import Judgement, Sender, Store
+from ampmon_server.store import Judgement, Mute, Sender, Store
 from ampmon_server.tables import runs
 from batches import Trainer
 from receiver import alerts_to
@@ -59,14 +60,19 @@ def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
         each.close()
 
 
-def alarmed(store: Store, project: str = "vision") -> UUID:
+def alarmed(store: Store, project: str = "vision", severity: wire.Severity = "critical") -> UUID:
     """A run of ada's with an alert that fires."""
     trainer = Trainer(uuid4(), project=project, name="run-7")
     records = [trainer.update(time=time.time_ns() // 1000)]
     store.ingest(trainer.batch(records), Sender("ada"))
-    finding = wire.Finding(rule="skip_rate", severity="critical", title="12 skips", explanation="")
-    store.keep(trainer.run_id, Judgement("bad", "critical", [finding]), alerts_to(ELSE))
+    judge(store, trainer.run_id, severity)
     return trainer.run_id
+
+
+def judge(store: Store, run_id: UUID, severity: wire.Severity) -> None:
+    finding = wire.Finding(rule="skip_rate", severity=severity, title="12 skips", explanation="")
+    at_once = alerts_to(ELSE, policy=Policy(after_s=After(warning=0)))
+    store.keep(run_id, Judgement("bad", severity, [finding]), at_once)
 
 
 def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> None:
@@ -84,6 +90,27 @@ def test_a_run_tells_how_its_alerts_stand(client: TestClient, store: Store) -> N
     assert acknowledged["acknowledged_by"] == "the operator"
     assert (before["firing"], after["firing"]) == (1, 0)
     assert after["version"] == before["version"] + 1
+
+
+def test_what_got_worse_while_muted_was_told_before(client: TestClient, store: Store) -> None:
+    """Since when it fires, and who was told of it, stay as they were, until the mute ends and the worse is told."""
+    run_id = alarmed(store, severity="warning")
+    path = f"/api/v1/runs/{run_id}"
+    taken = store.take("else", 20, None)
+    assert taken is not None
+    store.settle(taken, Outcome())
+    (before,) = client.get(path).json()["alerts"]
+    mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    judge(store, run_id, "critical")
+    (worse,) = client.get(path).json()["alerts"]
+    assert worse["severity"] == "critical"
+    assert (worse["fired"], worse["deliveries"]) == (before["fired"], before["deliveries"])
+    assert worse["deliveries"][0]["sent"] is not None
+
+    store.lift(mute)
+    judge(store, run_id, "critical")
+    (heard,) = client.get(path).json()["alerts"]
+    assert (heard["fired"], heard["deliveries"][0]["sent"]) == (before["fired"], None)
 
 
 def test_who_may_take_care_of_an_alert(holding: Client, store: Store) -> None:

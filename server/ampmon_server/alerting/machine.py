@@ -19,8 +19,8 @@ class Alert:
     """How a finding stands. ``severity`` is the worst since it was there, which it has been ``since``.
 
     ``fired`` and ``resolved`` are of the newest time that it did, ``told`` when targets were told that it fires: None
-    where nobody was. What gets worse while it is muted fires anew, after it was ``told``. Who has ``acknowledged`` it
-    knows; what gets worse is nobody's again.
+    where nobody was. What gets worse while it is muted is to be told yet: it puts ``told`` before ``fired``. Who has
+    ``acknowledged`` it knows; what gets worse is nobody's again.
     """
 
     state: State
@@ -105,7 +105,7 @@ def _there(alert: Alert, found: Severity, now: int, *, muted: bool) -> Step:
     if rose:
         alert = replace(alert, severity=found, acknowledged=None, acknowledged_by=None)
         if muted and alert.told is not None:
-            alert = replace(alert, fired=max(now, alert.told + 1))
+            alert = replace(alert, told=min(alert.told, (alert.fired or 0) - 1))
     if muted or (alert.heard and not rose):
         return Step(alert)
     tell: Telling = "firing" if alert.told is None else "worse"
