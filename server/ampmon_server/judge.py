@@ -36,6 +36,9 @@ LATER_S = 60.0
 SEEK_S = 30.0
 """Between two questions which runs are to be looked at though nothing of them arrives."""
 
+SPARED_S = 3600.0
+"""To the next look at a run that cannot be judged, unless something new of it arrives."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +66,7 @@ class Judge:
         self._silent: dict[UUID, int] = {}
         self._sought = -SEEK_S
         self._due: dict[UUID, float] = {}
+        self._spared: dict[UUID, float] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ampmon-judge")
 
     def note(self, run_id: UUID) -> None:
@@ -105,12 +109,14 @@ class Judge:
             found = await asyncio.get_running_loop().run_in_executor(self._executor, restless)
         except StoreError:
             return
+        found = [each for each in found if self._spared.get(each.run_id, 0.0) <= self._sought]
         for each in found:
             if each.due or self._silent.get(each.run_id) != each.silent_after:
                 self.note(each.run_id)
         self._silent = {each.run_id: each.silent_after for each in found}
 
     async def _look(self, run_id: UUID) -> None:
+        self._spared.pop(run_id, None)
         try:
             wait = await self._judge(run_id)
         except NotFound:
@@ -119,6 +125,7 @@ class Judge:
             wait = LATER_S
         except Exception as error:  # a damaged page, say: it is worth a word, and no more
             self._count(type(error).__name__, error)
+            self._spared[run_id] = time.monotonic() + SPARED_S
             return
         if wait is not None:
             self._due.setdefault(run_id, time.monotonic() + wait)

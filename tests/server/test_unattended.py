@@ -11,12 +11,13 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import select, update
 
+from ampmon_server import judge as judging
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.bus import Bus
 from ampmon_server.diagnosis import diagnose
 from ampmon_server.judge import Judge
 from ampmon_server.store import Judgement, Mute, Store, engine
-from ampmon_server.tables import messages, mutes, runs
+from ampmon_server.tables import alerts, messages, mutes, runs
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.writer import Writer
 from batches import Trainer
@@ -55,10 +56,10 @@ def judge(
     until: Callable[[], object],
     to: Alerts | None = TO,
     thresholds: Thresholds | None = None,
-) -> None:
+) -> Judge:
     """Let a judge of a server that has just started be at work until something is so."""
 
-    async def work() -> None:
+    async def work() -> Judge:
         writer = Writer(1)
         newest = Judge(store, writer, Bus(), thresholds or Thresholds(), to)
         working = asyncio.create_task(newest.keep_judging())
@@ -69,8 +70,9 @@ def judge(
             await asyncio.wait([working])
             newest.close()
             writer.close()
+        return newest
 
-    asyncio.run(work())
+    return asyncio.run(work())
 
 
 def told(store: Store) -> set[UUID]:
@@ -106,6 +108,28 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     assert store.keep(trainer.run_id, replace(before, version=version)).change is None
     assert store.restless() == []
     assert store.run(trainer.run_id)[0].version == version
+
+
+@pytest.mark.parametrize("spared_s", [3600.0, 0.1])
+def test_a_run_that_cannot_be_judged_is_spared(
+    store: Store, monkeypatch: pytest.MonkeyPatch, spared_s: float
+) -> None:
+    """A run whose alert is damaged, and whose mute is over, is not looked at again and again: once in so long."""
+    monkeypatch.setattr(judging, "SEEK_S", 0.05)
+    monkeypatch.setattr(judging, "AGAIN_S", 0.05)
+    monkeypatch.setattr(judging, "SPARED_S", spared_s)
+    run_id = trained(store, ended="crashed")
+    mute, _ = store.mute(Mute.new(run_id, None, "crashed", None), "ada")
+    judge(store, lambda: store.firing() == 1)
+    with engine.writing(store._engine) as connection:
+        connection.execute(update(alerts).values(found="{"))
+    store.lift(mute)
+    began = time.monotonic()
+    judged = judge(store, lambda: time.monotonic() - began > 3)
+
+    assert [each.run_id for each in store.restless()] == [run_id]
+    assert (judged.failed.total() == 1) == (spared_s > 3)
+    assert judged.failed.total() > 0
 
 
 def test_a_longer_patience_is_waited_out(store: Store) -> None:
