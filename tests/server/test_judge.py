@@ -48,7 +48,7 @@ def test_the_next_acknowledgement_tells_what_was_found(
     trainer = Trainer()
     ack = send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     assert "findings" not in ack
-    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None, 10)
+    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
     assert told["severity"] == "critical"
     assert told["version"] == ack["version"] + 1
     again = send(trainer.batch([trainer.event("noted")]))
@@ -67,7 +67,7 @@ def test_a_healthy_run_is_said_to_be(
     """A run in which nothing is found is healthy, and its acknowledgements have an empty list."""
     trainer = Trainer()
     send(trainer.batch([*trainer.updates(100), trainer.event("finish")]))
-    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None, 10)
+    told = wait_for(lambda: summary(trainer) if summary(trainer)["verdict"] else None)
     assert (told["verdict"], told["severity"]) == ("healthy", None)
     assert send(trainer.batch([trainer.event("noted")]))["findings"] == []
 
@@ -86,9 +86,9 @@ def test_a_rule_that_raises_does_no_harm(
     trainer = Trainer()
     send(trainer.batch(trainer.updates(1000, skipped=range(100, 1000, 15))))
     judge = app.state.service.judge
-    wait_for(lambda: judge.failed["skip_rate"], 10)
+    wait_for(lambda: judge.failed["skip_rate"])
     send(trainer.batch(trainer.updates(10)))
-    wait_for(lambda: judge.failed["skip_rate"] > 1, 10)
+    wait_for(lambda: judge.failed["skip_rate"] > 1)
     assert summary(trainer)["verdict"] is not None
     assert caplog.text.count("not judged by skip_rate") == 1
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis")

@@ -117,6 +117,7 @@ def test_a_run_that_cannot_be_judged_is_spared(
     """A run whose alert is damaged, and whose mute is over, is not looked at again and again: once in so long."""
     monkeypatch.setattr(judging, "SEEK_S", 0.05)
     monkeypatch.setattr(judging, "AGAIN_S", 0.05)
+    monkeypatch.setattr(judging, "REST", 1.0)
     monkeypatch.setattr(judging, "SPARED_S", spared_s)
     run_id = trained(store, ended="crashed")
     mute, _ = store.mute(Mute.new(run_id, None, "crashed", None), "ada")
