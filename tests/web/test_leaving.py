@@ -96,7 +96,7 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     reader.open(NOWHERE)
     before = listening(reader)
     reader.show(run)
-    assert listening(reader) > before
+    reader.wait("a chart that listens", lambda: listening(reader) > before)
     held = hold(reader, "**/figures/*")
     reader.page.click("[data-x=time]")
     reader.wait("the calls", lambda: held)
