@@ -181,9 +181,6 @@ class Recorder:
             if not self._opened:
                 self._open()
             self._exclusively(self._put_record, stream, record, fields)
-            interrupted, self._spool.interrupted = self._spool.interrupted, None
-        if interrupted is not None:
-            raise interrupted
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""
@@ -208,6 +205,9 @@ class Recorder:
                     self._queue.popleft()()
             finally:
                 self._busy = False
+            interrupted, self._spool.interrupted = self._spool.interrupted, None
+        if interrupted is not None:
+            raise interrupted
 
     def _put_record(
         self, stream: Stream, record: Callable[..., wire.Record], fields: dict[str, Any]

@@ -97,7 +97,7 @@ class Metrics:
         )
         for reason in get_args(
             Reason
-        ):  # a series that begins at 1 has not increased, for Prometheus
+        ):  # for Prometheus a series that begins at 1 has not increased
             self._refused.labels(reason)
         ProcessCollector(registry=into)
         into.register(_Standing(service))

@@ -91,7 +91,7 @@ def _link(arguments: argparse.Namespace) -> str:
     url = str(answered(made, arguments)["url"])
     if arguments.public_url is None:
         return url
-    return f"{arguments.public_url.rstrip('/')}/login?{url.partition('?')[2]}"
+    return f"{arguments.public_url.rstrip('/')}/{url.rpartition('/')[2]}"
 
 
 def _new(arguments: argparse.Namespace) -> str:
