@@ -82,6 +82,6 @@ def test_what_sticks_out_or_is_cut_off_is_noticed(reader: Reader) -> None:
     reader.wait("the list", lambda: reader.text("h1"))
     for style in ("width: 3000px", "width: 20px; overflow: hidden; white-space: nowrap"):
         reader.page.evaluate(PLANT, style)
-    found = faults(reader.page)
+    found = faults(reader.page, patience_s=0)
     assert any(each.startswith("sticks out: p") for each in found)
     assert any(each.startswith("cut off: p") for each in found)

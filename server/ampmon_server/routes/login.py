@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import anyio
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Request
-from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 
 from ampmon_server.auth import Caller, stranger
@@ -14,7 +12,9 @@ from ampmon_server.auth.guard import LOGIN_PATH
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.logins import CODE_SECONDS
 from ampmon_server.problems import problem, refusals
+from ampmon_server.routes import bodies
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
+from ampmon_server.routes.bodies import Refused
 from ampmon_server.routes.callers import CallerDependency, NotAllowed
 from ampmon_server.service import Service
 
@@ -23,8 +23,8 @@ router = APIRouter()
 
 HOME = "./"
 """The page, as seen from here: what lies before both is a proxy's matter."""
-_BODY_BYTES_MAX = 4096
-_BODY_SECONDS_MAX = 10.0
+_BODY_BYTES_MAX, _BODY_SECONDS_MAX = 4096, 10.0
+"""Of what a stranger sends: no more, and no longer, than a key needs."""
 _HOW = "Make a new one with: ampmon token link"
 
 
@@ -65,8 +65,9 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
 async def sign_in(request: Request, service: ServiceDependency) -> Response:
     """Trade a one-time code, or a token, for a cookie or, with `memory`, for a session that the page itself holds."""
     try:
-        attempt = msgspec.json.decode(await _body(request), type=_Attempt)
-    except (msgspec.DecodeError, UnicodeDecodeError, TimeoutError, ClientDisconnect):
+        body = await bodies.read(request, _BODY_BYTES_MAX, _BODY_SECONDS_MAX)
+        attempt = msgspec.json.decode(body, type=_Attempt)
+    except (msgspec.DecodeError, UnicodeDecodeError, Refused):
         return problem(422, 'Send {"key": a one-time code or the token}.', field="body")
     caller = await service.callers.with_token(attempt.key) or await _redeemed(service, attempt.key)
     if caller is None:
@@ -97,17 +98,6 @@ async def who_asks(request: Request, caller: CallerDependency) -> Response:
         "signed_in_elsewhere": caller.signed_in_elsewhere,
     }
     return tagged_json(me, request)
-
-
-async def _body(request: Request) -> bytes:
-    """What a stranger sends: no more, and no longer, than a key needs."""
-    body = bytearray()
-    with anyio.fail_after(_BODY_SECONDS_MAX):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _BODY_BYTES_MAX:
-                raise msgspec.DecodeError
-    return bytes(body)
 
 
 async def _redeemed(service: Service, code: str) -> Caller | None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import numpy as np
 import orjson
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import Connection, select
 
 from ampmon_server.case import (
     CULPRITS,
@@ -38,6 +38,7 @@ from ampmon_server.store import (
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import Scaler, scalers_of
+from ampmon_server.store.streams import newest_header
 from ampmon_server.store.updates import read_cells, read_rows
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import attempts, headers, updates
@@ -166,24 +167,14 @@ def _ranks(connection: Connection, scaler: Scaler) -> Mapping[int, Cells]:
 def policy_of(connection: Connection, scaler: Scaler) -> Policy:
     """How a scaler moves its scale, as its newest attempt said."""
     told = headers.c
-    newest = _newest_header(scaler, scaler.number, told.scaler_type, told.device, told.settings)
+    columns = (told.scaler_type, told.device, told.settings)
+    newest = newest_header(scaler.run_id, scaler.number, *columns)
     kind, device, settings = connection.execute(newest).one()
     return Policy(
         scaler_type=kind,
         device=device,
         layout="sharded" if scaler.is_sharded else "replicated",
         **_finite(orjson.loads(settings)),
-    )
-
-
-def _newest_header(scaler: Scaler, number: int, *columns: ColumnElement[Any]) -> Select[Any]:
-    """What the newest attempt said of a stream of the scaler."""
-    told = headers.c
-    return (
-        select(*columns)
-        .where(told.run_id == scaler.run_id, told.stream == number)
-        .order_by(told.attempt.desc())
-        .limit(1)
     )
 
 
@@ -230,12 +221,11 @@ def _beside(connection: Connection, scaler: Scaler, step: int, before: int) -> G
 
 def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> ParameterCase:
     number = scaler.sampled[0].number if scaler.sampled else scaler.number
-    numel, sample = parameter_rollups.sizes(connection, scaler.run_id, number)
-    wanted = min(max(PARAMETER_VALUES // max(len(numel), 1), 8), PARAMETER_SAMPLES)
+    sizes = parameter_rollups.sizes(connection, scaler.run_id, number)
+    wanted = min(max(PARAMETER_VALUES // max(len(sizes.numel), 1), 8), PARAMETER_SAMPLES)
     start = start_of(gradients, wanted)
     names, cells = parameter_rollups.newest(connection, scaler, start, wanted)
-    sizes = np.array([numel.get(name, 0) for name in names], np.int64)
-    return ParameterCase(names=names, numel=sizes, cells=cells, sample=sample)
+    return ParameterCase(names=names, numel=sizes.of(names), cells=cells, sample=sizes.sample)
 
 
 # -- what the user told ------------------------------------------------------------------------------------------------

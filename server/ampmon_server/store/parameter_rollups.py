@@ -7,9 +7,10 @@ is that at which its name stands in a list that only grows, kept with the cells 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
 from ampmon_server.store.samples import current, reading
 from ampmon_server.store.scalers import Scaler, Source
-from ampmon_server.store.streams import Roster, Stream, unpack_parameters
+from ampmon_server.store.streams import Roster, Stream, newest_header, unpack_parameters
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
 
@@ -279,27 +280,29 @@ def read(
     series = sparse.Series(connection, of.pyramid, of.key, of.rows, of.source.samples_from)
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     cells = series.window(stretch, min(columns, room))
-    held, sample = sizes(connection, scaler.run_id, of.source.number)
-    numel = np.array([held.get(name, 0) for name in of.names], np.int64)
+    held = sizes(connection, scaler.run_id, of.source.number)
     shard = of.source.rank if scaler.is_sharded else None
-    return ParameterSeries(of.names, cells, shard, numel, sample)
+    return ParameterSeries(of.names, cells, shard, held.of(of.names), held.sample)
 
 
-def sizes(connection: Connection, run_id: bytes, stream: int) -> tuple[dict[str, int], int | None]:
-    """How many elements each parameter has, by name, and how many are looked at in larger ones, or None where all are.
+class Sizes(NamedTuple):
+    """How many elements each parameter has, and how many are looked at in larger ones, or None where all are."""
 
-    As the newest attempt said.
-    """
-    table = headers.c
-    told = connection.execute(
-        select(table.parameters, table.sample)
-        .where(table.run_id == run_id, table.stream == stream)
-        .order_by(table.attempt.desc())
-        .limit(1)
-    ).one_or_none()
+    numel: Mapping[str, int]
+    sample: int | None
+
+    def of(self, names: Iterable[str]) -> Ints:
+        """Those of some parameters; 0 where none is told."""
+        return np.array([self.numel.get(name, 0) for name in names], np.int64)
+
+
+def sizes(connection: Connection, run_id: bytes, stream: int) -> Sizes:
+    """What the newest attempt said."""
+    newest = newest_header(run_id, stream, headers.c.parameters, headers.c.sample)
+    told = connection.execute(newest).one_or_none()
     if told is None:
-        return {}, None
-    return {each.name: each.numel for each in unpack_parameters(told[0])}, told[1]
+        return Sizes({}, None)
+    return Sizes({each.name: each.numel for each in unpack_parameters(told[0])}, told[1])
 
 
 def newest(

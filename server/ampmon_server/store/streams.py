@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import orjson
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
 
 from ampmon import wire
 from ampmon_server.series import Ints
@@ -47,6 +47,17 @@ def numel(parameters: bytes) -> Ints:
     """How many elements each of the packed parameters has."""
     return np.array(
         [min(each.numel, wire.COUNT_MAX) for each in unpack_parameters(parameters)], np.int64
+    )
+
+
+def newest_header(run_id: bytes, stream: int, *columns: ColumnElement[Any]) -> Select[Any]:
+    """What the newest attempt said of a stream."""
+    told = headers.c
+    return (
+        select(*columns)
+        .where(told.run_id == run_id, told.stream == stream)
+        .order_by(told.attempt.desc())
+        .limit(1)
     )
 
 
