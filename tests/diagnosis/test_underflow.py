@@ -98,7 +98,10 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     """Skips at twice the scale say that it cannot grow, whatever the largest value seen."""
     samples = samples_of(STEPS, {-16: 0.3, -5: 0.7}, scale=2.0**15)
     run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
-    assert rules_of(run)[0] == "subnormal"
+    first, second = found(run)[:2]
+    assert (first.rule, second.rule) == ("subnormal", "bf16")
+    assert second.title.endswith("= 2^16 overflows")
+    assert "span" not in second.title
 
 
 def _after_bad_batches(held):

@@ -36,7 +36,8 @@ class Underflow:
     """Of the newest samples of what is on fp16's grid, at one scale, from ``first_step`` to ``last_step``.
 
     ``share`` of the elements are subnormal, at least ``low`` of all by what was looked at. ``histogram`` [64] adds the
-    samples up, with ``zeros`` beside it. ``room`` are the bits by which the scale could grow, as far as is known.
+    samples up, with ``zeros`` beside it. ``room`` are the bits by which the scale could grow, as far as is known;
+    ``ceiling`` is the least scale that overflowed, where that leaves less room than the largest gradient that was seen.
     ``rounding`` is the error of the gradient by rounding what is seen to fp16's grid, over its norm.
     """
 
@@ -49,6 +50,7 @@ class Underflow:
     histogram: Ints
     zeros: int
     room: float
+    ceiling: float | None
     rounding: float
 
     def share_at(self, bits: int) -> float:
@@ -78,6 +80,7 @@ def underflow(scaler: ScalerCase) -> Underflow | None:
         return None
     chosen = take_samples(samples, rows)
     share, low = _subnormal(take(of, rows))
+    room, ceiling = _room(scaler, scale, float(chosen.on_grid.amax.max()))
     return Underflow(
         first_step=int(chosen.step[0]),
         last_step=int(chosen.step[-1]),
@@ -87,7 +90,8 @@ def underflow(scaler: ScalerCase) -> Underflow | None:
         low=low,
         histogram=chosen.on_grid.histogram.sum(0),
         zeros=int(chosen.on_grid.zeros.sum()),
-        room=_room(scaler, scale, float(chosen.on_grid.amax.max())),
+        room=room,
+        ceiling=ceiling,
         rounding=_rounding(chosen.on_grid),
     )
 
@@ -105,15 +109,21 @@ def _subnormal(of: Totals) -> tuple[float, float]:
     return float(share), float(low[0])
 
 
-def _room(scaler: ScalerCase, scale: float, amax: float) -> float:
-    """Bits between the scale and the largest that fits: by the largest gradient seen, and by skips at larger scales."""
-    room = float(headroom_bits(np.array([amax]))[0])
+def _room(scaler: ScalerCase, scale: float, amax: float) -> tuple[float, float | None]:
+    """Bits between the scale and the largest that fits, by the largest gradient seen and by skips at larger scales.
+
+    And the least scale of those skips, if it is they that leave less.
+    """
+    room, ceiling = float(headroom_bits(np.array([amax]))[0]), None
     failed = _failed(scaler)
     failed = failed[failed > scale * _held(scaler) / amax / 2**UNUSUAL]
     if len(failed):
-        room = min(room, math.log2(float(failed.min())) - math.log2(scale) - 1)
+        least = float(failed.min())
+        below = math.log2(least) - math.log2(scale) - 1
+        if below < room:
+            room, ceiling = below, least
     newest = newest_scale(scaler)
-    return max(room, 0.0) if newest and newest > 0 else 0.0
+    return (max(room, 0.0) if newest and newest > 0 else 0.0), ceiling
 
 
 def _failed(scaler: ScalerCase) -> Floats:

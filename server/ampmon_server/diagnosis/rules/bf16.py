@@ -13,14 +13,20 @@ from ampmon_server.diagnosis.growth import bits_to_cure
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.underflow import Underflow, underflow
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import percent
+from ampmon_server.words import percent, power_of_two
 
 
-EXPLANATION = (
+SPAN = (
     "A larger scale would overflow at the one end, and at this one {share} of the values are subnormal at the other: "
     "the gradients span {binades} powers of two as far as they are seen, and fp16 holds 40, only 30 of them with all "
-    "digits. bf16 holds 261 and needs no scaler, at the price of three of ten digits of the significand."
+    "digits. {bf16}"
 )
+CEILING = (
+    "At this scale {share} of the values are subnormal, and at {ceiling} updates were skipped, though the parameters' "
+    "gradients that are sampled span no more than {binades} powers of two: what overflows there is larger than they "
+    "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
+)
+BF16 = "bf16 holds 261 and needs no scaler, at the price of three of ten digits of the significand."
 FIX = (
     'with torch.autocast("cuda", dtype=torch.bfloat16):  # and no GradScaler\n'
     "    loss = criterion(model(inputs), targets)"
@@ -36,11 +42,12 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     if bits_to_cure(seen, thresholds) is not None:
         return
     binades = _binades(seen)
+    title, explanation = _words(seen, binades)
     yield Finding(
         rule="bf16",
         severity="notice",
-        title=f"bf16 is advisable: the gradients span {binades} powers of two, and no scale fits both ends in fp16",
-        explanation=EXPLANATION.format(share=percent(seen.share), binades=binades),
+        title=f"bf16 is advisable: {title}",
+        explanation=explanation,
         fix=FIX,
         scaler=scaler.name,
         first_step=seen.first_step,
@@ -48,6 +55,17 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"binades": binades, "share": seen.share, "room_bits": seen.room},
         figure="exponents",
     )
+
+
+def _words(seen: Underflow, binades: int) -> tuple[str, str]:
+    """What forbids a larger scale: the largest gradient that is seen, or an overflow of what is not."""
+    share = percent(seen.share)
+    if seen.ceiling is None:
+        title = f"the gradients span {binades} powers of two, and no scale fits both ends in fp16"
+        return title, SPAN.format(share=share, binades=binades, bf16=BF16)
+    ceiling = power_of_two(seen.ceiling)
+    title = f"{share} of the gradient values are subnormal, and a scale of {ceiling} overflows"
+    return title, CEILING.format(share=share, ceiling=ceiling, binades=binades, bf16=BF16)
 
 
 def _binades(seen: Underflow) -> int:
