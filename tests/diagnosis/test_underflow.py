@@ -104,6 +104,13 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     assert "span" not in second.title
 
 
+def test_what_no_scale_fits_is_said_before_what_overflowed():
+    """Where the gradients span more than fp16's normal numbers, skips at a larger scale are no news."""
+    samples = samples_of(STEPS, {-16: 0.3, 14: 0.7}, scale=2.0**15)
+    run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
+    assert "span 31 powers of two" in found(run)[1].title
+
+
 def _after_bad_batches(held):
     """A scale of 65536, with samples of it where it ``held``, that 13 overflows in a row have brought to 8 for good."""
     parts = [samples_of([4, 8, 12], {-3: 0.3, 8: 0.7}, scale=65536.0)] if held else []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ampmon.formats import FP16
 from ampmon.histogram import EXPONENT_MIN
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
@@ -26,6 +27,8 @@ CEILING = (
     "gradients that are sampled span no more than {binades} powers of two: what overflows there is larger than they "
     "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
 )
+NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
+"""Powers of two that fp16 holds with all digits."""
 BF16 = "bf16 holds 261 and needs no scaler, at the price of three of ten digits of the significand."
 FIX = (
     'with torch.autocast("cuda", dtype=torch.bfloat16):  # and no GradScaler\n'
@@ -60,7 +63,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 def _words(seen: Underflow, binades: int) -> tuple[str, str]:
     """What forbids a larger scale: the largest gradient that is seen, or an overflow of what is not."""
     share = percent(seen.share)
-    if seen.ceiling is None:
+    if seen.ceiling is None or binades > NORMAL:
         title = f"the gradients span {binades} powers of two, and no scale fits both ends in fp16"
         return title, SPAN.format(share=share, binades=binades, bf16=BF16)
     ceiling = power_of_two(seen.ceiling)
