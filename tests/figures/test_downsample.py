@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +17,18 @@ def test_an_aligned_span_is_the_least_power_of_two_that_fits(a: int, b: int, mos
     """It cuts the stretch into at most as many parts as asked for, and half of it would cut it into more."""
     low, high = min(a, b), max(a, b)
     span = aligned_span(low, high, most)
-    assert span.bit_count() == 1
+    assert math.log2(span).is_integer()
     assert high // span - low // span < most
     assert span == 1 or high // (span // 2) - low // (span // 2) >= most
+
+
+@made.SOME
+@given(st.integers(0, 10**6), st.floats(1e-3, 10**6), st.integers(2, 1000))
+def test_between_whole_numbers_a_span_is_a_power_of_two_as_well(
+    low: int, length: float, most: int
+) -> None:
+    """Of a stretch that ends anywhere it is the least that fits, however short the stretch."""
+    high = low + length
+    span = aligned_span(low, high, most)
+    assert math.log2(span).is_integer()
+    assert high // span - low // span < most <= high // (span / 2) - low // (span / 2)

@@ -12,19 +12,26 @@ from starlette.testclient import TestClient
 
 import made_series as made
 from ampmon_server.cells.gradients import empty
+from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import APART, FIGURES, Source, View
 from ampmon_server.series import UserSteps
 from ampmon_server.store import Store
-from batches import Trainer
+from batches import PARAMETERS, Trainer
 
 
 def log(store: Store, epochs: int, updates: int) -> Trainer:
-    """A run that logs an epoch's loss after each, under the epoch as its step, with one skip in each epoch."""
-    trainer = Trainer()
-    for epoch in range(1, epochs + 1):
-        records = trainer.updates(updates, skipped=[3])
+    """A run that logs an epoch's loss after each, under the epoch as its step, with one skip in each epoch.
+
+    Every tenth update is sampled, and half an epoch more is under way.
+    """
+    trainer = Trainer(world_size=2)
+    other = Trainer(trainer.run_id, rank=1, world_size=2)
+    for epoch in range(1, epochs + 2):
+        number = updates if epoch <= epochs else updates // 2
+        records = trainer.updates(number, skipped=[3], sampled=range(0, number, 10))
         told = msgspec.structs.replace(trainer.scalars({"loss": 1.0 / epoch}), user_step=epoch)
-        store.ingest(trainer.batch([*records, told]))
+        store.ingest(trainer.batch([*records, told] if epoch <= epochs else records))
+        store.ingest(other.batch(other.updates(number, skipped=[3])))
     return trainer
 
 
@@ -36,6 +43,26 @@ def test_a_view_of_own_steps_is_one_of_their_updates(store: Store) -> None:
     assert found.updates["n"].sum() == 200
     assert found.user is not None
     assert found.user.forth(np.array([299, 399, 449])).tolist() == [3.0, 4.0, 4.5]
+
+
+@pytest.mark.parametrize("own", [(None, None), (1, None), (1, 2), (None, 2)])
+def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int | None]) -> None:
+    """A chart has as many samples and updates by own steps as by the steps that they are, and room for all of them."""
+    run_id = log(store, epochs=3, updates=100).run_id
+    steps = View(*(None if end is None else 100 * end - 1 for end in own))
+    for name in ("parameters", "parameter", "exponents", "underflow", "ranks", "skips"):
+        by_step, by_own = (
+            draw(store, run_id, name, Asked(view, parameter=PARAMETERS[0].name))
+            for view in (steps, View(*own, x="user"))
+        )
+        words = [
+            each["layout"]["meta"]["caption"].split(". ")[0].rstrip(".")
+            for each in (by_step, by_own)
+        ]
+        assert words[0] == words[1], name
+        low, high = by_own["layout"]["xaxis"]["range"]
+        x = np.concatenate([made.read(trace["x"]) for trace in by_own["data"]])
+        assert low < np.nanmin(x) <= np.nanmax(x) < high, name
 
 
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:

@@ -25,7 +25,7 @@ from ampmon_server.figures.layout import (
     shortened,
     y_axis,
 )
-from ampmon_server.figures.source import Source, View, Window, XAxis, cut
+from ampmon_server.figures.source import Source, View, Window, XAxis, cut, ends
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
 from ampmon_server.words import count, plural, steps
@@ -109,12 +109,7 @@ def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
     window = cut(source, view)
     if len(window.updates):
         return window
-    held = [cells for cells in drawn.values() if len(cells)]
-    lows = [window.x.of(cells["first"], cells["time_min"]).min() for cells in held]
-    highs = [window.x.of(cells["last"], cells["time_max"]).max() for cells in held]
-    low = view.start if view.start is not None else math.floor(min(lows))
-    high = view.stop - 1 if view.stop is not None else math.floor(max(highs))
-    high = max(low, high)
+    low, high = ends(list(drawn.values()), window.x, view)
     return replace(window, low=low, high=high, span=aligned_span(low, high, view.columns))
 
 

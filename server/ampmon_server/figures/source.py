@@ -165,15 +165,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A source cut to a view: ``low`` and ``high`` are the first and last x drawn.
+    """A source cut to a view: ``low`` and ``high`` are the first and last x drawn. The user's own steps lie between
+    whole numbers too: of those ``high`` is the very last, and ``low`` a whole number at or before the first.
 
     ``updates`` is a cell for each pixel column that holds any, in order of x: the columns are multiples of ``span``,
     so that they stay where they are as updates are added.
     """
 
     low: int
-    high: int
-    span: int
+    high: float
+    span: float
     updates: Cells
     gradients: Cells
     x: XAxis
@@ -190,7 +191,7 @@ class Window:
         """The updates as one cell; the window must have one."""
         return LAYOUT.merge(self.updates, np.zeros(1, np.int64))
 
-    def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, int]:
+    def columns(self, cells: Cells, most: int, layout: Layout = LAYOUT) -> tuple[Cells, float]:
         """Some of its cells as at most ``most`` columns (2 or more), each a multiple of the span that is also given.
 
         ``layout`` says how they merge: as updates, unless said otherwise.
@@ -223,7 +224,7 @@ def cut(source: Source, view: View) -> Window:
     """What ``source`` has in ``view``."""
     x = XAxis(view.x, source.user)
     updates, gradients = (_cut(cells, x, view) for cells in (source.updates, source.gradients))
-    low, high = _ends((updates, gradients), x, view)
+    low, high = ends((updates, gradients), x, view)
     span = aligned_span(low, high, view.columns)
     window = Window(low, high, span, updates, gradients, x)
     # So few would be drawn one by one, if they were held.
@@ -236,13 +237,15 @@ def cut(source: Source, view: View) -> Window:
     )
 
 
-def _ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, int]:
+def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
     """The first and the last x of a view, or of what is in it."""
     told = [cells for cells in series if len(cells)]
     lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in told]
-    highs = [math.floor(x.of(cells["last"], cells["time_max"]).max()) for cells in told]
+    highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in told]
     low = view.start if view.start is not None else min(lows, default=0)
-    high = view.stop - 1 if view.stop is not None else max(highs, default=low)
+    high = max(highs, default=low)
+    if view.stop is not None:
+        high = math.nextafter(view.stop, -math.inf) if view.x == "user" else view.stop - 1
     return low, max(low, high)
 
 
