@@ -75,6 +75,8 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
         assert answer.status_code == 200, name
     scale = client.get(f"/api/v1/runs/{told.run_id}/figures/scale?x=user").json()
     assert scale["layout"]["xaxis"]["title"]["text"] == "your own step"
+    heatmap = client.get(f"/api/v1/runs/{told.run_id}/figures/parameters?x=user").json()
+    assert "your own step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
     for name in set(FIGURES) - APART - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
         assert "No step of your own was logged" in layout["meta"]["empty"]

@@ -12,11 +12,11 @@ from ampmon.histogram import EXPONENT_MIN
 from ampmon_server.figures.gaps import Broken, Gaps, apart
 from ampmon_server.figures.judged import GRID_DEFINITION, Judged, judge, scope, why_no_samples
 from ampmon_server.figures.layout import (
-    AXES,
     Figure,
     Trace,
     empty,
     figure,
+    hovered_x,
     middles,
     plot_x,
     powers_of_two,
@@ -125,7 +125,6 @@ def _apart(judged: Judged, low: float, high: float) -> list[Band]:
 
 
 def _heatmap(band: Band, columns: Broken, window: Window, view: View) -> Trace:
-    where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     # NaN leaves a cell empty: none is not a small count.
     counts = np.where(columns.empty, 0.0, band.counts[:, columns.taken])
     colour = np.where(counts > 0, np.log10(1.0 + counts), np.nan)
@@ -137,7 +136,7 @@ def _heatmap(band: Band, columns: Broken, window: Window, view: View) -> Trace:
         "customdata": typed(_few_bytes(counts)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"{where}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
+        "hovertemplate": f"{hovered_x(view)}<br>{band.word}: %{{customdata:,.2~f}} elements<extra></extra>",
     }
 
 

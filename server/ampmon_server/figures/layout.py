@@ -187,11 +187,19 @@ def x_axis(window: Window, view: View) -> dict[str, Any]:
         "type": "linear",
         "range": [window.low - pad, window.high + pad],
         "tickformat": ",d",
-        "unifiedhovertitle": {"text": f"{AXES[view.x]} %{{x:,d}}"},
+        "unifiedhovertitle": {"text": hovered_x(view)},
         "minallowed": -1,
         # Between steps there is nothing that a tick could stand for.
         **({"tick0": 0, "dtick": 1} if window.high - window.low < TICKS else {}),
     }
+
+
+def hovered_x(view: View) -> str:
+    """Where a point is, as Plotly's hover says it."""
+    if view.x == "time":
+        return "%{x|%X}"
+    # An update may lie between two of the user's own steps.
+    return f"{AXES[view.x]} %{{x:{',.4~f' if view.x == 'user' else ',d'}}}"
 
 
 def _right(view: View) -> int:

@@ -14,12 +14,12 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.gaps import Gaps, broken
 from ampmon_server.figures.judged import why_no_samples
 from ampmon_server.figures.layout import (
-    AXES,
     Figure,
     Trace,
     beside,
     empty,
     figure,
+    hovered_x,
     level,
     plot_x,
     powers_of_two,
@@ -125,7 +125,6 @@ class _Columns:
     def trace(self, y: Floats, said: list[str], **keys: Any) -> Trace:
         """A line through ``y`` [c], which says of each point what is ``said`` [c]."""
         points = self._points
-        where = "%{x|%X}" if self._view.x == "time" else f"{AXES[self._view.x]} %{{x:,d}}"
         return {
             "type": "scatter",
             "mode": "lines+markers" if len(y) <= 60 else "lines",
@@ -133,7 +132,7 @@ class _Columns:
             "x": plot_x(points.x, self._view),
             "y": typed(np.where(points.empty, np.nan, y[points.taken])),
             "text": [said[place] for place in points.taken.tolist()],
-            "hovertemplate": f"{where}<br>%{{text}}<extra></extra>",
+            "hovertemplate": f"{hovered_x(self._view)}<br>%{{text}}<extra></extra>",
             **keys,
         }
 

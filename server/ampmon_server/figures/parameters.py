@@ -19,12 +19,12 @@ from ampmon_server.cells.parameters import LEAST
 from ampmon_server.figures.gaps import Gaps, apart
 from ampmon_server.figures.judged import why_no_samples
 from ampmon_server.figures.layout import (
-    AXES,
     Figure,
     Trace,
     empty,
     escaped,
     figure,
+    hovered_x,
     level,
     plot_x,
     y_axis,
@@ -213,7 +213,6 @@ def _heatmap(
     view: View,
 ) -> Trace:
     """``samples`` is how many share a column, at most."""
-    where = "%{x|%X}" if view.x == "time" else f"{AXES[view.x]} %{{x:,d}}"
     columns = apart(x, Gaps.of(window))
     x, z = columns.x, np.where(columns.empty, np.nan, z[:, columns.taken])
     if len(x) == 1:
@@ -232,7 +231,7 @@ def _heatmap(
         "z": typed(np.nan_to_num(z, nan=np.nan, posinf=FAR, neginf=-FAR).astype(np.float32)),
         "coloraxis": "coloraxis",
         "hoverongaps": False,
-        "hovertemplate": f"%{{y}}<br>{where}: {hover} {statistic.word}{of}<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{hovered_x(view)}: {hover} {statistic.word}{of}<extra></extra>",
         **told,
     }
 
