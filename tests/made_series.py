@@ -341,9 +341,7 @@ def _two_ranks(cells: Cells) -> tuple[RankRows, ...]:
     rows = cells[:: max(len(cells) // 30, 1)].copy()
     other = rows[::2].copy()
     other["scale_first"][::3] *= 2
-    return tuple(
-        RankRows(rank, len(part), rows["first"], part) for rank, part in ((0, rows), (3, other))
-    )
+    return tuple(RankRows(rank, 2, rows["first"], part) for rank, part in ((0, rows), (3, other)))
 
 
 def _any_resumes(draw: st.DrawFn, cells: Cells) -> tuple[Resume, ...]:

@@ -94,13 +94,13 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class RankRows:
-    """A rank's rows at some of the ``steps`` [p] at which all ranks are compared, as cells of one in order of step.
+    """A rank's rows at some of the ``steps`` [p] at which ranks are compared, as cells of one in order of step.
 
-    ``updates`` is how many it has in all.
+    ``of`` is how many ranks there are, compared or not.
     """
 
     rank: int
-    updates: int
+    of: int
     steps: Ints
     rows: npt.NDArray[Any]
 

@@ -11,7 +11,8 @@ import made_series as made
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.figures.ranks import ranks
-from ampmon_server.store import NotFound, Store
+from ampmon_server.store import Keep, NotFound, Store
+from ampmon_server.store.ranks import RANKS
 from batches import Trainer
 
 
@@ -79,6 +80,29 @@ def test_of_many_updates_the_ends_and_the_skips_of_columns_are_compared(store: S
     (marks,) = made.traces(figure, name="disagreement")
     assert made.read(marks["x"]).tolist() == [333]
     assert "zoom in for more" in figure["layout"]["meta"]["caption"]
+
+
+def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> None:
+    """A run of more ranks than are set side by side is not said to have so few."""
+    run = _run(store, *[[STEADY]] * (RANKS + 1))
+    caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
+    assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 update. They agree")
+
+
+def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None:
+    """Ranks are compared at the updates that are held one by one, and of a stretch without one nothing is said."""
+    odd = [SKIP if step == 500 else STEADY for step in range(1000)]
+    run = _run(store, [STEADY] * 1000, odd)
+    (due,) = store.due(Keep(rows_days=0))
+    assert list(store.prune(due))
+    gone = "Before step 992 updates are held 16 together: their rows are pruned."
+    caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
+    assert caption == (
+        "2 ranks, compared at 8 of 1\u202f000 updates. "
+        f"They agree on the scale and on every skip. {gone}"
+    )
+    meta = draw(store, run.run_id, "ranks", Asked(View(400, 600)))["layout"]["meta"]
+    assert meta["empty"] == f"There is no update here at which ranks can be compared. {gone}"
 
 
 def test_one_rank_can_be_looked_at_alone(store: Store) -> None:

@@ -21,7 +21,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Flags, Floats, Ints
-from ampmon_server.words import count, plural, power_of_two, steps
+from ampmon_server.words import count, plural, power_of_two, pruned, steps
 
 
 ROW_PIXELS = 24
@@ -48,6 +48,9 @@ def ranks(source: Source, view: View) -> Figure:
     if len(source.ranks) < 2:
         return empty(META, "All of this run is of one rank.")
     strips = [Strip(source, place, window) for place in range(len(source.ranks))]
+    if not len(strips[0].every):
+        gone = pruned(source.rows_from)
+        return empty(META, f"There is no update here at which ranks can be compared.{gone}")
     traces = [_presence(strips, view), _skips(strips, view), _disagreements(strips, view)]
     drawn = [trace for trace in traces if trace is not None]
     return figure(
@@ -56,7 +59,7 @@ def ranks(source: Source, view: View) -> Figure:
         view,
         height=72 + ROW_PIXELS * min(max(len(strips), 3), NAMED),
         top=legend_top([each["name"] for each in drawn], view),
-        meta={**META, "caption": _caption(strips, window)},
+        meta={**META, "caption": _caption(source, strips, window)},
         yaxis=_axis(strips),
         showlegend=True,
     )
@@ -194,13 +197,16 @@ def _axis(strips: list[Strip]) -> dict[str, Any]:
     )
 
 
-def _caption(strips: list[Strip], window: Window) -> str:
-    total, looked = int(window.all_updates["n"][0]), len(strips[0].every)
-    where = (
-        f"{plural(len(strips), 'rank')}, compared at {count(looked)} of {plural(total, 'update')}"
+def _caption(source: Source, strips: list[Strip], window: Window) -> str:
+    updates, looked = window.updates, len(strips[0].every)
+    total, held = (
+        int(each["n"].sum()) for each in (updates, updates[updates["last"] >= source.rows_from])
     )
+    every = plural(source.ranks[0].of, "rank")
+    of = every if source.ranks[0].of == len(strips) else f"The lowest {len(strips)} of {every}"
+    where = f"{of}, compared at {count(looked)} of {plural(total, 'update')}"
     zoom = (
-        " (the ends of each column and its newest skip: zoom in for more)" if looked < total else ""
+        " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""
     )
     odd = [strip.rows["first"][strip.other_scale | strip.other_skip] for strip in strips]
     apart = np.unique(np.concatenate(odd))
@@ -215,4 +221,5 @@ def _caption(strips: list[Strip], window: Window) -> str:
         if not strip.has.all()
     ]
     more = f" {plural(len(holes) - 3, 'more rank')} too." if len(holes) > 3 else ""
-    return f"{where}{zoom}. {agree}{''.join(holes[:3])}{more}"
+    gone = pruned(source.rows_from if held < total else 0)
+    return f"{where}{zoom}. {agree}{''.join(holes[:3])}{more}{gone}"

@@ -68,7 +68,10 @@ def beside(
     steps = steps[steps >= scaler.rows_from]
     return tuple(
         RankRows(
-            source.rank, source.updates, steps, read_at(connection, scaler, source, steps.tolist())
+            source.rank,
+            len(scaler.sources),
+            steps,
+            read_at(connection, scaler, source, steps.tolist()),
         )
         for source in sources
     )
