@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import made_series as made
+from ampmon_server.cells.gradients import LAYOUT as GRADIENTS
 from ampmon_server.cells.merging import starts_of
 from ampmon_server.cells.updates import LAYOUT, MOVES
 from ampmon_server.figures import FIGURES, Source, View
@@ -213,6 +214,19 @@ def test_several_samples_of_which_one_overflowed_leave_the_room_above_what_is_fi
     (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
     assert np.unique(np.round(made.read(top["y"]), 3)).tolist() == [12, 12.999]
     assert " Headroom at the newest samples: 13.0 bits" in figure["layout"]["meta"]["caption"]
+
+
+@pytest.mark.parametrize("rolled_up", [False, True])
+def test_the_limit_is_that_of_the_lowest_scale_of_a_column(rolled_up: bool) -> None:
+    """Where a scale fell and came back within one, its ends alone would put the limit where gradients overflow."""
+    scales = [2.0**16] * 100 + [2.0**10] * 100 + [2.0**16] * 100
+    source = _sampled([60_000.0] * 300, scales, [0] * 300)
+    if rolled_up:
+        one = GRADIENTS.merge(source.gradients, np.zeros(1, np.int64))
+        source = replace(source, gradients=one)
+    figure = scale(source, View(-1700, 1700, width=100))
+    (top,) = made.traces(figure, name="headroom", mode="lines", fill=None)
+    assert made.read(top["y"]).min() == pytest.approx(10 + np.log2(65504 / 60_000))
 
 
 def test_every_start_is_marked() -> None:

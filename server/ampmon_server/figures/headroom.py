@@ -12,6 +12,7 @@ from ampmon_server.figures.bands import band, held
 from ampmon_server.figures.gaps import Gaps, broken
 from ampmon_server.figures.judged import Judged, judge
 from ampmon_server.figures.layout import Trace, beside, plot_x
+from ampmon_server.figures.sampled_scales import scales
 from ampmon_server.figures.source import View, Window
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats
@@ -42,11 +43,11 @@ def headroom(window: Window, view: View) -> Headroom | None:
     judged = judge(window, view)
     if judged is None or judged.side == "off":
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Where a column has samples at several scales, the lowest: the limit is not set too high.
-        ends = np.stack([judged.cells["scale_first"], judged.cells["scale_last"]])
-        scale = np.log2(np.where(ends > 0, ends, np.nan)).min(0)
-    scale[~np.isfinite(scale)] = np.nan
+    cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]
+    begins = (window.x.at(each, "first") for each in (cells, judged.cells))
+    # Where a column has samples at several scales, the lowest: the limit is not set too high.
+    least = np.fmin.reduceat(scales(cells, window)[0], np.searchsorted(*begins))
+    scale = np.where(np.isfinite(least), np.log2(least), np.nan)
     found = Headroom(judged, scale, scale + _bits(judged))
     return found if np.isfinite(found.limit).any() else None
 

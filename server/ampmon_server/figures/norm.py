@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.merging import starts_of
 from ampmon_server.downsample import aligned_span
 from ampmon_server.figures.bands import band, held
 from ampmon_server.figures.gaps import Gaps, broken
 from ampmon_server.figures.judged import COLUMN_PIXELS, why_no_samples
 from ampmon_server.figures.layout import Figure, Trace, empty, figure, log_ticks, plot_x, y_axis
+from ampmon_server.figures.sampled_scales import scales
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
@@ -75,7 +76,7 @@ def norm(source: Source, view: View) -> Figure:
 def _norms(window: Window, view: View) -> Norms:
     cells = window.gradients
     samples = np.maximum(cells["on_samples"], cells["off_samples"])
-    least, most = _scales(cells, window)
+    least, most = scales(cells, window)
     with np.errstate(all="ignore"):
         root = np.sqrt((cells["on_sum_squares"] + cells["off_sum_squares"]) / samples)
         low, high = root / most, root / least
@@ -97,24 +98,6 @@ def _norms(window: Window, view: View) -> Norms:
         np.add.reduceat(np.where(fine, 0, samples), starts),
         bool((samples <= 1).all()),
     )
-
-
-def _scales(cells: Cells, window: Window) -> tuple[Floats, Floats]:
-    """The least and the greatest scale in each cell of samples: a sample's own, else those of updates beside it."""
-    ends = np.stack([cells["scale_first"], cells["scale_last"]])
-    ends = np.where(ends > 0, ends, np.nan)
-    least, most = np.fmin(*ends), np.fmax(*ends)
-    merged = np.flatnonzero(cells["n"] > 1)
-    updates = window.updates[np.argsort(window.updates["first"], kind="stable")]
-    if not len(merged) or not len(updates):
-        return least, most
-    first = np.searchsorted(updates["first"], cells["first"][merged], side="right") - 1
-    after = np.searchsorted(updates["first"], cells["last"][merged], side="right")
-    places = np.stack([np.maximum(first, 0), np.maximum(after, 1)], axis=1).ravel()
-    beside = np.append(updates["scale_min"], np.nan), np.append(updates["scale_max"], np.nan)
-    least[merged] = np.fmin(least[merged], np.fmin.reduceat(beside[0], places)[::2])
-    most[merged] = np.fmax(most[merged], np.fmax.reduceat(beside[1], places)[::2])
-    return np.where(least > 0, least, np.nan), most
 
 
 def _traces(norms: Norms, window: Window, view: View) -> list[Trace]:
