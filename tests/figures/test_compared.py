@@ -111,6 +111,37 @@ def test_a_run_is_in_a_legend_once() -> None:
     assert shown == ["\u2068a\u2069", "\u2068b\u2069"]
 
 
+def _sampled(name: str, place: int, of: list[dict[int, int]], *, off: bool = False) -> Compared:
+    """A run with a sample, of these counts by exponent, at each of its updates."""
+    totals = made.totals(made.histograms(of), [0] * len(of))
+    sides = (None, totals) if off else (totals, None)
+    at = made.gradients(list(range(len(of))), *sides)
+    return Compared(name, place, made.source(made.updates([1.0] * len(of)), at))
+
+
+def test_gradients_off_fp16s_grid_are_named_and_not_set_beside_those_on_it() -> None:
+    """What fp32 made says nothing about fp16, so such a run has no line; where all are so, the chart says that."""
+    small = {0: 6, -20: 4}
+    on, off = (
+        _sampled("half", 0, [small]),
+        _sampled("a name that is too long for one", 1, [small], off=True),
+    )
+    figure = fate([on, off], View())
+    assert {trace["name"] for trace in figure["data"]} == {"\u2068half\u2069"}
+    why = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
+    told = f"Not drawn, {why}: \u2068a name that …ong for one\u2069."
+    assert figure["layout"]["meta"]["caption"].endswith(f" {told}")
+    assert fate([off], View())["layout"]["meta"]["empty"] == told
+
+
+def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:
+    """However many samples its last column has."""
+    samples = [{0: 10}] * 999 + [{0: 5, -20: 5}]
+    figure = fate([_sampled("a", 0, samples)], View(width=500))
+    words = [each["text"] for each in figure["layout"]["annotations"]]
+    assert words == ["\u2068a\u2069 50\u202f%", "\u2068a\u2069 0\u202f%"]
+
+
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
     """Beside a narrow plot there is no room for names, and above it none for those of many runs."""
     for number, shown in ((2, True), (4, True), (5, False), (8, False)):

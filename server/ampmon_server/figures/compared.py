@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ampmon_server.cells.gradients import SHARES as CLASSES
 from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.bands import held, line
 from ampmon_server.figures.elapsed import elapsed
-from ampmon_server.figures.judged import judge
+from ampmon_server.figures.judged import GRID_DEFINITION, judge
 from ampmon_server.figures.layout import (
     DEAD,
     ENDLESS,
@@ -30,6 +31,7 @@ from ampmon_server.figures.layout import (
     nothing_here,
     plot_x,
     powers_of_two,
+    shortened,
     x_axis,
     y_axis,
 )
@@ -55,6 +57,7 @@ NAME_MAX, LINE_MAX = 12, 18
 NAMED_MAX = 4
 """Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
 SHARES = ("subnormal", "zero")
+OFF_GRID = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
 ROW = 32
 """Pixels that each run has in the rug of skips."""
 
@@ -113,6 +116,7 @@ _FATE = _meta(
     {
         "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
+        "fp16's grid": GRID_DEFINITION,
     },
 )
 
@@ -171,27 +175,29 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
 def fate(runs: Sequence[Compared], view: View) -> Figure:
     """The share of subnormal and of zero elements, of all samples in a column, on log scales."""
     drawn, frame = _cut(runs, view)
-    judged = [(run, window, found) for run, window in drawn if (found := judge(window, view))]
+    found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
+    judged = [each for each in found if each[2].side == "on"]
+    off = _without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
     if not judged:
-        return empty(
-            _FATE, nothing_here(view, "sample", "No gradient of these runs is sampled yet.")
-        )
+        none = nothing_here(view, "sample", "No gradient of these runs is sampled yet.")
+        return empty(_FATE, off.strip() or none)
     traces: list[Trace] = []
     labels: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
     for panel, (share, domain) in enumerate(zip(SHARES, ((0.54, 1), (0, 0.46)), strict=True)):
         axis = "y" if panel == 0 else "y2"
-        shares = [getattr(each.classes(), share) / each.classes().total for _, _, each in judged]
+        shares = [getattr(of.classes(), share) / of.classes().total for _, _, of in judged]
         floor, top = _decades(shares)
         ends = []
-        for (run, window, found), of in zip(judged, shares, strict=True):
-            left, right = held(found.x, window)
-            heights = np.maximum(np.log10(np.maximum(of, 1e-30)), floor)
-            said = [percent(each) for each in of.tolist()]
+        for (run, window, of), line_of in zip(judged, shares, strict=True):
+            left, right = held(of.x, window)
+            heights = np.maximum(np.log10(np.maximum(line_of, 1e-30)), floor)
+            said = [percent(each) for each in line_of.tolist()]
             trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
             # A run is in the legend once, of which there is room for no more.
             traces.append({**trace, **_hovered(run), "showlegend": panel == 0})
-            ends.append((float(heights[-1]), run.beside(percent(float(of[-1]))), run))
+            newest = of.newest.of("last_share")[0, CLASSES.index(share)]
+            ends.append((float(heights[-1]), run.beside(percent(float(newest))), run))
         labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
         axes[f"yaxis{axis[1:]}"] = y_axis(
             range=[floor, top], domain=domain, title={"text": share}, **_ticks(floor, top)
@@ -204,12 +210,19 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         height=400,
         meta={
             **_FATE,
-            "caption": "Shares of gradient elements at sampled updates; the newest beside each line.",
+            "caption": "Shares of gradient elements at sampled updates; the newest beside each line."
+            + off,
         },
         annotations=labels,
         anchor="y2",
         **axes,
     )
+
+
+def _without(why: str, runs: Sequence[Compared]) -> str:
+    """A sentence, with a blank before it, on runs that are not drawn; nothing where there are none."""
+    names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
+    return f" Not drawn, {why}: {names}." if runs else ""
 
 
 COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
