@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.figures import View
+from ampmon_server.figures import Source, View
 from ampmon_server.figures.compared import COMPARED, RUNS_MAX, Compared, fate, scale, skips
+from ampmon_server.figures.layout import NO_USER_STEPS
+from ampmon_server.series import UserSteps
 
 
 def runs(*scales: list[float], **keys: Any) -> list[Compared]:
@@ -140,6 +143,29 @@ def test_the_share_beside_a_line_is_that_of_the_newest_sample() -> None:
     figure = fate([_sampled("a", 0, samples)], View(width=500))
     words = [each["text"] for each in figure["layout"]["annotations"]]
     assert words == ["\u2068a\u2069 50\u202f%", "\u2068a\u2069 0\u202f%"]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
+    """It is not taken for one that is not compared: the caption says of which run there is nothing, and why."""
+    own = UserSteps(np.array([0, 9]), np.array([0, 9]))
+    some, other = (_sampled(word, place, [{0: 9}] * 9) for place, word in enumerate(("a", "b")))
+    late = _sampled("c", 2, [{0: 9}])
+    with_own = [replace(run, source=replace(run.source, user=own)) for run in (some, late)]
+    none = Source(made.empty(), made.no_gradients())
+    ownless = replace(other, source=none)  # as it is read where there are none
+
+    caption = COMPARED[name]([*with_own, ownless], View(3, 9, x="user"))["layout"]["meta"][
+        "caption"
+    ]
+    what = "sample" if name == "fate" else "update"
+    assert caption.endswith(
+        " Not drawn, for no step of their own was logged: \u2068b\u2069."
+        f" Not drawn, for no {what} of theirs is in view: \u2068c\u2069."
+    )
+    assert "Not drawn" not in COMPARED[name]([some, other], View())["layout"]["meta"]["caption"]
+    meta = COMPARED[name]([ownless], View(x="user"))["layout"]["meta"]
+    assert meta["empty"] == NO_USER_STEPS
 
 
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:

@@ -20,6 +20,7 @@ from ampmon_server.figures.judged import GRID_DEFINITION, judge
 from ampmon_server.figures.layout import (
     DEAD,
     ENDLESS,
+    NO_USER_STEPS,
     Figure,
     Trace,
     beside,
@@ -38,6 +39,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.scale import stepped
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
+from ampmon_server.figures.underflow import ticks
 from ampmon_server.words import count, percent, power, steps
 
 
@@ -57,6 +59,7 @@ NAME_MAX, LINE_MAX = 12, 18
 NAMED_MAX = 4
 """Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
 SHARES = ("subnormal", "zero")
+NO_UPDATE = "None of these runs has an update yet."
 OFF_GRID = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
 ROW = 32
 """Pixels that each run has in the rug of skips."""
@@ -125,7 +128,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
     """The scale of each run: at most four points a pixel column, its extremes among them."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SCALE, nothing_here(view, "update", "None of these runs has an update yet."))
+        return empty(_SCALE, _nothing(runs, view, "update", NO_UPDATE))
     ends = [cells.all_updates[0] for _, cells in drawn]
     low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
     newest = log2_scale(np.array([end["after_last"] for end in ends]))
@@ -142,7 +145,8 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         height=320,
         meta={
             **_SCALE,
-            "caption": "Each at the end of its line: the scale after its newest update in view.",
+            "caption": "Each at the end of its line: the scale after its newest update in view."
+            + _left_out(runs, [run for run, _ in drawn], view, "update"),
         },
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         annotations=_apart(labels, (high - low) * 0.055, view),
@@ -153,7 +157,7 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
     """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SKIPS, nothing_here(view, "update", "None of these runs has an update yet."))
+        return empty(_SKIPS, _nothing(runs, view, "update", NO_UPDATE))
     labels = []
     for row, (run, window) in enumerate(drawn):
         all_of = window.all_updates[0]
@@ -166,7 +170,11 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
         frame,
         view,
         height=64 + ROW * len(drawn),
-        meta={**_SKIPS, "caption": "A mark for each pixel column in which a run skipped updates."},
+        meta={
+            **_SKIPS,
+            "caption": "A mark for each pixel column in which a run skipped updates."
+            + _left_out(runs, [run for run, _ in drawn], view, "update"),
+        },
         yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
         annotations=labels,
     )
@@ -177,10 +185,11 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
     drawn, frame = _cut(runs, view)
     found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
     judged = [each for each in found if each[2].side == "on"]
-    off = _without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
+    told = _without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
+    told += _left_out(runs, [run for run, _, _ in found], view, "sample")
     if not judged:
-        none = nothing_here(view, "sample", "No gradient of these runs is sampled yet.")
-        return empty(_FATE, off.strip() or none)
+        none = _nothing(runs, view, "sample", "No gradient of these runs is sampled yet.")
+        return empty(_FATE, told.strip() if found else none)
     traces: list[Trace] = []
     labels: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
@@ -200,7 +209,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
             ends.append((float(heights[-1]), run.beside(percent(float(newest))), run))
         labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
         axes[f"yaxis{axis[1:]}"] = y_axis(
-            range=[floor, top], domain=domain, title={"text": share}, **_ticks(floor, top)
+            range=[floor, top], domain=domain, title={"text": share}, **ticks(floor, top)
         )
     return _figure(
         traces,
@@ -211,11 +220,35 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         meta={
             **_FATE,
             "caption": "Shares of gradient elements at sampled updates; the newest beside each line."
-            + off,
+            + told,
         },
         annotations=labels,
         anchor="y2",
         **axes,
+    )
+
+
+def _nothing(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
+    """Why nothing of any run is drawn."""
+    if all(_ownless(run, view) for run in runs):
+        return NO_USER_STEPS
+    return nothing_here(view, what, before)
+
+
+def _ownless(run: Compared, view: View) -> bool:
+    """Whether x is the user's own step, and the run was given none."""
+    return view.x == "user" and run.source.user is None
+
+
+def _left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, what: str) -> str:
+    """Sentences on the runs of which no ``what`` is in view."""
+    places = {run.place for run in drawn}
+    gone = [run for run in runs if run.place not in places]
+    own, others = (
+        [run for run in gone if _ownless(run, view) is ownless] for ownless in (True, False)
+    )
+    return _without("for no step of their own was logged", own) + _without(
+        f"for no {what} of theirs is in view", others
     )
 
 
@@ -357,12 +390,3 @@ def _decades(shares: Sequence[Any]) -> tuple[float, float]:
     seen = seen[seen > 0]
     low = float(np.clip(np.floor(np.log10(seen.min())), -7, -1)) if len(seen) else -3.0
     return low - 1, 0.1
-
-
-def _ticks(floor: float, top: float) -> dict[str, Any]:
-    decades = np.arange(floor + 1, math.floor(top) + 1)
-    shown = decades[::-1][:: 2 if len(decades) > 4 else 1][::-1]
-    return {
-        "tickvals": [floor, *shown.tolist()],
-        "ticktext": ["0 %", *(percent(10.0**decade) for decade in shown)],
-    }

@@ -126,7 +126,7 @@ def underflow(source: Source, view: View) -> Figure:
             tickvals=[0, 50, 100],
             ticktext=["0 %", "50 %", "100 %"],
         ),
-        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **_ticks(floor, top)),
+        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **ticks(floor, top)),
         annotations=[
             *_stack_labels(drawn, classes, view),
             *_line_labels(drawn[1:], judged, gone, (floor, top), view),
@@ -270,7 +270,8 @@ def _decades(judged: Judged, drawn: list[Fate]) -> tuple[float, float]:
     return low - 1, float(max(highest, low + 2)) + 0.1
 
 
-def _ticks(floor: float, top: float) -> dict[str, Any]:
+def ticks(floor: float, top: float) -> dict[str, Any]:
+    """Of an axis of log10 of shares: whole decades up to ``top``, and none at the ``floor``."""
     decades = np.arange(floor + 1, np.floor(top) + 1)
     stride = 2 if len(decades) > 4 else 1
     shown = decades[::-1][::stride][::-1]
