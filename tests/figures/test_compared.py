@@ -168,6 +168,17 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     assert meta["empty"] == NO_USER_STEPS
 
 
+@pytest.mark.parametrize("x", ["step", "time"])
+def test_hovering_a_scale_says_of_which_run_and_step(x: Any) -> None:
+    """The template leaves the run's name beside its words, whole, and has the step of each point."""
+    (line,) = scale(runs([4.0] * 3 + [8.0] * 3), View(x=x))["data"]
+    assert (
+        line["hovertemplate"] == "%{text}, step %{customdata:,d}"
+    )  # no <extra>: it would take the name's place
+    assert (line["name"], line["hoverlabel"]) == ("\u2068run 0\u2069", {"namelength": -1})
+    assert made.read(line["customdata"]).tolist() == list(range(6))
+
+
 def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
     """Beside a narrow plot there is no room for names, and above it none for those of many runs."""
     for number, shown in ((2, True), (4, True), (5, False), (8, False)):

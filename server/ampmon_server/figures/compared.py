@@ -329,13 +329,16 @@ def _figure(
 
 
 def _named(trace: Trace, run: Compared) -> Trace:
-    return {**trace, **_hovered(run), "line": {**trace["line"], **run.line}}
+    """A run's scale: of several runs what is hovered has to say whose it is, and where, whatever x is."""
+    said = {"hovertemplate": "%{text}, step %{customdata:,d}"}
+    return {**trace, **_hovered(run), **said, "line": {**trace["line"], **run.line}}
 
 
 def _hovered(run: Compared) -> dict[str, Any]:
     """A run's own name and colour for a trace of it."""
     return {
         "name": f"\u2068{escaped(run.name)}\u2069" if len(run.name) <= 2 * NAME_MAX else run.label,
+        "hoverlabel": {"namelength": -1},
         "legendgroup": run.role,
         "showlegend": True,
     }
