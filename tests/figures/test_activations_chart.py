@@ -53,6 +53,14 @@ def test_of_many_modules_the_worst_are_drawn_in_their_order() -> None:
     assert f"The {ROWS_MAX} that lose most are drawn." in layout["meta"]["caption"]
 
 
+def test_a_model_of_as_many_modules_as_are_drawn_has_all_of_them() -> None:
+    """Where none is left out, the caption does not say that some are."""
+    sample = made.modules({f"layer{place}": {0: 9} for place in range(ROWS_MAX)})
+    layout = activations(made.source(through=sample), View())["layout"]
+    assert len(layout["yaxis"]["ticktext"]) == ROWS_MAX
+    assert "lose most" not in layout["meta"]["caption"]
+
+
 def test_a_hover_says_the_whole_name_and_how_sure() -> None:
     """Names are shortened in the middle beside their rows; a sample's shares have their standard error."""
     name = "encoder.layers.11.attention.self.<query>.projection"

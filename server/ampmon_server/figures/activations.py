@@ -127,9 +127,14 @@ def _legend(view: View) -> dict[str, Any]:
     }
 
 
+def _there(sample: ModuleSample) -> npt.NDArray[np.int64]:
+    """The modules with fp16 gradients, and those that overflowed."""
+    return np.flatnonzero((sample.elements > 0) | ~np.isfinite(sample.forward))
+
+
 def _drawn(sample: ModuleSample) -> npt.NDArray[np.int64]:
-    """The modules with fp16 gradients, and those that overflowed; of too many, those that lose most. In their order."""
-    there = np.flatnonzero((sample.elements > 0) | ~np.isfinite(sample.forward))
+    """Of too many modules with something to draw those that lose most. In their order."""
+    there = _there(sample)
     if len(there) <= ROWS_MAX:
         return there
     worst = np.where(np.isfinite(sample.forward), _lost(sample), np.inf)[there]
@@ -296,7 +301,7 @@ def _caption(sample: ModuleSample, rows: Ints) -> str:
             f"{percent(subnormal)} subnormal{_worst(sample)}."
         )
     parts.append(_overflow(sample))
-    if len(rows) == ROWS_MAX:
+    if len(rows) < len(_there(sample)):
         parts.append(f"The {ROWS_MAX} that lose most are drawn.")
     if sample.left_out:
         parts.append(f"{plural(len(sample.left_out), 'compiled module')} not looked into.")
