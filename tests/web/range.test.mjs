@@ -15,6 +15,12 @@ test("a range shown is the range asked for", () => {
   }
 });
 
+test("between the user's own steps a drag takes the whole steps around it, and all of their updates are shown", () => {
+  assert.deepEqual(fromPlot([3.2, 3.8], "user", 0), { start: 3, stop: 4 });
+  assert.deepEqual(fromPlot([-0.5, 2.25], "user", 0), { start: 0, stop: 3 });
+  assert.deepEqual(toPlot({ start: 3, stop: 4 }, "user", 0), [2.5, 4.5]);
+});
+
 test("dates are by a clock of the zone, to the microsecond where Plotly has it", () => {
   const range = { start: 1_700_000_000_000_000, stop: 1_700_000_000_500_001 };
   assert.deepEqual(fromPlot(["2023-11-14 22:13:20", "2023-11-14 22:13:20.5"], "time", 0), range);

@@ -14,6 +14,8 @@ const MINUTE_MS = 60_000;
 export function fromPlot([low, high], axis, zone) {
   const microseconds = (/** @type {number | string} */ date) => Math.round(1000 * (milliseconds(date) - MINUTE_MS * zone));
   if (axis === "time") return ordered(microseconds(low), microseconds(high) + 1);
+  // Updates lie between the user's own steps: those around what was dragged over hold them all.
+  if (axis === "user") return ordered(Math.floor(Number(low)), Math.ceil(Number(high)));
   return ordered(Math.ceil(Number(low)), Math.floor(Number(high)) + 1);
 }
 
@@ -25,7 +27,8 @@ export function fromPlot([low, high], axis, zone) {
  * @returns {[number, number]}
  */
 export function toPlot({ start, stop }, axis, zone) {
-  return axis === "time" ? [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone] : [start - 0.5, stop - 0.5];
+  if (axis === "time") return [start / 1000 + MINUTE_MS * zone, stop / 1000 + MINUTE_MS * zone];
+  return [start - 0.5, axis === "user" ? stop + 0.5 : stop - 0.5];
 }
 
 /**
