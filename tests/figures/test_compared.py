@@ -117,8 +117,8 @@ def test_a_run_is_in_a_legend_once() -> None:
 def _sampled(name: str, place: int, of: list[dict[int, int]], *, off: bool = False) -> Compared:
     """A run with a sample, of these counts by exponent, at each of its updates."""
     totals = made.totals(made.histograms(of), [0] * len(of))
-    sides = (None, totals) if off else (totals, None)
-    at = made.gradients(list(range(len(of))), *sides)
+    steps = list(range(len(of)))
+    at = made.gradients(steps, None if off else totals, totals if off else None)
     return Compared(name, place, made.source(made.updates([1.0] * len(of)), at))
 
 

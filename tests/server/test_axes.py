@@ -49,11 +49,11 @@ def test_a_view_of_own_steps_is_one_of_their_updates(store: Store) -> None:
 def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int | None]) -> None:
     """A chart has as many samples and updates by own steps as by the steps that they are, and room for all of them."""
     run_id = log(store, epochs=3, updates=100).run_id
-    steps = View(*(None if end is None else 100 * end - 1 for end in own))
+    start, stop = (None if end is None else 100 * end - 1 for end in own)
     for name in ("parameters", "parameter", "exponents", "underflow", "ranks", "skips"):
         by_step, by_own = (
             draw(store, run_id, name, Asked(view, parameter=PARAMETERS[0].name))
-            for view in (steps, View(*own, x="user"))
+            for view in (View(start, stop), View(*own, x="user"))
         )
         words = [
             each["layout"]["meta"]["caption"].split(". ")[0].rstrip(".")

@@ -44,9 +44,9 @@ def headroom(window: Window, view: View) -> Headroom | None:
     if judged is None or judged.side == "off":
         return None
     cells = window.gradients[window.gradients[f"{judged.side}_samples"] > 0]
-    begins = (window.x.at(each, "first") for each in (cells, judged.cells))
+    starts = np.searchsorted(window.x.at(cells, "first"), window.x.at(judged.cells, "first"))
     # Where a column has samples at several scales, the lowest: the limit is not set too high.
-    least = np.fmin.reduceat(scales(cells, window)[0], np.searchsorted(*begins))
+    least = np.fmin.reduceat(scales(cells, window)[0], starts)
     scale = np.where(np.isfinite(least), np.log2(least), np.nan)
     found = Headroom(judged, scale, scale + _bits(judged))
     return found if np.isfinite(found.limit).any() else None

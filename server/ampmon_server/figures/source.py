@@ -243,7 +243,7 @@ def ends(series: Sequence[Cells], x: XAxis, view: View) -> tuple[int, float]:
     lows = [math.floor(x.of(cells["first"], cells["time_min"]).min()) for cells in told]
     highs = [x.of(cells["last"], cells["time_max"]).max().item() for cells in told]
     low = view.start if view.start is not None else min(lows, default=0)
-    high = max(highs, default=low)
+    high: float = max(highs, default=low)
     if view.stop is not None:
         high = math.nextafter(view.stop, -math.inf) if view.x == "user" else view.stop - 1
     return low, max(low, high)
