@@ -55,7 +55,7 @@ def skips(source: Source, view: View) -> Figure:
     )
 
 
-def _bars(window: Window, columns: Cells, span: int, view: View) -> Trace:
+def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
     """Bars over the columns that hold a skip, each as wide as the stretch of x that it counts.
 
     Where x is not the step, a bar counts the cells that begin in its stretch, all of them whole.
