@@ -9,13 +9,16 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
+from ampmon_server.asking.answers import GOING_ON
 from ampmon_server.report.agreed import ranks_words
+from ampmon_server.report.notices import NO_UPDATE, notices_of
 from ampmon_server.report.told import Told
 from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 NONE = "–"
+STOP = "Training on is a waste: stop it."
 CULPRITS = 3
 """Of a skip so many culprits are named."""
 
@@ -24,7 +27,8 @@ def sections(told: Told) -> str:
     """Everything between the head of the file and its scripts."""
     parts = [
         _head(told),
-        _findings(told.diagnosis),
+        _notices(told),
+        _findings(told),
         _numbers(told.run),
         *(_chart(name, figure) for name, figure in told.figures.items()),
         _skips(told),
@@ -34,16 +38,23 @@ def sections(told: Told) -> str:
 
 
 def _head(told: Told) -> str:
-    run, verdict = told.run, told.diagnosis["verdict"]
+    run, diagnosis = told.run, told.diagnosis
     about = " · ".join(
         [run["project"], run["owner"], run["status"], f"started {_when(run['started'])}"]
     )
     return (
         f"<header><h1>{escape(run['name'])}</h1><p class='about'>{escape(about)}</p></header>"
-        f"<p class='state'>{_verdict(told.diagnosis['severity'])}<span>{escape(verdict)}</span></p>"
-        f"<p class='caption'>{escape(told.diagnosis['training']['sentence'])}</p>"
+        f"<p class='state'>{_answer(run['updates'], diagnosis)}</p>"
+        f"<p class='caption'>{escape(diagnosis['training']['sentence'])}</p>"
         f"<p class='caption'>Run {escape(run['run_id'])}</p>"
     )
+
+
+def _answer(updates: int, diagnosis: dict[str, Any]) -> str:
+    severity = diagnosis["severity"]
+    if severity is None and not updates:
+        return NO_UPDATE
+    return f"{_verdict(severity)}<span>{escape(diagnosis['verdict'])}</span>"
 
 
 def _verdict(severity: str | None) -> str:
@@ -51,18 +62,30 @@ def _verdict(severity: str | None) -> str:
     return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
 
 
-def _findings(diagnosis: dict[str, Any]) -> str:
-    return f"<section class='findings'>{''.join(map(_finding, diagnosis['findings']))}</section>"
+def _notices(told: Told) -> str:
+    findings, failed = told.diagnosis["findings"], told.diagnosis["failed"]
+    gaps_told = any(each["rule"] == "telemetry_gaps" for each in findings)
+    notices = "".join(
+        f"<li>{escape(each)}</li>" for each in notices_of(told.run, gaps_told, failed)
+    )
+    return f"<ul class='notices'>{notices}</ul>" if notices else ""
 
 
-def _finding(finding: dict[str, Any]) -> str:
+def _findings(told: Told) -> str:
+    going = told.run["status"] in GOING_ON
+    findings = "".join(_finding(each, going) for each in told.diagnosis["findings"])
+    return f"<section class='findings'>{findings}</section>"
+
+
+def _finding(finding: dict[str, Any], going: bool) -> str:
     first, last = finding["first_step"], finding["last_step"]
     where = "" if first is None or last is None else f"<p class='caption'>{steps(first, last)}</p>"
+    stop = f"<p class='stop'>{STOP}</p>" if finding["stop"] and going else ""
     fix = f"<pre><code>{escape(finding['fix'])}</code></pre>" if finding["fix"] else ""
     return (
         f"<div class='finding'><p class='finding-title'>{_verdict(finding['severity'])}"
         f"<span>{escape(finding['title'])}</span></p>"
-        f"<p>{_coded(finding['explanation'])}</p>{where}{fix}</div>"
+        f"<p>{_coded(finding['explanation'])}</p>{stop}{where}{fix}</div>"
     )
 
 
