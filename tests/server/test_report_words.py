@@ -152,3 +152,37 @@ def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
     assert "Training on is a waste: stop it." in _body(told)
     over = replace(told, run={**told.run, "status": "finished"})
     assert "Training on is a waste" not in _body(over)
+
+
+def _scalers(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
+    """A run of so many scalers in one process: the first of the two updates of each is skipped."""
+    run_id, attempt_id = uuid4(), uuid4()
+    made = []
+    for place in range(count):
+        trainer = Trainer(run_id, scaler=f"<s>{place}", attempt_id=attempt_id)
+        updates = [trainer.update(skipped=True, scale=2.0**place), trainer.update(scale=2.0**place)]
+        made.append((trainer, updates))
+    return made
+
+
+def test_each_scaler_has_charts_of_its_own(tmp_path: Path) -> None:
+    """Each says whose it is, as does each skip; what was logged is one chart of them all."""
+    told = _answers(tmp_path, _scalers(2))
+    scales = [each for each in told.charts if each.name.startswith("scale-")]
+    drawn = [each.figure["data"][0]["y"] for each in scales]
+    page = _body(told)
+
+    assert [each.scaler for each in scales] == ["<s>0", "<s>1"]
+    assert drawn[0] != drawn[1]
+    titles = [f"'scale-{place}'><h2>Loss scale · &lt;s&gt;{place}</h2>" for place in range(2)]
+    assert all(each in page for each in titles)
+    assert page.count("data-figure='scalars'") == 1
+    assert sorted(_cells(page, "Optimizer")) == ["&lt;s&gt;0: SGD", "&lt;s&gt;1: SGD"]
+    assert "more scaler" not in page
+
+
+def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
+    """Four have charts: a file must stay small enough to send."""
+    page = _told(tmp_path, _scalers(6))
+    assert page.count("<h2>Loss scale") == 4
+    assert "Charts of 2 more scalers are left out: &lt;s&gt;4, &lt;s&gt;5<" in page

@@ -10,9 +10,9 @@ from html import escape
 from typing import Any
 
 from ampmon_server.asking.answers import GOING_ON
-from ampmon_server.report.agreed import ranks_words
+from ampmon_server.report.agreed import NAMED, ranks_words
 from ampmon_server.report.notices import NO_UPDATE, notices_of
-from ampmon_server.report.told import Told
+from ampmon_server.report.told import SCALERS_MAX, Chart, Told
 from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
 
 
@@ -30,7 +30,8 @@ def sections(told: Told) -> str:
         _notices(told),
         _findings(told),
         _numbers(told.run),
-        *(_chart(name, figure) for name, figure in told.figures.items()),
+        _left_out(told.scalers),
+        *map(_chart, told.charts),
         _skips(told),
         _configuration(told.run),
     ]
@@ -126,14 +127,25 @@ def _share(share: float | None, error: float | None = None) -> str:
     return NONE if share is None else within(share, error)
 
 
-def _chart(name: str, figure: dict[str, Any]) -> str:
+def _left_out(scalers: list[str]) -> str:
+    more = scalers[SCALERS_MAX:]
+    if not more:
+        return ""
+    named = ", ".join(more[:NAMED]) + (", …" if len(more) > NAMED else "")
+    words = f"Charts of {plural(len(more), 'more scaler')} are left out: {named}"
+    return f"<p class='caption'>{escape(words)}</p>"
+
+
+def _chart(chart: Chart) -> str:
+    figure = chart.figure
     meta = figure["layout"]["meta"]
+    named = meta["title"] + (f" · {chart.scaler}" if chart.scaler else "")
     words = [f"<p class='caption'>{escape(meta['caption'])}</p>"] if meta.get("caption") else []
     if meta.get("empty"):
         words.append(f"<p class='empty'>{escape(meta['empty'])}</p>")
     else:
         height = int(figure["layout"]["height"])
-        label = escape(f"{meta['title']}. {meta.get('caption', '')}")
+        label = escape(f"{named}. {meta.get('caption', '')}")
         words.append(
             f"<div class='plot' role='img' aria-label='{label}' style='height:{height}px'></div>"
         )
@@ -146,14 +158,14 @@ def _chart(name: str, figure: dict[str, Any]) -> str:
         for word, definition in meta["definitions"].items()
     )
     words.append(f"<details><summary>What the words mean</summary><dl>{terms}</dl></details>")
-    title = f"<h2>{escape(meta['title'])}</h2>"
-    return f"<section class='panel' data-figure='{escape(name)}'>{title}{''.join(words)}</section>"
+    title = f"<h2>{escape(named)}</h2>"
+    return f"<section class='panel' data-figure='{chart.name}'>{title}{''.join(words)}</section>"
 
 
 def _skips(told: Told) -> str:
     if not told.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
-    rows = "".join(_skip(each, told.run["ranks"]) for each in told.skips)
+    rows = "".join(_skip(each, told) for each in told.skips)
     listed = {(each["scaler"], each["step"]) for each in told.skips}
     more = int(told.run["skipped"]) - len(listed)
     left = (
@@ -171,12 +183,14 @@ def _skips(told: Told) -> str:
     )
 
 
-def _skip(skip: dict[str, Any], ranks: int) -> str:
+def _skip(skip: dict[str, Any], told: Told) -> str:
     names = [each["parameter"] for each in skip["culprits"]]
     rest = skip["culprit_parameters"] - len(names[:CULPRITS])
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
     culprits += f" and {count(rest)} more" if rest > 0 else ""
-    optimizer = ", ".join(filter(None, [skip["optimizer"], ranks_words(skip["ranks"], ranks)]))
+    whose = f"{skip['scaler']}: " if len(told.scalers) > 1 else ""
+    ranks = ranks_words(skip["ranks"], told.run["ranks"])
+    optimizer = whose + ", ".join(filter(None, [skip["optimizer"], ranks]))
     cells = (
         ("Step", count(skip["step"])),
         ("Time", _when(skip["time"])),
