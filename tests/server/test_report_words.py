@@ -181,6 +181,20 @@ def test_each_scaler_has_charts_of_its_own(tmp_path: Path) -> None:
     assert "more scaler" not in page
 
 
+def test_a_finding_says_of_which_scaler_it_is(tmp_path: Path) -> None:
+    """Where there is more than one: else two findings would read as one said twice."""
+    both = _scalers(2)
+    for trainer, updates in both:
+        updates.extend(trainer.update(skipped=True) for _ in range(60))
+    page = _told(tmp_path / "both", both)
+    assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))
+    (one,) = _scalers(1)
+    one[1].extend(one[0].update(skipped=True) for _ in range(60))
+    page = _told(tmp_path / "one", [one])
+    assert "<div class='finding'>" in page
+    assert "scaler &lt;s&gt;" not in page
+
+
 def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
     """Four have charts: a file must stay small enough to send."""
     page = _told(tmp_path, _scalers(6))

@@ -73,14 +73,18 @@ def _notices(told: Told) -> str:
 
 
 def _findings(told: Told) -> str:
-    going = told.run["status"] in GOING_ON
-    findings = "".join(_finding(each, going) for each in told.diagnosis["findings"])
+    findings = "".join(_finding(each, told) for each in told.diagnosis["findings"])
     return f"<section class='findings'>{findings}</section>"
 
 
-def _finding(finding: dict[str, Any], going: bool) -> str:
+def _finding(finding: dict[str, Any], told: Told) -> str:
     first, last = finding["first_step"], finding["last_step"]
-    where = "" if first is None or last is None else f"<p class='caption'>{steps(first, last)}</p>"
+    places = ["" if first is None or last is None else steps(first, last)]
+    if finding["scaler"] and len(told.scalers) > 1:
+        places.append(f"scaler {finding['scaler']}")
+    place = " · ".join(filter(None, places))
+    where = f"<p class='caption'>{escape(place)}</p>" if place else ""
+    going = told.run["status"] in GOING_ON
     stop = f"<p class='stop'>{STOP}</p>" if finding["stop"] and going else ""
     fix = f"<pre><code>{escape(finding['fix'])}</code></pre>" if finding["fix"] else ""
     return (
