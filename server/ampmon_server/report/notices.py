@@ -13,7 +13,7 @@ NO_UPDATE = "Nothing to judge by: there is no update."
 
 def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:
     """``gaps_told``: whether a finding says already which data is missing; ``failed`` rules could not judge the run."""
-    gaps = () if gaps_told else _gaps(run)
+    gaps = [] if gaps_told else list(_gaps(run))
     return [*_failed(failed), *gaps, *_thinned(run), *_others(run)]
 
 

@@ -61,7 +61,7 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     each("findings")
     diagnosis, skips = ask.get("/diagnosis"), together(ask.skips(run["ranks"]))[:SKIPS]
     streams = _streams(run)
-    charts = []
+    charts: list[Chart] = []
     for name in OF_A_RUN:
         each(f"chart {name}")
         charts += ask.charts(name, streams)
