@@ -8,7 +8,7 @@ from typing import cast
 from uuid import UUID
 
 from ampmon_server.policy import History, Kind, Setting, changed
-from ampmon_server.store import BadQuery, NotFound, Store
+from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
 from ampmon_server.whatif import (
     SAMPLES,
     Flushed,
@@ -52,19 +52,15 @@ def measured(
 
 def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> Measured | str:
     try:
-        sampled = store.parameters(run_id, stream=stream)
+        sampled = store.parameters(run_id, stream=stream, page=ParameterPage(name=name))
     except NotFound:
         if not len(store.gradient_samples(run_id, stream=stream)):
             return NONE
         raise
-    found = next((each for each in sampled.parameters if each.name == name), None)
-    if found is None:
+    if not sampled.parameters:
         return f"there is no {name!r} in the newest sample"
-    columns = store.updates(
-        run_id, stream=stream, start=sampled.step, stop=sampled.step + 1, limit=1
-    )
-    (scale,) = (columns.columns["scale"] or [None])[:1]
-    if not scale or not found.looked or found.inf or found.nan or not found.on_grid:
+    found, scale = sampled.parameters[0], sampled.scale or 0.0
+    if scale <= 0 or not found.looked or found.inf or found.nan or not found.on_grid:
         return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
     return Measured(gradient, None, sampled.step, sampled.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,7 +18,8 @@ from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.source import Source, View
 from ampmon_server.store import NotFound, Store, Summary
 from ampmon_server.store.identity import Identity
-from ampmon_server.words import NONE, count, percent, power_of_two, within
+from ampmon_server.store.logged import Name
+from ampmon_server.words import NONE, count, not_finite, percent, power_of_two, within
 
 
 Axis = Literal["step", "time", "user"]
@@ -115,7 +117,8 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     yield "updates", count(run.updates)
     yield "skipped", count(run.skipped)
     yield "skip rate", NONE if run.skip_rate is None else percent(run.skip_rate)
-    yield "final scale", NONE if run.scale is None else power_of_two(run.scale)
+    scale = _number(run.scale, run.scale_kind)
+    yield "final scale", NONE if scale is None else power_of_two(scale)
     shares = (
         ("subnormal", run.subnormal_fraction, run.subnormal_fraction_error),
         (
@@ -127,11 +130,24 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     for name, share, error in shares:
         yield f"{name} now", NONE if share is None else within(share, error)
     yield "training", effective(store.case(UUID(run.run_id))).sentence
-    logged = {each.name: each for each in store.scalar_names(UUID(run.run_id))}
+    logged: dict[str, Name] = {}
+    for each in store.scalar_names(UUID(run.run_id)):
+        logged.setdefault(each.name, each)  # of the lowest rank, which the charts draw
     for name in sorted(logged, key=lambda each: ("loss" not in each, each))[:SCALARS_MAX]:
-        value, least = logged[name].value, logged[name].least
-        yield f"{name}, newest", NONE if value is None else f"{value:.6g}"
-        yield f"{name}, least", NONE if least is None else f"{least:.6g}"
+        told = logged[name]
+        yield f"{name}, newest", _value(_number(told.value, told.value_kind))
+        yield f"{name}, least", _value(told.least)
+
+
+def _number(number: float | None, kind: str | None) -> float | None:
+    """A number that is held only by its kind where it is not finite: "nan", "inf" or "-inf"."""
+    return number if kind is None else float(kind)
+
+
+def _value(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.6g}" if math.isfinite(value) else not_finite(value)
 
 
 def _made(identity: Identity) -> Iterator[tuple[str, str]]:

@@ -138,7 +138,8 @@ def _drawn(
 def _titled(told: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
     """With the words that the page has around a chart above it, and the theme's background."""
     meta, layout = told["layout"]["meta"], told["layout"]
-    words = textwrap.wrap(meta.get("caption", ""), LINE)
+    said = [meta.get(part, "") for part in ("caption", "sentence", "code")]
+    words = [line for each in said for line in textwrap.wrap(each, LINE)]
     title = "<br>".join([f"<b>{escaped(meta['title'])}</b>", *map(escaped, words)])
     above = (2 + len(words)) * LINE_PIXELS
     margin = layout.get("margin", {"l": 24, "r": 24, "t": 0, "b": 24})

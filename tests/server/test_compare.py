@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from ampmon import wire
 from batches import Trainer
 
 
@@ -17,9 +19,21 @@ def trained(client: TestClient, name: str, updates: int, **header: Any) -> str:
     trainer = Trainer(name=name)
     attempt = msgspec.structs.replace(trainer.attempt, **header)
     records = [*trainer.updates(updates, skipped=[2], sampled=[0]), trainer.scalars({"loss": 0.25})]
-    batch = trainer.batch(records, headers=(attempt, trainer.stream))
-    client.app.state.service.store.ingest(batch)  # type: ignore[attr-defined]
+    _ingest(client, trainer, records, headers=(attempt, trainer.stream))
     return str(trainer.run_id)
+
+
+def _ingest(
+    client: TestClient, trainer: Trainer, records: Sequence[wire.Record], **fields: Any
+) -> None:
+    batch = trainer.batch(records, **fields)
+    client.app.state.service.store.ingest(batch)  # type: ignore[attr-defined]
+
+
+def _came(client: TestClient, *runs: str) -> dict[str, list[str | None]]:
+    """What came of the runs, by the name of the line."""
+    told = client.get(f"/api/v1/compare?runs={','.join(runs)}").json()
+    return {line["name"]: line["values"] for line in told["outcome"]}
 
 
 @pytest.fixture
@@ -35,7 +49,7 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
     gone = str(uuid4())
     told = client.get(f"/api/v1/compare?runs={','.join([*pair, gone])}").json()
     made = {line["name"]: line for line in told["made"]}
-    came = {line["name"]: line["values"] for line in told["outcome"]}
+    came = _came(client, *pair, gone)
 
     assert [run and run["name"] for run in told["runs"]] == ["one", "two", None]
     assert made["config.lr"] == {
@@ -49,6 +63,34 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
     assert came["skip rate"] == ["25\u202f%", "12.5\u202f%", None]
     assert came["loss, newest"] == ["0.25", "0.25", None]
     assert came["training"][0].startswith("75\u202f% of your batches changed the weights")
+
+
+def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:
+    """A loss that came to NaN and a scale that came to infinity are named; what was never logged is a dash."""
+    lost, other = Trainer(name="lost"), Trainer(name="other")
+    records = [
+        lost.update(scale_after=float("inf")),
+        lost.scalars({"loss": 0.25}),
+        lost.update(scale_after=float("inf")),
+        lost.scalars({"loss": None}, kinds={"loss": "nan"}),
+    ]
+    _ingest(client, lost, records)
+    _ingest(client, other, [other.update(), other.scalars({"accuracy": 0.5})])
+    came = _came(client, str(lost.run_id), str(other.run_id))
+
+    assert came["final scale"] == ["∞", "1\u202f024 = 2^10"]
+    assert came["loss, newest"] == ["NaN", "–"]
+    assert came["loss, least"] == ["0.25", "–"]
+
+
+def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -> None:
+    """The lowest, where every rank of a run logs its own."""
+    run_id = uuid4()
+    for rank, loss in enumerate((0.25, 0.5, 0.75)):
+        trainer = Trainer(run_id, rank, world_size=3)
+        _ingest(client, trainer, [trainer.update(), trainer.scalars({"loss": loss})])
+    came = _came(client, str(run_id))
+    assert (came["loss, newest"], came["loss, least"]) == (["0.25"], ["0.25"])
 
 
 def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list[str]) -> None:

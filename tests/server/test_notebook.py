@@ -61,6 +61,23 @@ def test_all_figures_of_a_directory_without_a_server(
         notebook.page(data_dir=directory)
 
 
+def test_what_came_of_a_try_stands_above_its_chart(posted: PostedRun) -> None:
+    """The sentence that the page has below what-if and the simulator, and the line to write, whole."""
+    server = posted.server
+    for name, line in (
+        ("whatif", "scaler = ampmon.GradScaler(init_scale=2.0**4)"),
+        ("simulated", "scaler = ampmon.GradScaler(init_scale=1024, growth_interval=7)"),
+    ):
+        asked = {"whatif_scale": 4, "sim_init_scale": 1024, "sim_growth_interval": 7}
+        query = "&".join(f"{key}={value}" for key, value in asked.items())
+        meta = server.get(f"{posted.path}/figures/{name}?{query}")["layout"]["meta"]
+        above = notebook.figure(name=name, data_dir=server.directory, **asked).layout.title.text
+        words = html.unescape(above.replace("<br>", " "))
+        assert meta["sentence"]
+        assert f" {meta['sentence']} " in words
+        assert words.endswith(f" {line}")
+
+
 def test_the_page_in_a_cell_comes_in_by_a_code_of_its_own(posted: PostedRun) -> None:
     """Each time it is shown the frame has another code, good once, at the address that the browser knows."""
     server = posted.server

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 import pytest
 from sqlalchemy import func, select
 from sqlalchemy import update as change
 
+from ampmon_server.alternatives import Measured, measured
 from ampmon_server.cells.updates import count
 from ampmon_server.figures import FIGURES, Source, View
 from ampmon_server.store import Busy, Due, Failures, Keep, NotFound, Store, engine, removing
@@ -110,6 +112,22 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
     assert store.parameters(trainer.run_id).step == 4950
     with pytest.raises(NotFound, match="Samples before step 4096 are pruned"):
         store.parameters(trainer.run_id, step=1000)
+
+
+def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_gone(
+    store: Store,
+) -> None:
+    """The sample has its scale: samples are pruned by thousands of steps, rows of updates by sixteen."""
+    trainer = trained(store)
+    before = measured(store, trainer.run_id, parameter="head.weight")
+    age(store, trainer)
+    prune(store)
+    assert not store.updates(trainer.run_id, stream=None, start=4950, stop=4951, limit=1)[0]["step"]
+    after = measured(store, trainer.run_id, parameter="head.weight")
+    assert isinstance(before, Measured)
+    assert isinstance(after, Measured)
+    assert (after.first, after.gradient.level) == (4950, 10)
+    assert np.array_equal(after.gradient.histogram, before.gradient.histogram)
 
 
 def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own(

@@ -1,10 +1,13 @@
-"""What a report says of a run, from the server's own answers: its numbers, and its ledger of skips."""
+"""What a report says of a run, from the server's own answers: notices, verdict, numbers, and its ledger of skips."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,24 +15,37 @@ import pytest
 from ampmon import wire
 from ampmon_server.asking import answering
 from ampmon_server.report.agreed import ranks_words
+from ampmon_server.report.notices import NO_UPDATE, notices_of
 from ampmon_server.report.sections import sections
-from ampmon_server.report.told import tell
+from ampmon_server.report.told import Told, tell
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer
 
 
 RANKS = 8
+GOLDEN = json.loads(
+    (Path(__file__).parents[1] / "web" / "notices.golden.json").read_text(encoding="utf-8")
+)
 
 
-def _told(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Update]]]) -> str:
-    """The body of the report of what these have sent, in plain spaces."""
+def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> Told:
+    """What a server tells of what these have sent."""
     store = Store.open(Settings(data_directory=directory, judging=False))
-    for trainer, updates in trainers:
-        store.ingest(trainer.batch(updates))
+    for trainer, records in trainers:
+        store.ingest(trainer.batch(records))
     store.close()
     with answering(data_dir=directory) as asked:
-        return sections(tell(asked, str(trainers[0][0].run_id))).replace("\u202f", " ")
+        return tell(asked, str(trainers[0][0].run_id))
+
+
+def _body(told: Told) -> str:
+    """The body of its report, in plain spaces."""
+    return sections(told).replace("\u202f", " ")
+
+
+def _told(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> str:
+    return _body(_answers(directory, trainers))
 
 
 def _cells(page: str, name: str) -> list[str]:
@@ -88,3 +104,99 @@ def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:
 def test_the_words_for_ranks_are_the_pages(ranks: Sequence[int], every: int, words: str) -> None:
     """As tests/web/agreed.test.mjs has them."""
     assert ranks_words(ranks, every) == words
+
+
+@pytest.mark.parametrize(("fields", "gaps_told", "failed", "said"), GOLDEN["notices"])
+def test_notices_are_those_of_the_page(
+    fields: dict[str, Any], gaps_told: bool, failed: list[str], said: list[str]
+) -> None:
+    """As the golden file has them, which tests/web/notices.test.mjs holds the page to."""
+    assert notices_of({**GOLDEN["sound"], **fields}, gaps_told, failed) == said
+
+
+def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) -> None:
+    """What the training process told of itself, and a rule that failed; what came with a run is text."""
+    trainer = Trainer()
+    memory = trainer.event("spool", kept="memory", why="<b>full</b>", window_ms=250)
+    told = _answers(
+        tmp_path,
+        [(trainer, [*trainer.updates(3), memory, trainer.event("thinned", count=3)])],
+    )
+    failed = replace(told, diagnosis={**told.diagnosis, "failed": ["sk<i>ps"]})
+    notices = re.findall("<li>(.*?)</li>", _body(failed))
+    assert notices[0].endswith("1 rule could not judge this run (sk&lt;i&gt;ps).")
+    assert notices[1].startswith("Samples of 3 updates left out")
+    assert "because &lt;b&gt;full&lt;/b&gt;; a killed process may lose the last" in notices[2]
+    assert len(notices) == 3
+
+
+def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
+    """There is nothing to judge it by, as the page says; with one update it is."""
+    assert GOLDEN["no_update"] == NO_UPDATE
+    new, begun = Trainer(), Trainer()
+    page = _told(tmp_path / "new", [(new, [new.event("init")])])
+    assert f"<p class='state'>{NO_UPDATE}</p>" in page
+    assert "healthy" not in page
+    assert "✓</span> healthy" in _told(tmp_path / "begun", [(begun, begun.updates(1))])
+
+
+def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
+    """Ranks whose skips differ drift apart: while they can be stopped, the report says to."""
+    run_id = uuid4()
+    trainers = []
+    for rank in range(2):
+        trainer = Trainer(run_id, rank, world_size=2)
+        trainers.append((trainer, trainer.updates(9, skipped=[3] if rank else [])))
+    told = _answers(tmp_path, trainers)
+    assert told.diagnosis["findings"][0]["rule"] == "ranks_disagree"
+    assert "Training on is a waste: stop it." in _body(told)
+    over = replace(told, run={**told.run, "status": "finished"})
+    assert "Training on is a waste" not in _body(over)
+
+
+def _scalers(count: int) -> list[tuple[Trainer, list[wire.Record]]]:
+    """A run of so many scalers in one process: the first of the two updates of each is skipped."""
+    run_id, attempt_id = uuid4(), uuid4()
+    made = []
+    for place in range(count):
+        trainer = Trainer(run_id, scaler=f"<s>{place}", attempt_id=attempt_id)
+        updates = [trainer.update(skipped=True, scale=2.0**place), trainer.update(scale=2.0**place)]
+        made.append((trainer, updates))
+    return made
+
+
+def test_each_scaler_has_charts_of_its_own(tmp_path: Path) -> None:
+    """Each says whose it is, as does each skip; what was logged is one chart of them all."""
+    told = _answers(tmp_path, _scalers(2))
+    scales = [each for each in told.charts if each.name.startswith("scale-")]
+    drawn = [each.figure["data"][0]["y"] for each in scales]
+    page = _body(told)
+
+    assert [each.scaler for each in scales] == ["<s>0", "<s>1"]
+    assert drawn[0] != drawn[1]
+    titles = [f"'scale-{place}'><h2>Loss scale · &lt;s&gt;{place}</h2>" for place in range(2)]
+    assert all(each in page for each in titles)
+    assert page.count("data-figure='scalars'") == 1
+    assert sorted(_cells(page, "Optimizer")) == ["&lt;s&gt;0: SGD", "&lt;s&gt;1: SGD"]
+    assert "more scaler" not in page
+
+
+def test_a_finding_says_of_which_scaler_it_is(tmp_path: Path) -> None:
+    """Where there is more than one: else two findings would read as one said twice."""
+    both = _scalers(2)
+    for trainer, updates in both:
+        updates.extend(trainer.update(skipped=True) for _ in range(60))
+    page = _told(tmp_path / "both", both)
+    assert all(f" · scaler &lt;s&gt;{place}</p>" in page for place in range(2))
+    (one,) = _scalers(1)
+    one[1].extend(one[0].update(skipped=True) for _ in range(60))
+    page = _told(tmp_path / "one", [one])
+    assert "<div class='finding'>" in page
+    assert "scaler &lt;s&gt;" not in page
+
+
+def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
+    """Four have charts: a file must stay small enough to send."""
+    page = _told(tmp_path, _scalers(6))
+    assert page.count("<h2>Loss scale") == 4
+    assert "Charts of 2 more scalers are left out: &lt;s&gt;4, &lt;s&gt;5<" in page

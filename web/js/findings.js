@@ -141,6 +141,11 @@ export class Findings {
     return this.#newest === null || this.#newest.findings.some(({ rule }) => rule === "telemetry_gaps");
   }
 
+  /** Rules that could not judge the run. */
+  get failed() {
+    return this.#newest?.failed ?? [];
+  }
+
   /**
    * Fetches and shows what is wrong now. Rejects where the server does not answer.
    * @param {boolean} going whether training goes on

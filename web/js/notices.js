@@ -1,4 +1,5 @@
 // What a reader must know before trusting the page: data that is missing, a monitor that failed, a scaler that is off.
+// A report says the same: one golden file tests both.
 
 import { h, keyed, say } from "./dom.js";
 import { count, percent, plural } from "./format.js";
@@ -8,10 +9,18 @@ import { count, percent, plural } from "./format.js";
 /**
  * @param {Summary} run
  * @param {boolean} gapsTold whether a finding says already which data is missing
+ * @param {string[]} failed rules that could not judge the run
  * @returns {string[]}
  */
-export function noticesOf(run, gapsTold = false) {
-  return [...(gapsTold ? [] : gapsOf(run)), ...othersOf(run)];
+export function noticesOf(run, gapsTold = false, failed = []) {
+  return [...failedOf(failed), ...(gapsTold ? [] : gapsOf(run)), ...othersOf(run)];
+}
+
+/** @param {string[]} rules */
+function failedOf(rules) {
+  return rules.length
+    ? [`Findings may be missing: ${plural(rules.length, "rule")} could not judge this run (${rules.join(", ")}).`]
+    : [];
 }
 
 /** @param {Summary} run */
@@ -58,7 +67,7 @@ function othersOf(run) {
   }
   if (run.errors > 0) {
     notices.push(
-      `The monitor itself failed ${plural(run.errors, "time")}; training was not touched. The events below say where.`,
+      `The monitor itself failed ${plural(run.errors, "time")}; training was not touched. The run's events say where.`,
     );
   }
   if (run.over_budget && run.budget !== null) {
@@ -82,9 +91,10 @@ export class Notices {
   /**
    * @param {Summary} run
    * @param {boolean} gapsTold
+   * @param {string[]} failed
    */
-  update(run, gapsTold) {
-    this.show(noticesOf(run, gapsTold));
+  update(run, gapsTold, failed) {
+    this.show(noticesOf(run, gapsTold, failed));
   }
 
   /** @param {string[]} notices */

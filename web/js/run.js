@@ -129,7 +129,7 @@ export class Run {
     say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
     this.#describe(run.identity.config["description"]);
     this.#actions.update(run);
-    this.#notices.update(run, this.findings.tellsGaps);
+    this.#notices.update(run, this.findings.tellsGaps, this.findings.failed);
     this.#numbers.update(run);
     this.#offerStreams(run);
     this.#ranks.update(run, this.charts.view);

@@ -314,6 +314,7 @@ export interface Diagnosis {
   verdict: string;
   severity: Severity | null;
   findings: Finding[];
+  failed: string[];
   training?: { sentence?: string };
 }
 

@@ -12,6 +12,9 @@ from ampmon_server.asking.client import Unanswered
 
 Answer = TypeVar("Answer")
 
+GOING_ON = {"running", "silent"}
+"""Statuses of runs that can be stopped."""
+
 
 class Stream(msgspec.Struct, frozen=True):
     """A scaler on one rank; ``stream`` is its number in addresses of the page."""

@@ -63,8 +63,8 @@ def page(told: Told, version: str, now: datetime | None = None) -> str:
         version=html.escape(version),
         when=when,
         roles=_in_script(styles.themes()),
-        figures=_in_script(_drawn(told.figures)),
-        narrow=_in_script(_drawn(told.narrow)),
+        figures=_in_script(_drawn({each.name: each.figure for each in told.charts})),
+        narrow=_in_script(_drawn({each.name: each.narrow for each in told.charts})),
         plotly=assets.plotly_script().read_text("utf-8").replace("</script", "<\\/script"),
         script=_script(),
     )

@@ -9,13 +9,16 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from ampmon_server.report.agreed import ranks_words
-from ampmon_server.report.told import Told
+from ampmon_server.asking.answers import GOING_ON
+from ampmon_server.report.agreed import NAMED, ranks_words
+from ampmon_server.report.notices import NO_UPDATE, notices_of
+from ampmon_server.report.told import SCALERS_MAX, Chart, Told
 from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 NONE = "–"
+STOP = "Training on is a waste: stop it."
 CULPRITS = 3
 """Of a skip so many culprits are named."""
 
@@ -24,9 +27,11 @@ def sections(told: Told) -> str:
     """Everything between the head of the file and its scripts."""
     parts = [
         _head(told),
-        _findings(told.diagnosis),
+        _notices(told),
+        _findings(told),
         _numbers(told.run),
-        *(_chart(name, figure) for name, figure in told.figures.items()),
+        _left_out(told.scalers),
+        *map(_chart, told.charts),
         _skips(told),
         _configuration(told.run),
     ]
@@ -34,16 +39,23 @@ def sections(told: Told) -> str:
 
 
 def _head(told: Told) -> str:
-    run, verdict = told.run, told.diagnosis["verdict"]
+    run, diagnosis = told.run, told.diagnosis
     about = " · ".join(
         [run["project"], run["owner"], run["status"], f"started {_when(run['started'])}"]
     )
     return (
         f"<header><h1>{escape(run['name'])}</h1><p class='about'>{escape(about)}</p></header>"
-        f"<p class='state'>{_verdict(told.diagnosis['severity'])}<span>{escape(verdict)}</span></p>"
-        f"<p class='caption'>{escape(told.diagnosis['training']['sentence'])}</p>"
+        f"<p class='state'>{_answer(run['updates'], diagnosis)}</p>"
+        f"<p class='caption'>{escape(diagnosis['training']['sentence'])}</p>"
         f"<p class='caption'>Run {escape(run['run_id'])}</p>"
     )
+
+
+def _answer(updates: int, diagnosis: dict[str, Any]) -> str:
+    severity = diagnosis["severity"]
+    if severity is None and not updates:
+        return NO_UPDATE
+    return f"{_verdict(severity)}<span>{escape(diagnosis['verdict'])}</span>"
 
 
 def _verdict(severity: str | None) -> str:
@@ -51,18 +63,34 @@ def _verdict(severity: str | None) -> str:
     return f"<span class='badge verdict' data-severity='{word}'><span>{SHAPES[severity]}</span> {word}</span>"
 
 
-def _findings(diagnosis: dict[str, Any]) -> str:
-    return f"<section class='findings'>{''.join(map(_finding, diagnosis['findings']))}</section>"
+def _notices(told: Told) -> str:
+    findings, failed = told.diagnosis["findings"], told.diagnosis["failed"]
+    gaps_told = any(each["rule"] == "telemetry_gaps" for each in findings)
+    notices = "".join(
+        f"<li>{escape(each)}</li>" for each in notices_of(told.run, gaps_told, failed)
+    )
+    return f"<ul class='notices'>{notices}</ul>" if notices else ""
 
 
-def _finding(finding: dict[str, Any]) -> str:
+def _findings(told: Told) -> str:
+    findings = "".join(_finding(each, told) for each in told.diagnosis["findings"])
+    return f"<section class='findings'>{findings}</section>"
+
+
+def _finding(finding: dict[str, Any], told: Told) -> str:
     first, last = finding["first_step"], finding["last_step"]
-    where = "" if first is None or last is None else f"<p class='caption'>{steps(first, last)}</p>"
+    places = ["" if first is None or last is None else steps(first, last)]
+    if finding["scaler"] and len(told.scalers) > 1:
+        places.append(f"scaler {finding['scaler']}")
+    place = " · ".join(filter(None, places))
+    where = f"<p class='caption'>{escape(place)}</p>" if place else ""
+    going = told.run["status"] in GOING_ON
+    stop = f"<p class='stop'>{STOP}</p>" if finding["stop"] and going else ""
     fix = f"<pre><code>{escape(finding['fix'])}</code></pre>" if finding["fix"] else ""
     return (
         f"<div class='finding'><p class='finding-title'>{_verdict(finding['severity'])}"
         f"<span>{escape(finding['title'])}</span></p>"
-        f"<p>{_coded(finding['explanation'])}</p>{where}{fix}</div>"
+        f"<p>{_coded(finding['explanation'])}</p>{stop}{where}{fix}</div>"
     )
 
 
@@ -103,14 +131,25 @@ def _share(share: float | None, error: float | None = None) -> str:
     return NONE if share is None else within(share, error)
 
 
-def _chart(name: str, figure: dict[str, Any]) -> str:
+def _left_out(scalers: list[str]) -> str:
+    more = scalers[SCALERS_MAX:]
+    if not more:
+        return ""
+    named = ", ".join(more[:NAMED]) + (", …" if len(more) > NAMED else "")
+    words = f"Charts of {plural(len(more), 'more scaler')} are left out: {named}"
+    return f"<p class='caption'>{escape(words)}</p>"
+
+
+def _chart(chart: Chart) -> str:
+    figure = chart.figure
     meta = figure["layout"]["meta"]
+    named = meta["title"] + (f" · {chart.scaler}" if chart.scaler else "")
     words = [f"<p class='caption'>{escape(meta['caption'])}</p>"] if meta.get("caption") else []
     if meta.get("empty"):
         words.append(f"<p class='empty'>{escape(meta['empty'])}</p>")
     else:
         height = int(figure["layout"]["height"])
-        label = escape(f"{meta['title']}. {meta.get('caption', '')}")
+        label = escape(f"{named}. {meta.get('caption', '')}")
         words.append(
             f"<div class='plot' role='img' aria-label='{label}' style='height:{height}px'></div>"
         )
@@ -123,14 +162,14 @@ def _chart(name: str, figure: dict[str, Any]) -> str:
         for word, definition in meta["definitions"].items()
     )
     words.append(f"<details><summary>What the words mean</summary><dl>{terms}</dl></details>")
-    title = f"<h2>{escape(meta['title'])}</h2>"
-    return f"<section class='panel' data-figure='{escape(name)}'>{title}{''.join(words)}</section>"
+    title = f"<h2>{escape(named)}</h2>"
+    return f"<section class='panel' data-figure='{chart.name}'>{title}{''.join(words)}</section>"
 
 
 def _skips(told: Told) -> str:
     if not told.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
-    rows = "".join(_skip(each, told.run["ranks"]) for each in told.skips)
+    rows = "".join(_skip(each, told) for each in told.skips)
     listed = {(each["scaler"], each["step"]) for each in told.skips}
     more = int(told.run["skipped"]) - len(listed)
     left = (
@@ -148,12 +187,14 @@ def _skips(told: Told) -> str:
     )
 
 
-def _skip(skip: dict[str, Any], ranks: int) -> str:
+def _skip(skip: dict[str, Any], told: Told) -> str:
     names = [each["parameter"] for each in skip["culprits"]]
     rest = skip["culprit_parameters"] - len(names[:CULPRITS])
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
     culprits += f" and {count(rest)} more" if rest > 0 else ""
-    optimizer = ", ".join(filter(None, [skip["optimizer"], ranks_words(skip["ranks"], ranks)]))
+    whose = f"{skip['scaler']}: " if len(told.scalers) > 1 else ""
+    ranks = ranks_words(skip["ranks"], told.run["ranks"])
+    optimizer = whose + ", ".join(filter(None, [skip["optimizer"], ranks]))
     cells = (
         ("Step", count(skip["step"])),
         ("Time", _when(skip["time"])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,18 +22,34 @@ ROWS_MAX = 1000
 WIDTH, WIDTH_NARROW = 1000, 358
 """For so many pixels charts are drawn: for a desk or paper, and for a phone."""
 
+SCALERS_MAX = 4
+"""Of so many scalers there are charts: each more makes the file larger by its own."""
+
+OF_ALL_SCALERS = frozenset({"scalars"})
+"""Charts that are there once, whatever scalers a run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart by a name that no other in the file has, and drawn for a phone; ``scaler`` says whose, among several."""
+
+    name: str
+    scaler: str
+    figure: dict[str, Any]
+    narrow: dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Answers of the server: ``figures`` by name, ``narrow`` those for a phone.
+    """Answers of the server. ``skips`` are the newest of the ledger, each with the ranks that made it.
 
-    ``skips`` are the newest of the ledger, each with the ranks that made it.
+    ``scalers`` are the names of all of them; charts are of the first.
     """
 
     run: dict[str, Any]
     diagnosis: dict[str, Any]
-    figures: dict[str, dict[str, Any]]
-    narrow: dict[str, dict[str, Any]]
+    scalers: list[str]
+    charts: list[Chart]
     skips: list[dict[str, Any]]
 
 
@@ -44,13 +60,20 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     run = ask.get("")
     each("findings")
     diagnosis, skips = ask.get("/diagnosis"), together(ask.skips(run["ranks"]))[:SKIPS]
-    figures, narrow = {}, {}
+    streams = _streams(run)
+    charts: list[Chart] = []
     for name in OF_A_RUN:
         each(f"chart {name}")
-        chosen = ask.recommended() if name == "simulated" else {}
-        figures[name] = ask.figure(name, WIDTH, chosen)
-        narrow[name] = ask.figure(name, WIDTH_NARROW, chosen)
-    return Told(run, diagnosis, figures, narrow, skips)
+        charts += ask.charts(name, streams)
+    return Told(run, diagnosis, list(streams), charts, skips)
+
+
+def _streams(run: dict[str, Any]) -> dict[str, str]:
+    """Each scaler's first stream, by its name."""
+    found: dict[str, str] = {}
+    for each in run["streams"]:
+        found.setdefault(each["scaler"], each["stream"])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +87,21 @@ class _Run:
         answer: dict[str, Any] = msgspec.json.decode(self.server.get(f"{self.path}{what}", fields))
         return answer
 
-    def figure(self, name: str, width: int, chosen: dict[str, str]) -> dict[str, Any]:
-        return self.get(f"/figures/{name}", width=str(width), **chosen)
+    def charts(self, name: str, streams: dict[str, str]) -> Iterator[Chart]:
+        """A chart of each of the first scalers, or the one of them all: the server's own choice."""
+        if len(streams) < 2 or name in OF_ALL_SCALERS:
+            yield self.chart(name, name, "", {})
+            return
+        for place, (scaler, stream) in enumerate(list(streams.items())[:SCALERS_MAX]):
+            yield self.chart(f"{name}-{place}", name, scaler, {"stream": stream})
+
+    def chart(self, key: str, name: str, scaler: str, of: dict[str, str]) -> Chart:
+        asked = {**of, **(self.recommended(of) if name == "simulated" else {})}
+        wide, narrow = (
+            self.get(f"/figures/{name}", width=str(width), **asked)
+            for width in (WIDTH, WIDTH_NARROW)
+        )
+        return Chart(key, scaler, wide, narrow)
 
     def skips(self, ranks: int) -> list[dict[str, Any]]:
         """The newest rows of the ledger, and none of a step of which some ranks would be left out."""
@@ -79,10 +115,10 @@ class _Run:
             return rows
         return [row for row in rows if row["step"] != rows[-1]["step"]]
 
-    def recommended(self) -> dict[str, str]:
+    def recommended(self, of: dict[str, str]) -> dict[str, str]:
         """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""
         try:
-            setting = self.get("/simulate")["recommended"]["policy"]
+            setting = self.get("/simulate", **of)["recommended"]["policy"]
         except Refused:
             return {}
         setting["policy"] = setting.pop("name")

@@ -61,7 +61,7 @@ class ParameterRow:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The sampled update that was asked for, and the ranks whose shards are in it.
+    """The sampled update that was asked for, its ``scale``, and the ranks whose shards are in it.
 
     ``parameters`` are those of the page that was asked for. Of all of them there are ``total``, of which a search
     ``found`` some; ``on_grid`` are on fp16's grid, of ``overflowed`` every element is inf or NaN, and ``sampled`` says
@@ -70,6 +70,8 @@ class Sampled:
 
     step: int
     time: int
+    scale: float | None
+    scale_kind: str | None
     ranks: list[int]
     total: int
     found: int
@@ -84,9 +86,12 @@ def rows_of(shards: Sequence[Shard], page: Page = ALL) -> Sampled:
     every = Gathered.of(shards)
     found = every.sought(page)
     first = shards[0].sample
+    scale, kind = split(first.scale)
     return Sampled(
         first.step,
         first.time,
+        scale,
+        KINDS[kind],
         [shard.rank for shard in shards],
         len(every),
         len(found),

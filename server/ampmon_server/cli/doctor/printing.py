@@ -14,13 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ampmon.wire import Finding, Severity
-from ampmon_server.asking.answers import Diagnosed, Run
+from ampmon_server.asking.answers import GOING_ON, Diagnosed, Run
 from ampmon_server.words import plural, steps
 
 
 COLUMNS_MAX = 100
-GOING_ON = {"running", "silent"}
-"""Statuses of runs that can be stopped."""
 _NAMED = 5
 _INDENT = 2
 _SHAPES: dict[Severity | None, tuple[str, str]] = {
