@@ -104,6 +104,19 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     assert "span" not in second.title
 
 
+@pytest.mark.parametrize(
+    ("origin", "rules"), [("forward", ["slow_growth"]), (None, ["subnormal", "bf16"])]
+)
+def test_an_overflow_on_the_way_forward_is_no_ceiling(origin, rules):
+    """A skip that began forward at twice the scale forbids none, for no scale helps it; another skip does."""
+    samples = samples_of([900, 920, 940], {-16: 0.4, -5: 0.6}, scale=16.0)
+    policy = Policy(init_scale=32.0, growth_interval=10**6)
+    run = trained(lambda step, scale: step == 500, 1000, policy=policy, samples=samples)
+    row = replace(run.skips[0], cause="inf+nan", origin=origin)
+    underflow = {"slow_growth", "subnormal", "bf16"}
+    assert [each for each in rules_of(replace(run, skips=(row,))) if each in underflow] == rules
+
+
 def test_what_no_scale_fits_is_said_before_what_overflowed():
     """Where the gradients span more than fp16's normal numbers, skips at a larger scale are no news."""
     samples = samples_of(STEPS, {-16: 0.3, 14: 0.7}, scale=2.0**15)
