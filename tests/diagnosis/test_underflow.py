@@ -82,6 +82,17 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
     assert found(run) == []
 
 
+def test_a_growth_interval_of_0_never_grows():
+    """A scaler whose growth_interval is 0 does not climb: underflow is a finding, with an interval that grows."""
+    policy = Policy(init_scale=64.0, growth_interval=0)
+    samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
+    (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
+    assert finding.rule == "slow_growth"
+    assert finding.title.endswith("and it never grows")
+    assert "never tries a larger one" in finding.explanation
+    assert "growth_interval=250" in finding.fix
+
+
 def test_a_scale_set_by_hand_is_not_told_to_grow():
     """Underflow at a static scale names the scale that would cure it, and update() without new_scale."""
     n = 300

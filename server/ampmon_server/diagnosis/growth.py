@@ -25,7 +25,7 @@ def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
 def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
     """Updates until the scale has grown by so many bits, if none is skipped."""
     policy = scaler.policy
-    if not policy.growth_factor > 1:
+    if not policy.growth_factor > 1 or not policy.growth_interval:
         return math.inf
     return math.ceil(bits / math.log2(policy.growth_factor)) * policy.growth_interval
 

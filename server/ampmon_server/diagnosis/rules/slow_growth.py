@@ -17,9 +17,10 @@ from ampmon_server.words import count, in_code, percent, plural, power_of_two
 
 EXPLANATION = (
     "{share} of the gradient values are subnormal: fp16 holds them with few digits, and smaller ones not at all. A "
-    "scale {times} times as large would cure that and still fit, but the scaler tries a larger one only after every "
-    "growth_interval = {interval} updates without a skip. {cost}"
+    "scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
+TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
+NO_TRIES = "with a growth_interval of 0 the scaler never tries a larger one"
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     "# in a run that goes on: scaler.set_growth_interval({growth_interval})"
@@ -62,7 +63,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 def faster(interval: int, bits: int, patience: int) -> int:
     """The growth_interval with which as many doublings are done in time: at least 100, a skip in a hundred updates."""
-    return min(interval, max(100, patience // bits))
+    return min(interval or NEVER, max(100, patience // bits))
 
 
 def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
@@ -79,9 +80,10 @@ def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
 
 
 def _explanation(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+    interval = scaler.policy.growth_interval
     return EXPLANATION.format(
         share=percent(seen.share),
         times=count(2**bits),
-        interval=count(scaler.policy.growth_interval),
+        tries=TRIES.format(interval=count(interval)) if interval else NO_TRIES,
         cost=cost(seen),
     )
