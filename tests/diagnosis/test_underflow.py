@@ -82,6 +82,31 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
     assert found(run) == []
 
 
+@pytest.mark.parametrize(
+    ("tracker", "exponent", "told"),
+    [
+        (None, -16, "in 4\u202f000 updates at the earliest"),
+        (1400, -16, "in 2\u202f600 updates at the earliest"),
+        (1499, -15, "in 501 updates at the earliest"),
+        (1500, -15, None),
+        (2000, -15, "it never grows"),
+    ],
+)
+def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, told):
+    """Of the way to a larger scale what the tracker has counted is left out; past the interval torch never grows."""
+    samples = samples_of(STEPS, {exponent: 0.3, -5: 0.7}, scale=64.0)
+    run = trained(
+        lambda step, scale: False,
+        300,
+        policy=Policy(init_scale=64.0),
+        samples=samples,
+        growth_tracker=tracker,
+    )
+    findings = found(run)
+    assert [each.rule for each in findings] == (["slow_growth"] if told else [])
+    assert all(told in each.title for each in findings)
+
+
 def test_a_growth_interval_of_0_never_grows():
     """A scaler whose growth_interval is 0 does not climb: underflow is a finding, with an interval that grows."""
     policy = Policy(init_scale=64.0, growth_interval=0)
@@ -89,7 +114,7 @@ def test_a_growth_interval_of_0_never_grows():
     (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
     assert finding.rule == "slow_growth"
     assert finding.title.endswith("and it never grows")
-    assert "never tries a larger one" in finding.explanation
+    assert "growth_interval = 0, and that is past" in finding.explanation
     assert "growth_interval=250" in finding.fix
 
 

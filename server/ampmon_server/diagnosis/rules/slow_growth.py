@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
-from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing, updates_to_grow
+from ampmon_server.diagnosis.growth import (
+    bits_to_cure,
+    is_climbing,
+    is_past_growth,
+    updates_to_grow,
+)
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.rules.subnormal import cost
 from ampmon_server.diagnosis.underflow import Underflow, underflow
@@ -20,7 +25,7 @@ EXPLANATION = (
     "scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
 TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
-NO_TRIES = "with a growth_interval of 0 the scaler never tries a larger one"
+PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     "# in a run that goes on: scaler.set_growth_interval({growth_interval})"
@@ -80,10 +85,10 @@ def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
 
 
 def _explanation(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
-    interval = scaler.policy.growth_interval
+    tries = PAST if is_past_growth(scaler) else TRIES
     return EXPLANATION.format(
         share=percent(seen.share),
         times=count(2**bits),
-        tries=TRIES.format(interval=count(interval)) if interval else NO_TRIES,
+        tries=tries.format(interval=count(scaler.policy.growth_interval)),
         cost=cost(seen),
     )
