@@ -224,3 +224,26 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
     )
     finding = found(scaler(cells, skips=rows))[0]
     assert (finding.rule, finding.parameters) == (rule, ("blocks.1",))
+
+
+@pytest.mark.parametrize(
+    ("modules", "where", "named"),
+    [
+        ("aaaaa", "5 skips began forward, in module a:", ("a",)),
+        ("aabaa", "5 skips began forward, 4 of them in module a:", ("a",)),
+        ("a....", "5 skips began forward, 1 of them in module a:", ("a",)),
+        ("abcda", "5 skips began forward, in 4 modules:", ()),
+        (".....", "5 skips began forward:", ()),
+    ],
+)
+def test_a_module_is_given_no_skips_of_others(modules, where, named):
+    """Of overflows on the way forward those in the module named are counted; where none has most, none is named."""
+    run = trained(_spikes(100), 600, policy=Policy(growth_interval=10**6))
+    origins = [{"origin_module": each if each != "." else None} for each in modules]
+    rows = [
+        replace(row, origin="forward", **origin)
+        for row, origin in zip(run.skips, origins, strict=True)
+    ]
+    finding = found(replace(run, skips=tuple(rows)))[0]
+    assert finding.title.startswith(where)
+    assert finding.parameters == named
