@@ -148,3 +148,23 @@ def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     (finding,) = found(case(status="crashed", events=told))
     assert (finding.rule, finding.severity) == ("fp16_parameters", "critical")
     assert rules_of(case(_healthy(), status="crashed", events=told))[0] == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("update_us", "told"),
+    [
+        (0.5, "0.0005 ms"),
+        (999_400, "999 ms"),
+        (999_900, "1 s"),
+        (1_500_000, "1.5 s"),
+        (2_900_000, "2.9 s"),
+        (9_990_000, "10 s"),
+        (89_000_000, "89 s"),
+        (7_200_000_000, "2 h"),
+    ],
+)
+def test_seconds_begin_at_one(update_us, told):
+    """An update's duration is told in seconds from one on, with two digits below ten, and in ms before that."""
+    run = case(_healthy(), status="silent", update_us=update_us)
+    (finding,) = found(replace(run, now=run.last_time + 10**12))
+    assert finding.title.endswith(f"; an update took {told}")
