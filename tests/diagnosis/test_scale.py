@@ -41,6 +41,22 @@ def test_a_scale_that_was_dead_is_remembered():
     assert (finding.severity, finding.first_step, finding.stop) == ("warning", 143, False)
 
 
+@pytest.mark.parametrize("since", [0, RECENT])
+def test_a_scale_that_died_again_is_dead_since_then(since):
+    """A scale that was set anew, trained with and died again is dead since its second death, however long ago."""
+    once = torch_scaler(lambda step, scale: True, 150)
+    again = torch_scaler(lambda step, scale: step >= 1500, 1650 + since)
+    before, after, events, skipped = (
+        [*one, *other] for one, other in zip(once, again, strict=True)
+    )
+    after[149], events[149] = 65536.0, "manual_set"
+    cells = cells_of(np.array(before), np.array(after), events, skipped)
+    finding = next(each for each in found(scaler(cells)) if each.rule == "dead_scale")
+    assert "dead since step 1\u202f793 " in finding.title
+    assert "the next finite gradients destroy" in finding.title
+    assert "saved before step 1793" in finding.fix
+
+
 @pytest.mark.parametrize(("ceiling", "expected"), [(1.0, False), (0.5, True)])
 def test_a_scale_below_1_is_a_warning(ceiling, expected):
     """A scale of 1 is none, one of 0.5 is a warning."""
