@@ -65,6 +65,17 @@ def test_a_scale_below_1_is_a_warning(ceiling, expected):
     assert ("low_scale" in [each.rule for each in findings]) == expected
 
 
+@pytest.mark.parametrize(("init_scale", "first"), [(65536.0, 16), (0.5, 0)])
+def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
+    """All updates below 1 are counted, also those before the newest that are given one by one."""
+    policy = Policy(init_scale=init_scale, growth_interval=10**6)
+    run = trained(lambda step, scale: scale > 0.5, 9000, policy=policy)
+    (finding,) = [each for each in found(run) if each.rule == "low_scale"]
+    updates = f"{9000 - first:,}".replace(",", "\u202f")
+    assert finding.title.endswith(f"for {updates} updates")
+    assert (finding.first_step, finding.last_step) == (first, 8999)
+
+
 def test_a_search_that_passes_1_is_no_skip_rate():
     """The skips of a search that ends below 1 are the scale's, which is the finding."""
     run = trained(lambda step, scale: scale > 2.0**-18, 240, cause="unknown")
