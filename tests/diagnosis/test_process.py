@@ -141,6 +141,18 @@ def test_effective_training_is_said_in_one_sentence():
     assert effective(case()).sentence == "No update yet."
 
 
+def test_updates_of_several_scalers_are_no_batches():
+    """Two scalers may take the same batches: samples are not told of them. One that has no update is none."""
+    one, other = _healthy(), scaler(_healthy().recent, name="D", number=1)
+    idle = scaler(_healthy().recent[:0], name="E", number=2)
+    both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
+    assert (both.updates, both.samples, both.samples_counted) == (600, None, None)
+    assert both.sentence == (
+        "99\u202f% of the updates of all scalers changed the weights (6 of 600 did not)."
+    )
+    assert effective(case(one, idle, config={"batch_size": 8})).samples == 2400
+
+
 def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     """What the process was told before it died without an update explains it; once it had trained it does not."""
     words = {"severity": "warning", "title": "A", "explanation": "B", "fix": "C"}
