@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from ampmon_server.case import Policy
-from made_cases import NAMES, cells_of, found, rules_of, scaler, skip, torch_scaler, trained
+from made_cases import (
+    NAMES,
+    cells_of,
+    found,
+    parameters_of,
+    rules_of,
+    scaler,
+    skip,
+    torch_scaler,
+    trained,
+)
 
 
 def test_a_run_that_skips_nothing_is_healthy():
@@ -200,6 +210,40 @@ def test_a_layer_that_is_always_first_is_named():
 def test_where_everything_overflows_no_layer_is_named():
     """The first parameter tells nothing where all of them are culprits."""
     assert "culprit_layer" not in rules_of(trained(_spikes(40), 1000))
+
+
+def _blamed(rows, **fields):
+    """A run in which each of these is what the ledger says of a skip: the culprits of each optimizer that skipped."""
+    run = trained(_spikes(40), 1000, policy=Policy(init_scale=2.0**60, growth_interval=10**6))
+    told = tuple(
+        skip(each.step, optimizer=optimizer, culprits=culprits)
+        for each, of in zip(run.skips, rows, strict=True)
+        for optimizer, culprits in of.items()
+    )
+    return rules_of(replace(run, skips=told, **fields))
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([{"D": 3}] * 21 + [{"G": 1}], False),
+        ([{"D": 2}] * 21 + [{"D": 3, "G": 1}], True),
+        ([{"D": 3, "G": 1}] * 22, False),
+        ([{"D": 2, "G": 1}] * 22, True),
+        ([{"D": 1}] * 21 + [{"G": 3}], True),
+    ],
+)
+def test_where_all_of_an_optimizer_overflows_no_layer_is_named(rows, named):
+    """Optimizers that skipped without another are measured by the most that each had, else by all there is."""
+    assert ("culprit_layer" in _blamed(rows)) == named
+
+
+@pytest.mark.parametrize(("with_gradient", "named"), [(2, False), (3, True)])
+def test_parameters_without_a_gradient_are_no_finite_ones(with_gradient, named):
+    """Where all that have a gradient in the samples overflow, the first tells nothing, whatever else has a name."""
+    parameters = parameters_of(dict.fromkeys(NAMES, 0.0))
+    parameters.cells["looked"][:, with_gradient:] = 0
+    assert ("culprit_layer" in _blamed([{"SGD": 2}] * 22, parameters=parameters)) == named
 
 
 def test_a_layer_is_not_named_where_all_is_well():
