@@ -350,6 +350,7 @@ def _any_scaler(draw: st.DrawFn) -> ScalerCase:
             )
         ),
         ranks=draw(st.sampled_from([{}, {0: cells, 1: cells}, {0: cells, 3: cells[::2]}])),
+        growth_tracker=draw(st.sampled_from([None, 0, 9, 10**6])),
     )
 
 

@@ -141,6 +141,18 @@ def test_effective_training_is_said_in_one_sentence():
     assert effective(case()).sentence == "No update yet."
 
 
+def test_updates_of_several_scalers_are_no_batches():
+    """Two scalers may take the same batches: samples are not told of them. One that has no update is none."""
+    one, other = _healthy(), scaler(_healthy().recent, name="D", number=1)
+    idle = scaler(_healthy().recent[:0], name="E", number=2)
+    both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
+    assert (both.updates, both.samples, both.samples_counted) == (600, None, None)
+    assert both.sentence == (
+        "99\u202f% of the updates of all scalers changed the weights (6 of 600 did not)."
+    )
+    assert effective(case(one, idle, config={"batch_size": 8})).samples == 2400
+
+
 def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     """What the process was told before it died without an update explains it; once it had trained it does not."""
     words = {"severity": "warning", "title": "A", "explanation": "B", "fix": "C"}
@@ -148,3 +160,23 @@ def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     (finding,) = found(case(status="crashed", events=told))
     assert (finding.rule, finding.severity) == ("fp16_parameters", "critical")
     assert rules_of(case(_healthy(), status="crashed", events=told))[0] == "crashed"
+
+
+@pytest.mark.parametrize(
+    ("update_us", "told"),
+    [
+        (0.5, "0.0005 ms"),
+        (999_400, "999 ms"),
+        (999_900, "1 s"),
+        (1_500_000, "1.5 s"),
+        (2_900_000, "2.9 s"),
+        (9_990_000, "10 s"),
+        (89_000_000, "89 s"),
+        (7_200_000_000, "2 h"),
+    ],
+)
+def test_seconds_begin_at_one(update_us, told):
+    """An update's duration is told in seconds from one on, with two digits below ten, and in ms before that."""
+    run = case(_healthy(), status="silent", update_us=update_us)
+    (finding,) = found(replace(run, now=run.last_time + 10**12))
+    assert finding.title.endswith(f"; an update took {told}")

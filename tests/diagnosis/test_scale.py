@@ -41,12 +41,39 @@ def test_a_scale_that_was_dead_is_remembered():
     assert (finding.severity, finding.first_step, finding.stop) == ("warning", 143, False)
 
 
+@pytest.mark.parametrize("since", [0, RECENT])
+def test_a_scale_that_died_again_is_dead_since_then(since):
+    """A scale that was set anew, trained with and died again is dead since its second death, however long ago."""
+    once = torch_scaler(lambda step, scale: True, 150)
+    again = torch_scaler(lambda step, scale: step >= 1500, 1650 + since)
+    before, after, events, skipped = (
+        [*one, *other] for one, other in zip(once, again, strict=True)
+    )
+    after[149], events[149] = 65536.0, "manual_set"
+    cells = cells_of(np.array(before), np.array(after), events, skipped)
+    finding = next(each for each in found(scaler(cells)) if each.rule == "dead_scale")
+    assert "dead since step 1\u202f793 " in finding.title
+    assert "the next finite gradients destroy" in finding.title
+    assert "saved before step 1793" in finding.fix
+
+
 @pytest.mark.parametrize(("ceiling", "expected"), [(1.0, False), (0.5, True)])
 def test_a_scale_below_1_is_a_warning(ceiling, expected):
     """A scale of 1 is none, one of 0.5 is a warning."""
     findings = found(trained(lambda step, scale: scale > ceiling, 600))
     assert any(each.severity == "warning" for each in findings) == expected
     assert ("low_scale" in [each.rule for each in findings]) == expected
+
+
+@pytest.mark.parametrize(("init_scale", "first"), [(65536.0, 16), (0.5, 0)])
+def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
+    """All updates below 1 are counted, also those before the newest that are given one by one."""
+    policy = Policy(init_scale=init_scale, growth_interval=10**6)
+    run = trained(lambda step, scale: scale > 0.5, 9000, policy=policy)
+    (finding,) = [each for each in found(run) if each.rule == "low_scale"]
+    updates = f"{9000 - first:,}".replace(",", "\u202f")
+    assert finding.title.endswith(f"for {updates} updates")
+    assert (finding.first_step, finding.last_step) == (first, 8999)
 
 
 def test_a_search_that_passes_1_is_no_skip_rate():

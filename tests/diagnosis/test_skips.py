@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from ampmon_server.case import Policy
-from made_cases import NAMES, cells_of, found, rules_of, scaler, skip, torch_scaler, trained
+from made_cases import (
+    NAMES,
+    cells_of,
+    found,
+    parameters_of,
+    rules_of,
+    scaler,
+    skip,
+    torch_scaler,
+    trained,
+)
 
 
 def test_a_run_that_skips_nothing_is_healthy():
@@ -50,6 +60,25 @@ def test_skip_rate_has_its_levels(every, severity):
     run = trained(_spikes(every), 1200, cause="unknown", policy=Policy(growth_interval=30))
     findings = [each for each in found(run) if each.rule == "skip_rate"]
     assert [each.severity for each in findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "advised"),
+    [
+        ({"growth_interval": 30}, "growth_interval=60)"),
+        ({"growth_interval": 700_000}, "growth_interval=1000000)"),
+        ({"growth_interval": 1_000_000}, "activations=1"),
+        ({"growth_interval": 10**9}, "activations=1"),
+        ({"growth_interval": 0}, "activations=1"),
+        ({"growth_factor": 1.0}, "activations=1"),
+    ],
+)
+def test_a_scaler_that_hardly_tries_is_not_told_to_try_less(given, advised):
+    """The growth_interval that is advised is larger than the run's own; where none is, the way to the cause is."""
+    policy = Policy(init_scale=2.0**60, **given)
+    findings = found(trained(_spikes(30), 1200, cause="unknown", policy=policy))
+    (fix,) = [each.fix for each in findings if each.rule == "skip_rate"]
+    assert advised in fix
 
 
 def test_a_few_updates_do_not_make_a_rate():
@@ -183,6 +212,40 @@ def test_where_everything_overflows_no_layer_is_named():
     assert "culprit_layer" not in rules_of(trained(_spikes(40), 1000))
 
 
+def _blamed(rows, **fields):
+    """A run in which each of these is what the ledger says of a skip: the culprits of each optimizer that skipped."""
+    run = trained(_spikes(40), 1000, policy=Policy(init_scale=2.0**60, growth_interval=10**6))
+    told = tuple(
+        skip(each.step, optimizer=optimizer, culprits=culprits)
+        for each, of in zip(run.skips, rows, strict=True)
+        for optimizer, culprits in of.items()
+    )
+    return rules_of(replace(run, skips=told, **fields))
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([{"D": 3}] * 21 + [{"G": 1}], False),
+        ([{"D": 2}] * 21 + [{"D": 3, "G": 1}], True),
+        ([{"D": 3, "G": 1}] * 22, False),
+        ([{"D": 2, "G": 1}] * 22, True),
+        ([{"D": 1}] * 21 + [{"G": 3}], True),
+    ],
+)
+def test_where_all_of_an_optimizer_overflows_no_layer_is_named(rows, named):
+    """Optimizers that skipped without another are measured by the most that each had, else by all there is."""
+    assert ("culprit_layer" in _blamed(rows)) == named
+
+
+@pytest.mark.parametrize(("with_gradient", "named"), [(2, False), (3, True)])
+def test_parameters_without_a_gradient_are_no_finite_ones(with_gradient, named):
+    """Where all that have a gradient in the samples overflow, the first tells nothing, whatever else has a name."""
+    parameters = parameters_of(dict.fromkeys(NAMES, 0.0))
+    parameters.cells["looked"][:, with_gradient:] = 0
+    assert ("culprit_layer" in _blamed([{"SGD": 2}] * 22, parameters=parameters)) == named
+
+
 def test_a_layer_is_not_named_where_all_is_well():
     """That one layer is the first in torch's few tries is not worth a word."""
     cells = cells_of(*torch_scaler(lambda step, scale: scale > 2.0**15, 300))
@@ -205,3 +268,26 @@ def test_where_an_overflow_began_is_said(origin, rule, cause):
     )
     finding = found(scaler(cells, skips=rows))[0]
     assert (finding.rule, finding.parameters) == (rule, ("blocks.1",))
+
+
+@pytest.mark.parametrize(
+    ("modules", "where", "named"),
+    [
+        ("aaaaa", "5 skips began forward, in module a:", ("a",)),
+        ("aabaa", "5 skips began forward, 4 of them in module a:", ("a",)),
+        ("a....", "5 skips began forward, 1 of them in module a:", ("a",)),
+        ("abcda", "5 skips began forward, in 4 modules:", ()),
+        (".....", "5 skips began forward:", ()),
+    ],
+)
+def test_a_module_is_given_no_skips_of_others(modules, where, named):
+    """Of overflows on the way forward those in the module named are counted; where none has most, none is named."""
+    run = trained(_spikes(100), 600, policy=Policy(growth_interval=10**6))
+    origins = [{"origin_module": each if each != "." else None} for each in modules]
+    rows = [
+        replace(row, origin="forward", **origin)
+        for row, origin in zip(run.skips, origins, strict=True)
+    ]
+    finding = found(replace(run, skips=tuple(rows)))[0]
+    assert finding.title.startswith(where)
+    assert finding.parameters == named

@@ -82,6 +82,42 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
     assert found(run) == []
 
 
+@pytest.mark.parametrize(
+    ("tracker", "exponent", "told"),
+    [
+        (None, -16, "in 4\u202f000 updates at the earliest"),
+        (1400, -16, "in 2\u202f600 updates at the earliest"),
+        (1499, -15, "in 501 updates at the earliest"),
+        (1500, -15, None),
+        (2000, -15, "it never grows"),
+    ],
+)
+def test_updates_that_the_growth_tracker_counted_are_over(tracker, exponent, told):
+    """Of the way to a larger scale what the tracker has counted is left out; past the interval torch never grows."""
+    samples = samples_of(STEPS, {exponent: 0.3, -5: 0.7}, scale=64.0)
+    run = trained(
+        lambda step, scale: False,
+        300,
+        policy=Policy(init_scale=64.0),
+        samples=samples,
+        growth_tracker=tracker,
+    )
+    findings = found(run)
+    assert [each.rule for each in findings] == (["slow_growth"] if told else [])
+    assert all(told in each.title for each in findings)
+
+
+def test_a_growth_interval_of_0_never_grows():
+    """A scaler whose growth_interval is 0 does not climb: underflow is a finding, with an interval that grows."""
+    policy = Policy(init_scale=64.0, growth_interval=0)
+    samples = samples_of(STEPS[-4:], {-16: 0.3, -5: 0.7}, scale=64.0)
+    (finding,) = found(trained(lambda step, scale: False, 300, policy=policy, samples=samples))
+    assert finding.rule == "slow_growth"
+    assert finding.title.endswith("and it never grows")
+    assert "growth_interval = 0, and that is past" in finding.explanation
+    assert "growth_interval=250" in finding.fix
+
+
 def test_a_scale_set_by_hand_is_not_told_to_grow():
     """Underflow at a static scale names the scale that would cure it, and update() without new_scale."""
     n = 300
@@ -102,6 +138,19 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     assert (first.rule, second.rule) == ("subnormal", "bf16")
     assert second.title.endswith("= 2^16 overflows")
     assert "span" not in second.title
+
+
+@pytest.mark.parametrize(
+    ("origin", "rules"), [("forward", ["slow_growth"]), (None, ["subnormal", "bf16"])]
+)
+def test_an_overflow_on_the_way_forward_is_no_ceiling(origin, rules):
+    """A skip that began forward at twice the scale forbids none, for no scale helps it; another skip does."""
+    samples = samples_of([900, 920, 940], {-16: 0.4, -5: 0.6}, scale=16.0)
+    policy = Policy(init_scale=32.0, growth_interval=10**6)
+    run = trained(lambda step, scale: step == 500, 1000, policy=policy, samples=samples)
+    row = replace(run.skips[0], cause="inf+nan", origin=origin)
+    underflow = {"slow_growth", "subnormal", "bf16"}
+    assert [each for each in rules_of(replace(run, skips=(row,))) if each in underflow] == rules
 
 
 def test_what_no_scale_fits_is_said_before_what_overflowed():

@@ -19,7 +19,8 @@ class Training:
     """Updates that were run, and those that changed the weights; the same in samples, where the batch is known.
 
     ``share`` is 0..1, None before the first update. ``samples`` are batches of the configuration's `batch_size` or
-    `batch` on every rank. ``scheduler_ahead`` are skipped updates after which the learning rate was changed.
+    `batch` on every rank; None where several scalers have updates, which may be of the same batches.
+    ``scheduler_ahead`` are skipped updates after which the learning rate was changed.
     """
 
     updates: int
@@ -34,7 +35,7 @@ class Training:
 def effective(case: Case) -> Training:
     """What a run's updates came to."""
     counted = max(case.updates - case.skipped, 0)
-    batch = _batch(case.config)
+    batch = None if _scalers(case) > 1 else _batch(case.config)
     each = None if batch is None else batch * max(case.ranks, 1)
     return Training(
         updates=case.updates,
@@ -45,6 +46,11 @@ def effective(case: Case) -> Training:
         scheduler_ahead=case.scheduled,
         sentence=_sentence(case, counted, each),
     )
+
+
+def _scalers(case: Case) -> int:
+    """So many have updates."""
+    return sum(len(scaler.updates) > 0 for scaler in case.scalers)
 
 
 def _batch(config: Mapping[str, Any]) -> int | None:
@@ -58,7 +64,8 @@ def _batch(config: Mapping[str, Any]) -> int | None:
 def _sentence(case: Case, counted: int, each: int | None) -> str:
     if not case.updates:
         return "No update yet." if case.status == "running" else "No update was made."
-    said = f"{percent(counted / case.updates)} of your batches changed the weights"
+    whose = "the updates of all scalers" if _scalers(case) > 1 else "your batches"
+    said = f"{percent(counted / case.updates)} of {whose} changed the weights"
     if lost := case.updates - counted:
         samples = f", {plural(each * lost, 'sample')}" if each else ""
         said += f" ({count(lost)} of {count(case.updates)} did not{samples})"

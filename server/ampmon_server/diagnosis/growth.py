@@ -23,11 +23,17 @@ def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
 
 
 def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
-    """Updates until the scale has grown by so many bits, if none is skipped."""
+    """Updates until the scale has grown by so many bits, if none is skipped: those since it last moved are over."""
     policy = scaler.policy
-    if not policy.growth_factor > 1:
+    if not policy.growth_factor > 1 or is_past_growth(scaler):
         return math.inf
-    return math.ceil(bits / math.log2(policy.growth_factor)) * policy.growth_interval
+    growths = math.ceil(bits / math.log2(policy.growth_factor))
+    return growths * policy.growth_interval - (scaler.growth_tracker or 0)
+
+
+def is_past_growth(scaler: ScalerCase) -> bool:
+    """Whether torch waits in vain: it grows where the tracker comes to the interval, not where that is past it."""
+    return (scaler.growth_tracker or 0) >= scaler.policy.growth_interval
 
 
 def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> bool:

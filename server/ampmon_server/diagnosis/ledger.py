@@ -9,11 +9,47 @@ from functools import lru_cache
 from ampmon_server.case import ScalerCase, Skip
 
 
+class _Sizes:
+    """How many parameters could be culprits: no record says which of them are whose.
+
+    Those with a gradient in the samples that have the first culprit too; else all that were ever named. Of an update
+    that an optimizer of the ledger's did not skip, as many as any skip of the others had. One that never skipped is in
+    no ledger: its parameters count as if they were the others'.
+    """
+
+    def __init__(self, scaler: ScalerCase) -> None:
+        names, cells = scaler.parameters.names, scaler.parameters.cells
+        self._places = {name: place for place, name in enumerate(names)}
+        self._looked = cells["looked"].reshape(len(cells), len(names)) > 0
+        self._in_sample = self._looked.sum(1)
+        self._most: dict[str, int] = {}
+        for skip in scaler.skips:
+            known = self._most.get(skip.optimizer, 0)
+            self._most[skip.optimizer] = max(known, skip.culprit_parameters)
+
+    def are_all(self, rows: Sequence[Skip]) -> bool:
+        """Whether the culprits of an update on one rank, a row for each optimizer, are all that could be."""
+        culprits = sum(row.culprit_parameters for row in rows)
+        if len(rows) < len(self._most):
+            return culprits > 1 and all(
+                row.culprit_parameters >= self._most[row.optimizer] for row in rows
+            )
+        return culprits >= self._beside(rows[0].culprits[0].parameter) > 1
+
+    def _beside(self, parameter: str) -> int:
+        place = self._places.get(parameter)
+        if place is None:
+            return len(self._places)
+        sampled = self._in_sample[self._looked[:, place]]
+        return int(sampled.max(initial=0)) or len(self._places)
+
+
 @dataclass(frozen=True, slots=True)
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
 
-    ``everywhere`` says that every parameter was one, so that the first of them tells nothing.
+    ``everywhere`` says that every parameter of the optimizers that skipped was one, as far as `_Sizes` knows, so that
+    the first of them tells nothing.
     """
 
     step: int
@@ -39,11 +75,11 @@ def skipped_updates(scaler: ScalerCase) -> Sequence[SkippedUpdate]:
     rows: dict[int, list[Skip]] = {}
     for skip in scaler.skips:
         rows.setdefault(skip.step, []).append(skip)
-    parameters = len(scaler.parameters.names)
-    return tuple(_update(step, rows[step], parameters) for step in sorted(rows))
+    sizes = _Sizes(scaler)
+    return tuple(_update(step, rows[step], sizes) for step in sorted(rows))
 
 
-def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
+def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
     rows = sorted(rows, key=lambda row: (row.rank, row.optimizer))
     causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
     blamed = [row for row in rows if row.culprits]
@@ -52,7 +88,8 @@ def _update(step: int, rows: Iterable[Skip], parameters: int) -> SkippedUpdate:
         step=step,
         causes=frozenset(causes),
         first=blamed[0].culprits[0].parameter if blamed else None,
-        everywhere=bool(blamed) and blamed[0].culprit_parameters >= parameters > 1,
+        everywhere=bool(blamed)
+        and sizes.are_all([row for row in blamed if row.rank == blamed[0].rank]),
         origin=origins[0].origin if origins else None,
         module=next((row.origin_module for row in origins if row.origin_module), None),
     )

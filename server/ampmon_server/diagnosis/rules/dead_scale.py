@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
-from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
-from ampmon_server.diagnosis.updates import DEAD, is_alive, newest_scale, since
+from ampmon_server.diagnosis.updates import (
+    DEAD,
+    DEAD_SCALE,
+    is_alive,
+    newest_scale,
+    since,
+)
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, power_of_two
 
@@ -29,11 +36,14 @@ NOT_ONE = 65536.0
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """Critical while it is dead; a warning where it was, and what was trained since may be destroyed."""
     scale = newest_scale(scaler)
-    window = _dead(scaler)
-    if scale is None or window is None:
+    if scale is None:
         return
     now = not is_alive(scale)
-    first, last = window
+    lived = _lived(scaler) if now else -1
+    steps = [each for each in _dead(scaler) if each > lived]
+    if not steps:
+        return
+    first, last = min(steps), max(steps)
     title = (
         f"The scale is dead since step {count(first)} ({power_of_two(scale)}): {_harm(scaler, first)}"
         if now
@@ -55,18 +65,21 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _dead(scaler: ScalerCase) -> tuple[int, int] | None:
-    """The first and the last step at which the scale was dead; None where it never was."""
-    steps = [each for cells in (scaler.updates, scaler.recent) for each in _dead_steps(cells)]
-    return (min(steps), max(steps)) if steps else None
+def _dead(scaler: ScalerCase) -> Iterator[int]:
+    """Steps at which the scale was dead, the first and the last of each cell among them."""
+    for cells in (scaler.updates, scaler.recent):
+        died = cells[cells["moves"][:, DEAD] > 0]
+        for name in ("move_first", "move_last"):
+            yield from died[name][:, DEAD].tolist()
+        if len(cells) and not is_alive(float(cells["after_last"][-1])):
+            yield int(cells["last"][-1])
 
 
-def _dead_steps(cells: Cells) -> Iterator[int]:
-    died = cells[cells["moves"][:, DEAD] > 0]
-    for name in ("move_first", "move_last"):
-        yield from died[name][:, DEAD].tolist()
-    if len(cells) and not is_alive(float(cells["after_last"][-1])):
-        yield int(cells["last"][-1])
+def _lived(scaler: ScalerCase) -> int:
+    """The last step that is known to have left it alive, or -1: dead now, it is so since the next."""
+    held = (scaler.updates, scaler.recent)
+    steps = [cells["last"][cells["after_last"] > DEAD_SCALE] for cells in held]
+    return int(np.concatenate(steps).max(initial=-1))
 
 
 def _harm(scaler: ScalerCase, since_step: int) -> str:

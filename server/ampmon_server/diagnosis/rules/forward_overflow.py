@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.ledger import SkippedUpdate
 from ampmon_server.diagnosis.origins import of_origin
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import plural
+from ampmon_server.words import count, plural
 
 
 EXPLANATION = (
@@ -35,11 +36,11 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         later.step - earlier.step < thresholds.nan_window
         for earlier, later in itertools.pairwise(found)
     )
-    where = f"began forward, in module {module}" if module else "began forward"
+    where, module = _where(found, module)
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
-        title=f"{plural(len(found), 'skip')} {where}: no scale helps",
+        title=f"{plural(len(found), 'skip')} began forward{where}: no scale helps",
         explanation=EXPLANATION.format(module=f"module {module}" if module else SOME),
         fix=FIX.format(module=f"module {module}" if module else SOME),
         scaler=scaler.name,
@@ -49,3 +50,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"skipped": len(found)},
         figure="activations",
     )
+
+
+def _where(found: Sequence[SkippedUpdate], most: str | None) -> tuple[str, str | None]:
+    """In words, and the module that most of those with a module began in; None where they are scattered."""
+    modules = [each.module for each in found if each.module]
+    at_it = modules.count(most) if most else 0
+    if 2 * at_it <= len(modules):
+        return f", in {count(len(set(modules)))} modules" if modules else "", None
+    some = "" if at_it == len(found) else f"{count(at_it)} of them "
+    return f", {some}in module {most}", most

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.rules.each import each_scaler
@@ -30,10 +32,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     scale = newest_scale(scaler)
     if scale is None or not is_alive(scale) or scale >= thresholds.low_scale:
         return
-    recent = scaler.recent
-    above = recent[recent["after_last"] >= thresholds.low_scale]
-    last = int(recent["last"][-1])
-    first = int(above["last"][-1]) + 1 if len(above) else int(recent["first"][0])
+    last = int(scaler.recent["last"][-1])
+    first = _first(scaler, thresholds.low_scale)
     yield Finding(
         rule="low_scale",
         severity="warning",
@@ -47,3 +47,10 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"scale": scale},
         figure="scale",
     )
+
+
+def _first(scaler: ScalerCase, low: float) -> int:
+    """The step after the last that is known to have left it above: up to a cell of the whole run too early."""
+    held = (scaler.updates, scaler.first, scaler.recent)
+    above = np.concatenate([cells["last"][cells["after_last"] >= low] for cells in held])
+    return int(above.max()) + 1 if len(above) else int(scaler.updates["first"][0])

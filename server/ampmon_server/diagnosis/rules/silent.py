@@ -72,6 +72,6 @@ def _beside(update_s: float) -> str:
 
 def _duration(seconds: float) -> str:
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min"), (1, "s")):
-        if seconds >= 2 * size:
+        if seconds >= max(2 * size, 10):
             return f"{count(int(seconds / size))} {unit}"
-    return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{1000 * seconds:.3g} ms"

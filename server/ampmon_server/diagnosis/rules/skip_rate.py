@@ -8,7 +8,7 @@ import numpy as np
 
 from ampmon import estimates
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import since
@@ -21,8 +21,12 @@ EXPLANATION = (
     "after every growth_interval updates, which costs one skip in a few thousand; more than that means that the "
     "gradients' size varies more than the scale can follow."
 )
-FIX = (
+LESS_OFTEN = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
+)
+LOOK = (
+    "# Larger scales are hardly ever tried as it is. See which module is the first that is not finite:\n"
+    "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
 )
 LEAST = 3
 """Fewer skips than this say nothing of the rate of a window that is not full."""
@@ -45,13 +49,21 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         title=f"{count(skipped)} of the last {count(updates)} updates were skipped "
         f"({percent(skipped / updates)})",
         explanation=EXPLANATION,
-        fix=FIX.format(growth_interval=min(2 * scaler.policy.growth_interval, GROWTH_INTERVAL_MAX)),
+        fix=_fix(scaler.policy),
         scaler=scaler.name,
         first_step=int(window["first"][0]),
         last_step=int(window["last"][-1]),
         evidence={"skipped": skipped, "updates": updates},
         figure="skips",
     )
+
+
+def _fix(policy: Policy) -> str:
+    """Fewer tries, where there are some."""
+    interval = policy.growth_interval
+    if not policy.growth_factor > 1 or not 0 < interval < GROWTH_INTERVAL_MAX:
+        return LOOK
+    return LESS_OFTEN.format(growth_interval=min(2 * interval, GROWTH_INTERVAL_MAX))
 
 
 def at_least(skipped: int, updates: int, window: int) -> float:

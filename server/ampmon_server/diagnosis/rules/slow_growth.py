@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
-from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing, updates_to_grow
+from ampmon_server.diagnosis.growth import (
+    bits_to_cure,
+    is_climbing,
+    is_past_growth,
+    updates_to_grow,
+)
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.rules.subnormal import cost
 from ampmon_server.diagnosis.underflow import Underflow, underflow
@@ -17,9 +22,10 @@ from ampmon_server.words import count, in_code, percent, plural, power_of_two
 
 EXPLANATION = (
     "{share} of the gradient values are subnormal: fp16 holds them with few digits, and smaller ones not at all. A "
-    "scale {times} times as large would cure that and still fit, but the scaler tries a larger one only after every "
-    "growth_interval = {interval} updates without a skip. {cost}"
+    "scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
+TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
+PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
     "# in a run that goes on: scaler.set_growth_interval({growth_interval})"
@@ -62,7 +68,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 
 def faster(interval: int, bits: int, patience: int) -> int:
     """The growth_interval with which as many doublings are done in time: at least 100, a skip in a hundred updates."""
-    return min(interval, max(100, patience // bits))
+    return min(interval or NEVER, max(100, patience // bits))
 
 
 def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
@@ -79,9 +85,10 @@ def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
 
 
 def _explanation(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
+    tries = PAST if is_past_growth(scaler) else TRIES
     return EXPLANATION.format(
         share=percent(seen.share),
         times=count(2**bits),
-        interval=count(scaler.policy.growth_interval),
+        tries=tries.format(interval=count(scaler.policy.growth_interval)),
         cost=cost(seen),
     )
