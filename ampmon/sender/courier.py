@@ -25,13 +25,21 @@ _log = logging.getLogger(__name__)
 
 
 class Courier:
-    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`."""
+    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`.
+
+    ``gone`` is told the name of a spool that was there no more, from the thread of `run`.
+    """
 
     def __init__(
-        self, destination: Destination, transport: Transport, clock: Callable[[], float]
+        self,
+        destination: Destination,
+        transport: Transport,
+        clock: Callable[[], float],
+        gone: Callable[[str], object],
     ) -> None:
         self.url = destination.url
         self.transport = transport
+        self._gone = gone
         local = urllib.parse.urlsplit(self.url).hostname in _LOCAL
         self._new_backoff = partial(
             Backoff,
@@ -101,7 +109,10 @@ class Courier:
             self._trouble(f"the server refuses: {error}")
         except Exception as error:
             if not delivery.path.exists():
-                return self._went_well(name, delivery, backoff, "done")  # somebody deleted it
+                self._went_well(name, delivery, backoff, "done")
+                # Last: what its writer makes anew under this name is added from another thread.
+                self._gone(name)
+                return False
             backoff.failed()
             self._trouble(f"{type(error).__name__}: {error}")
             _log.exception("spool %s", name)

@@ -128,7 +128,8 @@ class Loop:
     def _courier(self, destination: Destination) -> Courier:
         key = (destination.url, destination.token)
         if key not in self._couriers:
-            courier = Courier(destination, self._transport_for(destination), self._clock)
+            transport = self._transport_for(destination)
+            courier = Courier(destination, transport, self._clock, gone=self._seen.discard)
             self._couriers[key] = courier
             # Memory does not grow with the number of servers: each thread holds a batch, and copies of it.
             for each in self._couriers.values():

@@ -417,7 +417,7 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     resumed.events(3)
     other.events(3)
     destination = Destination.of(resumed.options)
-    courier = Courier(destination, server, clock)
+    courier = Courier(destination, server, clock, gone=lambda name: None)
     for path in spools(tmp_path):
         described = Destination.read(path)
         assert described is not None

@@ -324,6 +324,27 @@ def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         attempt.spool.close()
 
 
+def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> None:
+    """What a writer records after its spool was removed arrives, though the sender lives on for another writer."""
+    server, stop = MemoryTransport(), threading.Event()
+    removed, other = Attempt(tmp_path), Attempt(tmp_path)
+    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
+    thread.start()
+    for attempt in (removed, other):
+        attempt.events(3)
+        eventually(lambda of=attempt.id: len(server.records(of)) == 3)
+    shutil.rmtree(removed.spool.path)
+    time.sleep(0.2)  # the sender finds that it is gone
+    removed.spool.look()
+    removed.events(5)
+    assert removed.spool.remade == 1
+    eventually(lambda: seqs(server.records(removed.id)) == list(range(8)))
+    stop.set()
+    thread.join()
+    for attempt in (removed, other):
+        attempt.spool.close()
+
+
 def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> MemoryTransport:
     return transports[destination.url]
 
