@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Answers, Destination, Entry, SpoolReader, bytes_behind, remove
+from ampmon.spool import Answers, Destination, Entry, Position, SpoolReader, bytes_behind, remove
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
@@ -60,6 +60,11 @@ class Delivery:
     @property
     def corrupt(self) -> int:
         return self._settled.cursor.corrupt
+
+    @property
+    def position(self) -> Position:
+        """All before it is acknowledged, or set aside."""
+        return self._settled.position
 
     def live(self) -> bool:
         """Whether the writer may still append."""
