@@ -57,7 +57,6 @@ class Loop:
         self._couriers: dict[tuple[str, str | None], Courier] = {}
         self._seen: set[str] = set()
         self._not_ours_until_s: dict[str, float] = {}
-        self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._spool_changed_ns = -1
         self._looked_s = clock() - _LOOK_EVERY_S
@@ -75,6 +74,7 @@ class Loop:
             while not stop.wait(_SPOOLS_POLL_S) and elected():
                 try:
                     self._look_for_spools()
+                    self._let_go()
                     if self._report() and self._nothing_to_do():
                         break
                 except OSError:
@@ -82,7 +82,8 @@ class Loop:
                     _log.exception("the data directory cannot be used")
                     stop.wait(_LOOK_EVERY_S)
         finally:
-            self._stop.set()
+            for courier in self._couriers.values():
+                courier.stop()
             for thread in self._threads:
                 thread.join(_JOIN_S)
             if elected():
@@ -131,18 +132,27 @@ class Loop:
             transport = self._transport_for(destination)
             courier = Courier(destination, transport, self._clock, gone=self._seen.discard)
             self._couriers[key] = courier
-            # Memory does not grow with the number of servers: each thread holds a batch, and copies of it.
-            for each in self._couriers.values():
-                each.limit(BATCH_BYTES_MAX // len(self._couriers))
+            self._share_memory()
             thread = threading.Thread(
-                target=courier.run,
-                args=(self._stop,),
-                name=f"ampmon to {destination.url}",
-                daemon=True,
+                target=courier.run, name=f"ampmon to {destination.url}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
         return self._couriers[key]
+
+    def _share_memory(self) -> None:
+        """It does not grow with the number of servers: each thread holds a batch, and copies of it."""
+        for courier in self._couriers.values():
+            courier.limit(BATCH_BYTES_MAX // len(self._couriers))
+
+    def _let_go(self) -> None:
+        """End the couriers that have had nothing to do for long. Only this thread gives them any."""
+        idle = [key for key, courier in self._couriers.items() if courier.is_idle()]
+        for key in idle:
+            self._couriers.pop(key).stop()
+        if idle:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self._share_memory()
 
     def _report(self) -> bool:
         """Write the status each second, and at once when a server's changes; whether it was time."""

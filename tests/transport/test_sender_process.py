@@ -23,7 +23,7 @@ from ampmon.identity import process_alive
 from ampmon.sender import election, launch
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
-from ampmon.testing import MemoryTransport
+from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, endless, seqs
 from recording_server import USUAL, RecordingServer, answer_for
 
@@ -343,6 +343,38 @@ def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> No
     thread.join()
     for attempt in (removed, other):
         attempt.spool.close()
+
+
+def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> None:
+    """A minute after its last spool a server has no thread; what comes for it later is sent all the same."""
+    urls, stop, clock = ("http://left", "http://used"), threading.Event(), ManualClock()
+    transports = {url: MemoryTransport() for url in urls}
+    used, left = Attempt(tmp_path, url=urls[1]), Attempt(tmp_path, url=urls[0], process=DEAD)
+    left.leave()
+    loop = Loop(tmp_path, lambda destination: _of(destination, transports), clock=clock)
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    eventually(lambda: transports[urls[0]].ended(left.id) == "crashed")
+    assert _threads_to(*urls) == set(urls)
+
+    def moved_on() -> bool:
+        clock.advance(10.0)
+        return _threads_to(*urls) == {urls[1]}
+
+    eventually(moved_on)
+    again = Attempt(tmp_path, url=urls[0])
+    again.events(3)
+    eventually(lambda: seqs(transports[urls[0]].records(again.id)) == [0, 1, 2])
+    stop.set()
+    thread.join()
+    assert _threads_to(*urls) == set()
+    for attempt in (used, again):
+        attempt.spool.close()
+
+
+def _threads_to(*urls: str) -> set[str]:
+    names = {thread.name for thread in threading.enumerate()}
+    return {url for url in urls if f"ampmon to {url}" in names}
 
 
 def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> MemoryTransport:
