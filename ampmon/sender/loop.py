@@ -16,7 +16,7 @@ from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
-from ampmon.sender.election import home
+from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, make_private, remove, segments, spools
 from ampmon.transport import HttpTransport, Transport
@@ -70,6 +70,8 @@ class Loop:
         Ends too when it is no longer ``elected``, and then leaves everything as it is.
         """
         make_private(home(self._directory))
+        with contextlib.suppress(OSError):
+            forget(self._directory)
         try:
             while not stop.wait(_SPOOLS_POLL_S) and elected():
                 try:

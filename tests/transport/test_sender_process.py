@@ -372,6 +372,26 @@ def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> Non
         attempt.spool.close()
 
 
+def test_what_senders_elsewhere_left_goes_after_a_month(tmp_path: Path) -> None:
+    """Files of a machine or container without a sign of life for a month are removed; of others, and its own, not."""
+    old_s = time.time() - 31 * 86400
+    homes = [tmp_path / "senders" / name for name in ("gone", "killed", "works", "began")]
+    for home in (*homes, election.home(tmp_path)):
+        home.mkdir(parents=True)
+        names = ("lock", "log") if home.name in {"gone", "began"} else ("lock", "log", "status")
+        for path in (*(home / name for name in names), home):
+            path.touch()
+            os.utime(path, (old_s, old_s))
+    (homes[2] / "status").touch()
+    (homes[3] / "log").touch()
+    stop = threading.Event()
+    stop.set()
+    Loop(tmp_path, lambda destination: MemoryTransport()).run(stop)
+    left = {home.name for home in (tmp_path / "senders").iterdir()}
+    assert left == {"works", "began", election.home(tmp_path).name}
+    assert (election.home(tmp_path) / "lock").exists()
+
+
 def _threads_to(*urls: str) -> set[str]:
     names = {thread.name for thread in threading.enumerate()}
     return {url for url in urls if f"ampmon to {url}" in names}
