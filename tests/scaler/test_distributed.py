@@ -48,7 +48,7 @@ def work(rank: int, directory: str, port: int) -> None:
     replicated(rank)
     ampmon.finish()
     os.environ["TORCHELASTIC_RUN_ID"] = "100"
-    of_rank_0 = {"project": "vision", "name": "large"} if rank == 0 else {}
+    of_rank_0: dict[str, Any] = {"project": "vision", "name": "large"} if rank == 0 else {}
     ampmon.init(dir=f"{directory}/launched", mode="offline", **of_rank_0)
     ampmon.finish()
     dist.barrier()  # rank 0 holds the store, by which the other learns of the run
