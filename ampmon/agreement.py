@@ -26,28 +26,32 @@ def rank_and_world_size() -> tuple[int, int]:
     return identity.rank_of_process()
 
 
-def agree_on_run_id(rank: int, generation: int, cancelled: threading.Event) -> UUID | None:
-    """The run id that rank 0 puts into the process group's store. Blocks: for a thread of its own.
+def agree_on_run_id(
+    rank: int, generation: int, own: UUID, cancelled: threading.Event
+) -> UUID | None:
+    """The run id that rank 0 puts into the process group's store: its ``own``. Blocks: for a thread of its own.
 
     ``generation`` numbers the runs of a process, which are the same on all ranks.
 
-    None when there is no process group within five minutes, or no answer, or ``cancelled`` is set.
+    None when there is no process group within five minutes, or no answer, or ``cancelled`` is set, and nothing is there
+    then either: the others wait for the word of a rank 0 that ends early.
     """
     key = f"ampmon/run_id/{generation}"
     deadline = time.monotonic() + _PATIENCE_S
     store: Any = None
-    while time.monotonic() < deadline and not cancelled.is_set():
+    while True:
+        last = cancelled.is_set() or time.monotonic() >= deadline
         if store is None and (distributed := _distributed()) is not None:
             store = distributed.distributed_c10d._get_default_store()
             if rank == 0:
-                run_id = identity.uuid7()
-                store.set(key, str(run_id))
-                return run_id
+                store.set(key, str(own))
+                return own
         # check() answers at once. A blocking get() would hold the store's lock, and training with it.
         if store is not None and store.check([key]):
             return UUID(store.get(key).decode())
+        if last:
+            return None
         cancelled.wait(_POLL_S)
-    return None
 
 
 def _distributed() -> Any:

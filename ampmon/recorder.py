@@ -106,8 +106,10 @@ class Recorder:
         self._opened = True
         self.attempt_id = identity.uuid7()
         self.rank, self.world_size = agreement.rank_and_world_size()
-        if self.run_id is None and self.world_size == 1:
-            self.run_id = identity.uuid7()
+        agreed = self.run_id is not None or self.world_size == 1
+        own = self.run_id or self._own_run_id()
+        if agreed or self.rank == 0:
+            self.run_id = own
         self._spool = SpoolWriter(
             self.options.dir,
             self.attempt_id,
@@ -121,8 +123,10 @@ class Recorder:
         self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
         self.event("init", mode=self.options.mode)
         self._agreement: threading.Thread | None = None
-        if self.run_id is None:
-            self._agreement = threading.Thread(target=self._agree, name="ampmon-run", daemon=True)
+        if not agreed:
+            self._agreement = threading.Thread(
+                target=self._agree, args=(own,), name="ampmon-run", daemon=True
+            )
             self._agreement.start()
 
     def _announce(self, run_id: UUID) -> None:
@@ -313,17 +317,22 @@ class Recorder:
             self._warned.add(key)
             warn(message)
 
-    def _agree(self) -> None:
-        """Records wait in the spool, on disk but unsent, until the ranks know their run."""
+    def _own_run_id(self) -> UUID:
+        """The run as this process would have it: the one that it goes on with where its launcher was told an id."""
+        whose = (identity.owner(), self.options.project, self.options.name)
+        return identity.launched_run_id(*whose, generation=self._generation) or identity.uuid7()
+
+    def _agree(self, own: UUID) -> None:
+        """Rank 0 has the word. Records of others wait in the spool, on disk but unsent, until they know their run."""
         try:
-            run_id = agreement.agree_on_run_id(self.rank, self._generation, self._finishing)
+            run_id = agreement.agree_on_run_id(self.rank, self._generation, own, self._finishing)
         except Exception as error:
             self.failed("agreeing on a run id", error)
             run_id = None
         if run_id is None:
-            run_id = identity.uuid7()
             self.event("run_id_assumed", rank=self.rank)
-        self._announce(run_id)
+        if self.run_id is None:
+            self._announce(run_id or own)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -332,7 +341,7 @@ class Recorder:
         if self._finishing.is_set() or not self._opened:
             return
         deadline = time.monotonic() + deadline_s
-        if self._agreement is not None:
+        if self._agreement is not None and self.run_id is None:
             self._agreement.join(deadline_s)
         self._conclude(outcome, deadline)
         self._finishing.set()

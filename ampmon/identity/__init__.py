@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ampmon.identity.attempt import new_attempt
-from ampmon.identity.ids import rank_of_process, shared_run_id, uuid7
+from ampmon.identity.attempt import new_attempt, owner
+from ampmon.identity.ids import launched_run_id, rank_of_process, shared_run_id, uuid7
 from ampmon.identity.process import Fate, Process, file_name, place, process_alive, this_process
 from ampmon.identity.source import git_commit, versions
 
@@ -13,7 +13,9 @@ __all__ = [
     "Process",
     "file_name",
     "git_commit",
+    "launched_run_id",
     "new_attempt",
+    "owner",
     "place",
     "process_alive",
     "rank_of_process",

@@ -64,20 +64,35 @@ def _rank_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 def shared_run_id(
     environment: Mapping[str, str] = os.environ, *, generation: int = 0
 ) -> UUID | None:
-    """A run id that every rank derives alike from its launcher (a UUIDv8 by hash), or None where the launcher has none.
+    """A run id that every rank derives alike from its job step (a UUIDv8 by hash), or None where there is none.
 
-    It stays the same when a job is requeued or a launcher restarts its workers, so that the run goes on. ``generation``
-    numbers the runs of a process, the same on all ranks.
+    It stays the same when a job is requeued, so that the run goes on. ``generation`` numbers the runs of a process, the
+    same on all ranks.
     """
-    later = [str(generation)] if generation else []
     job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     # A step of one task may be an interactive shell, in which one training follows another.
     if job and step and (_count(environment.get("SLURM_STEP_NUM_TASKS")) or 1) > 1:
-        return _hashed("slurm", environment.get("SLURM_CLUSTER_NAME", ""), job, step, *later)
-    elastic = environment.get("TORCHELASTIC_RUN_ID")
-    if elastic and elastic != "none":
-        return _hashed("torchelastic", elastic, *later)
+        cluster = environment.get("SLURM_CLUSTER_NAME", "")
+        return _hashed("slurm", cluster, job, step, *_later(generation))
     return None
+
+
+def launched_run_id(
+    *whose: str, environment: Mapping[str, str] = os.environ, generation: int = 0
+) -> UUID | None:
+    """The run id of a launch that torchrun was told an id for (a UUIDv8 by hash), or None where it was told none.
+
+    It stays the same when a launcher restarts its workers, or is restarted itself. People copy such ids from each
+    other: ``whose`` says which of the runs of that id it is. Ranks may be told that differently, so one has to decide.
+    """
+    launch = environment.get("TORCHELASTIC_RUN_ID")
+    if launch and launch != "none":
+        return _hashed("torchelastic", launch, *whose, *_later(generation))
+    return None
+
+
+def _later(generation: int) -> list[str]:
+    return [str(generation)] if generation else []
 
 
 def _hashed(*parts: str) -> UUID:

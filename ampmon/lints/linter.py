@@ -183,18 +183,19 @@ class Linter:
     def _look_back(self, steps: Collection[int]) -> None:
         if (teller := self._teller) is None:
             return
-        seen = [self._seen[step] for step in steps if step in self._seen]
-        for each in seen:
+        seen = {step: self._seen[step] for step in steps if step in self._seen}
+        for step, each in seen.items():
             if each.passes is not None:
                 each.passes.updated(self._scale, teller)
                 each.passes = None if each.passes.over else each.passes
             for other, names in each.shares:
-                if other in steps:
-                    self._tell_of_shared(teller, steps, names)
+                if other in seen:
+                    both = [seen[key] for key in seen if key in (other, step)]
+                    self._tell_of_shared(teller, both, names)
         self.early = any(each.passes is not None for each in self._seen.values())
         if self._suspect:
             self._suspect = False
-            optimizers = [optimizer for each in seen if (optimizer := each.optimizer())]
+            optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
             teller.submit(look(optimizers, self._name, teller))
 
     @harmless
@@ -246,10 +247,11 @@ class Linter:
         if fp16 and not self._sharded:
             teller.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _tell_of_shared(self, teller: Teller, steps: Collection[int], names: list[str]) -> None:
-        optimizers = [self._seen[step].optimizer() for step in steps if step in self._seen]
-        first, second, *_ = [self._names.name(each) for each in optimizers if each is not None]
-        teller.say("shared_parameter", names, first=first, second=second, count=len(names))
+    def _tell_of_shared(self, teller: Teller, both: list[_Seen], names: list[str]) -> None:
+        optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
+        if len(optimizers) == 2:  # and not one of them gone already
+            first, second = map(self._names.name, optimizers)
+            teller.say("shared_parameter", names, first=first, second=second, count=len(names))
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

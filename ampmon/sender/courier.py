@@ -20,18 +20,30 @@ from ampmon.transport import Transport
 
 POLL_S = 0.02
 BROKEN_PAUSE_S = 1.0
+IDLE_S = 60.0
 _LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 _log = logging.getLogger(__name__)
 
 
 class Courier:
-    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`."""
+    """Takes turns at the spools of one destination. `add` may be called from another thread than `run`.
+
+    ``gone`` is told the name of a spool that was there no more, from the thread of `run`.
+    """
 
     def __init__(
-        self, destination: Destination, transport: Transport, clock: Callable[[], float]
+        self,
+        destination: Destination,
+        transport: Transport,
+        clock: Callable[[], float],
+        gone: Callable[[str], object],
     ) -> None:
         self.url = destination.url
         self.transport = transport
+        self._gone = gone
+        self._clock = clock
+        self._idle_since_s = clock()
+        self._stop = threading.Event()
         local = urllib.parse.urlsplit(self.url).hostname in _LOCAL
         self._new_backoff = partial(
             Backoff,
@@ -56,14 +68,17 @@ class Courier:
         delivery.limit(self._bytes_max)
         self._deliveries[delivery.path.name] = (delivery, self._new_backoff())
 
-    def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set."""
+    def run(self) -> None:
+        """Work until `stop`."""
         try:
-            while not stop.is_set():
+            while not self._stop.is_set():
                 if not self._try_to_work():
-                    stop.wait(POLL_S)
+                    self._stop.wait(POLL_S)
         finally:
             self.transport.close()
+
+    def stop(self) -> None:
+        self._stop.set()
 
     def _try_to_work(self) -> bool:
         try:
@@ -101,7 +116,10 @@ class Courier:
             self._trouble(f"the server refuses: {error}")
         except Exception as error:
             if not delivery.path.exists():
-                return self._went_well(name, delivery, backoff, "done")  # somebody deleted it
+                self._went_well(name, delivery, backoff, "done")
+                # Last: what its writer makes anew under this name is added from another thread.
+                self._gone(name)
+                return False
             backoff.failed()
             self._trouble(f"{type(error).__name__}: {error}")
             _log.exception("spool %s", name)
@@ -113,6 +131,7 @@ class Courier:
         if progress == "done":
             self._rejected += delivery.rejected
             self._corrupt += delivery.corrupt
+            self._idle_since_s = self._clock()
             del self._deliveries[name]
         if progress == "sent":
             self._backoff.succeeded()
@@ -133,6 +152,10 @@ class Courier:
     @property
     def problem(self) -> str | None:
         return self._problem
+
+    def is_idle(self) -> bool:
+        """Whether it has had no spool for long."""
+        return not self._deliveries and self._clock() - self._idle_since_s >= IDLE_S
 
     def live(self) -> bool:
         """Whether any writer may still append."""

@@ -15,7 +15,7 @@ from ampmon import wire
 from ampmon.errors import HeaderMissing, Refused, SpoolError, Unreachable
 from ampmon.sender.author import LINGER_S, Author
 from ampmon.sender.settled import Settled
-from ampmon.spool import Answers, Destination, Entry, SpoolReader, bytes_behind, remove
+from ampmon.spool import Answers, Destination, Entry, Position, SpoolReader, bytes_behind, remove
 from ampmon.transport import BLAMES_THE_BATCH, TOO_LARGE, Transport
 
 
@@ -51,7 +51,7 @@ class Delivery:
         self._scout = SpoolReader(path, self._settled.position)
         self._known: dict[str, bytes] = {}
         self._attempt: wire.AttemptHeader | None = None
-        self._bytes_max = self._bytes_at_once = BATCH_BYTES_MAX
+        self._bytes_max = self._bytes_at_once = self._bytes_allowed = BATCH_BYTES_MAX
 
     @property
     def rejected(self) -> int:
@@ -60,6 +60,11 @@ class Delivery:
     @property
     def corrupt(self) -> int:
         return self._settled.cursor.corrupt
+
+    @property
+    def position(self) -> Position:
+        """All before it is acknowledged, or set aside."""
+        return self._settled.position
 
     def live(self) -> bool:
         """Whether the writer may still append."""
@@ -83,8 +88,7 @@ class Delivery:
 
     def limit(self, bytes_max: int) -> None:
         """Send at most so many bytes of records at a time from now on. May be called from another thread."""
-        self._bytes_max = max(min(self._bytes_max, bytes_max), _BATCH_BYTES_MIN)
-        self._bytes_at_once = min(self._bytes_at_once, self._bytes_max)
+        self._bytes_allowed = max(bytes_max, _BATCH_BYTES_MIN)
 
     def advance(self) -> Progress:
         """Send one batch, if there is something to send.
@@ -98,9 +102,8 @@ class Delivery:
             return self._leave() if over else "quiet"
         before = self._settled.position
         self._reader.seek(before)
-        chunk = self._reader.read(
-            bytes_max=self._bytes_at_once, records_max=BATCH_RECORDS_MAX, over=over
-        )
+        bytes_max = min(self._bytes_at_once, self._bytes_allowed)
+        chunk = self._reader.read(bytes_max=bytes_max, records_max=BATCH_RECORDS_MAX, over=over)
         if chunk.entries or self._new_headers():
             self._deliver(chunk.entries)
         elif chunk.end == before:
@@ -190,7 +193,8 @@ class Delivery:
             return
         self._send([], headers=dict(self._reader.headers))
         if refused.status == TOO_LARGE:
-            self._bytes_max = max(self._bytes_max // 2, _BATCH_BYTES_MIN)
+            tried = min(self._bytes_max, self._bytes_allowed)
+            self._bytes_max = max(tried // 2, _BATCH_BYTES_MIN)
             self._bytes_at_once = min(self._bytes_at_once, self._bytes_max)
 
     def _send(

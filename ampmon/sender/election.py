@@ -8,17 +8,19 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from ampmon.identity import place
-from ampmon.spool import make_private
+from ampmon.spool import make_private, time_at
 
 
 _TRIES = 5
 _PAUSE_S = 0.02
+_FORGOTTEN_S = 30 * 86400
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _LOCAL_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
@@ -46,6 +48,19 @@ class Office:
 def home(directory: Path) -> Path:
     """Where the sender of this machine keeps its files in a data directory."""
     return directory / "senders" / place()
+
+
+def forget(directory: Path) -> None:
+    """Remove what senders elsewhere left a month ago: each container has a place of its own. Raises OSError.
+
+    One at work writes its status each second. Where one was only suspended, it finds its right gone, and ends.
+    """
+    folder = home(directory).parent
+    now_s = time_at(folder)
+    for each in folder.iterdir():
+        changed_s = max(path.stat().st_mtime for path in (each, *each.glob("*")))
+        if each != home(directory) and now_s - changed_s >= _FORGOTTEN_S:
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def elect(directory: Path) -> Office | None:

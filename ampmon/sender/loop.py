@@ -16,7 +16,7 @@ from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
-from ampmon.sender.election import home
+from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, make_private, remove, segments, spools
 from ampmon.transport import HttpTransport, Transport
@@ -57,7 +57,6 @@ class Loop:
         self._couriers: dict[tuple[str, str | None], Courier] = {}
         self._seen: set[str] = set()
         self._not_ours_until_s: dict[str, float] = {}
-        self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._spool_changed_ns = -1
         self._looked_s = clock() - _LOOK_EVERY_S
@@ -71,10 +70,13 @@ class Loop:
         Ends too when it is no longer ``elected``, and then leaves everything as it is.
         """
         make_private(home(self._directory))
+        with contextlib.suppress(OSError):
+            forget(self._directory)
         try:
             while not stop.wait(_SPOOLS_POLL_S) and elected():
                 try:
                     self._look_for_spools()
+                    self._let_go()
                     if self._report() and self._nothing_to_do():
                         break
                 except OSError:
@@ -82,7 +84,8 @@ class Loop:
                     _log.exception("the data directory cannot be used")
                     stop.wait(_LOOK_EVERY_S)
         finally:
-            self._stop.set()
+            for courier in self._couriers.values():
+                courier.stop()
             for thread in self._threads:
                 thread.join(_JOIN_S)
             if elected():
@@ -128,20 +131,30 @@ class Loop:
     def _courier(self, destination: Destination) -> Courier:
         key = (destination.url, destination.token)
         if key not in self._couriers:
-            courier = Courier(destination, self._transport_for(destination), self._clock)
+            transport = self._transport_for(destination)
+            courier = Courier(destination, transport, self._clock, gone=self._seen.discard)
             self._couriers[key] = courier
-            # Memory does not grow with the number of servers: each thread holds a batch, and copies of it.
-            for each in self._couriers.values():
-                each.limit(BATCH_BYTES_MAX // len(self._couriers))
+            self._share_memory()
             thread = threading.Thread(
-                target=courier.run,
-                args=(self._stop,),
-                name=f"ampmon to {destination.url}",
-                daemon=True,
+                target=courier.run, name=f"ampmon to {destination.url}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
         return self._couriers[key]
+
+    def _share_memory(self) -> None:
+        """It does not grow with the number of servers: each thread holds a batch, and copies of it."""
+        for courier in self._couriers.values():
+            courier.limit(BATCH_BYTES_MAX // len(self._couriers))
+
+    def _let_go(self) -> None:
+        """End the couriers that have had nothing to do for long. Only this thread gives them any."""
+        idle = [key for key, courier in self._couriers.items() if courier.is_idle()]
+        for key in idle:
+            self._couriers.pop(key).stop()
+        if idle:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self._share_memory()
 
     def _report(self) -> bool:
         """Write the status each second, and at once when a server's changes; whether it was time."""

@@ -15,7 +15,9 @@ from ampmon.sender.delivery import Delivery
 from ampmon.spool import (
     Cursor,
     Destination,
+    Position,
     attempt_id_of,
+    end_of,
     is_mine,
     segments,
     spools_in,
@@ -35,7 +37,7 @@ class Outcome:
     """What became of one spool: ``records`` were sent, ``rejected`` refused and set aside.
 
     ``left_bytes`` are not sent, as they lie on disk, and ``problem`` says why. ``kept`` says why a spool stays from
-    which all was sent. ``url`` is where it is to be sent, as it says itself.
+    which all was sent that was there. ``url`` is where it is to be sent, as it says itself.
     """
 
     path: Path
@@ -128,27 +130,29 @@ class Sync:
 
     def _send(self, outcome: Outcome, destination: Destination) -> None:
         outcome.url = destination.url
-        reached = destination.url, destination.token
-        if (known := self._away.get(reached)) is not None:
+        server = destination.url, destination.token
+        if (known := self._away.get(server)) is not None:
             outcome.problem = known
             return
         transport = self._transport_for(destination)
         linger_s = self._taken_s + LINGER_S - self._clock()
         try:
-            self._deliver(
+            whole = self._deliver(
                 Delivery(outcome.path, destination, transport, self._clock, linger_s=linger_s),
                 outcome,
             )
         except Unreachable as error:
-            self._away[reached] = outcome.problem = str(error)
+            self._away[server] = outcome.problem = str(error)
         except (AmpmonError, OSError) as error:
             outcome.problem = str(error)
+        else:
+            _explain(outcome, whole=whole)
         finally:
             transport.close()
-        if outcome.problem is None:
-            _explain(outcome)
 
-    def _deliver(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _deliver(self, delivery: Delivery, outcome: Outcome) -> bool:
+        """Whether all was sent that was there at the beginning: a process that lives may write for ever."""
+        end = end_of(delivery.path)
         backoff, tries = Backoff(self._clock, first_s=LOCAL_FIRST_S), 0
         before = delivery.rejected, delivery.corrupt
         progress = ""
@@ -163,7 +167,7 @@ class Sync:
             else:
                 tries = 0
                 backoff.succeeded()
-                if progress == "quiet" and not self._is_to_go(delivery):
+                if self._is_enough(delivery, progress, end):
                     break
             finally:
                 outcome.records = delivery.sent
@@ -172,17 +176,25 @@ class Sync:
                 outcome.left_bytes = delivery.waiting_bytes()
                 self._told(self)
             time.sleep(_POLL_S if progress == "quiet" else backoff.remaining_s())
+        return delivery.position >= end
 
-    def _is_to_go(self, delivery: Delivery) -> bool:
-        """Whether a moment more is worth it: the spool of one that was silent for long, which was just taken over."""
-        waited_s = self._clock() - self._taken_s
-        return is_mine(delivery.path) and delivery.live() and waited_s < 2 * LINGER_S
+    def _is_enough(self, delivery: Delivery, progress: str, end: Position) -> bool:
+        """Whether nothing more is to be waited for, or all before ``end`` is sent of what somebody goes on writing.
+
+        A moment more is worth it of one that was silent for long, and was just taken over.
+        """
+        live = delivery.live()
+        if live and is_mine(delivery.path) and self._clock() - self._taken_s < 2 * LINGER_S:
+            return False
+        return progress == "quiet" or (live and delivery.position >= end)
 
 
-def _explain(outcome: Outcome) -> None:
-    if outcome.left_bytes:
+def _explain(outcome: Outcome, *, whole: bool) -> None:
+    if outcome.left_bytes and not whole:
         outcome.problem = "nothing in it tells which run it is of, or its last record is not whole"
     elif outcome.rejected:
         outcome.problem = f"what was refused is in {outcome.path}, in the file `rejected`"
+    elif outcome.left_bytes:
+        outcome.kept = "its process goes on writing"
     elif outcome.path.exists():
         outcome.kept = "it stays for now: its process may still write, or was heard of lately"

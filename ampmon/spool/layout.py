@@ -76,6 +76,14 @@ def segments(path: Path) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
+def end_of(path: Path) -> Position:
+    """Where a spool ends now. Raises FileNotFoundError where it is gone."""
+    last = max(segments(path), default=None)
+    return (
+        Position(0, 0) if last is None else Position(last, segment_path(path, last).stat().st_size)
+    )
+
+
 def bytes_behind(path: Path, position: Position) -> int:
     """How much lies behind a place in a spool, in bytes; 0 where the spool is gone."""
     total = 0

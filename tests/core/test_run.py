@@ -295,6 +295,19 @@ def test_ranks_of_a_launcher_begin_another_run_with_another_init(
     assert len(set(ids[0])) == 2
 
 
+@pytest.mark.parametrize("options", [{"project": "another"}, {"name": "another"}])
+def test_a_launch_of_another_project_or_name_is_another_run(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    """An id given to torchrun that was used before goes on with a run of the same project and name, and no other."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "100")
+    script = f"import ampmon; print(ampmon.init(), ampmon.init(**{options}))"
+    first = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    script = f"import ampmon; print(ampmon.init(**{options}), ampmon.init())"
+    again = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    assert not set(first) & set(again)
+
+
 @pytest.mark.parametrize("step", [-1, 2**53, 1.5, math.inf, "seven", torch.ones((), device="meta")])
 def test_a_step_that_cannot_be_is_counted(data_directory: Path, step: object) -> None:
     """`log(step=)` of what is no count is an error of the monitor's, and the values are kept without a step."""

@@ -191,7 +191,8 @@ class Machine(RuleBasedStateMachine):
             return
         if self.courier is None:
             transport = Witness(self.backend.transport(), self.acked)
-            self.courier, self.seen = Courier(destination, transport, self.clock), set()
+            self.seen = set()
+            self.courier = Courier(destination, transport, self.clock, self.seen.discard)
         for path in spools(self.directory):
             described = Destination.read(path)
             if path.name not in self.seen and described is not None:

@@ -47,6 +47,11 @@ def work(rank: int, directory: str, port: int) -> None:
     ampmon.init(dir=f"{directory}/told", mode="offline", run_id=GIVEN)
     replicated(rank)
     ampmon.finish()
+    os.environ["TORCHELASTIC_RUN_ID"] = "100"
+    of_rank_0: dict[str, Any] = {"project": "vision", "name": "large"} if rank == 0 else {}
+    ampmon.init(dir=f"{directory}/launched", mode="offline", **of_rank_0)
+    ampmon.finish()
+    dist.barrier()  # rank 0 holds the store, by which the other learns of the run
     dist.destroy_process_group()
 
 
@@ -256,3 +261,11 @@ def test_a_fused_optimizer_is_not_reduced_over_ranks(directory: Path) -> None:
 def test_a_run_id_that_was_given_is_kept(directory: Path) -> None:
     """A run id from `init` or AMPMON_RUN_ID overrules agreement."""
     assert {str(recorded.attempt.run_id) for recorded in recordings(directory / "told")} == {GIVEN}
+
+
+def test_ranks_of_a_launch_with_an_id_go_on_with_the_run_of_rank_0(directory: Path) -> None:
+    """Where torchrun was told an id, ranks that were not told project and name join the run of the one that was."""
+    first, second = by_rank(directory / "launched").values()
+    assert {first.attempt.name, second.attempt.name} != {"large"}
+    assert first.attempt.run_id == second.attempt.run_id
+    assert first.attempt.run_id.version == 8

@@ -311,6 +311,20 @@ def test_two_optimizers_of_one_parameter(data_directory: Path) -> None:
     assert lint.detail["parameters"] == ["2.weight", "2.bias"]
 
 
+def test_of_many_optimizers_those_two_are_named_that_share(data_directory: Path) -> None:
+    """Where three step in one update, the words are of the two that hold the same parameter, in the order they step."""
+    loop = Loop()
+    parameters = [torch.nn.Parameter(torch.ones(())) for _ in range(2)]
+    adamw, adam = torch.optim.AdamW(parameters), torch.optim.Adam(parameters[:1])
+    loop.backward()
+    loop.scaler.scale(sum(parameters, torch.zeros(()))).backward()
+    for optimizer in (loop.optimizer, adam, adamw):
+        loop.scaler.step(optimizer)
+    loop.scaler.update()
+    title = told(data_directory)["shared_parameter"].detail["title"]
+    assert title.startswith("Adam and AdamW hold the same 1 parameters")
+
+
 def test_gradients_never_cleared(data_directory: Path) -> None:
     """Three updates whose gradients were only added to are enough."""
     loop = Loop()

@@ -417,7 +417,7 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     resumed.events(3)
     other.events(3)
     destination = Destination.of(resumed.options)
-    courier = Courier(destination, server, clock)
+    courier = Courier(destination, server, clock, gone=lambda name: None)
     for path in spools(tmp_path):
         described = Destination.read(path)
         assert described is not None
@@ -431,6 +431,21 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     assert seqs(server.records(resumed.id)) == [0, 1, 2]
     resumed.spool.close()
     other.spool.close()
+
+
+def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTransport) -> None:
+    """A delivery that was limited, for others share the memory, sends all at once when they are gone."""
+    attempt = Attempt(tmp_path)
+    attempt.events(400, text="x" * 1000)
+    destination = Destination.of(attempt.options)
+    delivery = Delivery(attempt.spool.path, destination, server, ManualClock())
+    delivery.limit(2**16)
+    assert delivery.advance() == "sent"
+    assert len(server.records(attempt.id)) < 100
+    delivery.limit(2**22)
+    assert delivery.advance() == "sent"
+    assert len(server.records(attempt.id)) == 400
+    attempt.spool.close()
 
 
 def test_back_off_grows_to_its_limit_and_is_jittered() -> None:

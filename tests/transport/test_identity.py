@@ -97,14 +97,12 @@ SLURM = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"
 
 
 def test_ranks_derive_the_same_run() -> None:
-    """The ranks of a Slurm step, or of one torchrun, get one UUIDv8; another job, step or launch gets another."""
+    """The ranks of a Slurm step get one UUIDv8; another job or step gets another."""
     environments = [
         SLURM,
         {**SLURM, "SLURM_JOB_ID": "78"},
         {**SLURM, "SLURM_STEP_ID": "1"},
         {**SLURM, "SLURM_CLUSTER_NAME": "other"},
-        {"TORCHELASTIC_RUN_ID": "a"},
-        {"TORCHELASTIC_RUN_ID": "b"},
     ]
     ids = [identity.shared_run_id(environment) for environment in environments]
     assert len(set(ids)) == len(environments)
@@ -112,17 +110,36 @@ def test_ranks_derive_the_same_run() -> None:
     assert identity.shared_run_id({**SLURM, "SLURM_PROCID": "1"}) == ids[0]
 
 
+def test_a_launch_goes_on_with_its_own_run_only() -> None:
+    """What torchrun was told, and whose run it is, make one UUIDv8: an id that others use too joins nobody's run."""
+    launched = identity.launched_run_id
+    environment = {"TORCHELASTIC_RUN_ID": "100"}
+    ids = [
+        launched("ada", "vision", "train", environment=environment),
+        launched("bob", "vision", "train", environment=environment),
+        launched("ada", "speech", "train", environment=environment),
+        launched("ada", "vision", "tune", environment=environment),
+        launched("ada", "vision", "train", environment=environment, generation=1),
+        launched("ada", "vision", "train", environment={"TORCHELASTIC_RUN_ID": "101"}),
+    ]
+    assert len(set(ids)) == len(ids)
+    assert {value.version for value in ids if value} == {8}
+    assert launched("ada", "vision", "train", environment=environment) == ids[0]
+    for none in ({}, {"TORCHELASTIC_RUN_ID": "none"}):
+        assert launched("ada", "vision", "train", environment=none) is None
+
+
 @pytest.mark.parametrize(
     "environment",
     [
         {},
-        {"TORCHELASTIC_RUN_ID": "none"},
+        {"TORCHELASTIC_RUN_ID": "100"},
         {"SLURM_JOB_ID": "77"},
         {**SLURM, "SLURM_STEP_NUM_TASKS": "1"},
     ],
 )
 def test_no_run_is_shared_where_the_launcher_names_none(environment: dict[str, str]) -> None:
-    """A default launch, a batch script, and an interactive shell in a job of one task have no common run."""
+    """A launch, a batch script, and an interactive shell in a job of one task have no run that all derive alike."""
     assert identity.shared_run_id(environment) is None
 
 

@@ -23,7 +23,7 @@ from ampmon.identity import process_alive
 from ampmon.sender import election, launch
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, spools
-from ampmon.testing import MemoryTransport
+from ampmon.testing import ManualClock, MemoryTransport
 from attempts import DEAD, Attempt, endless, seqs
 from recording_server import USUAL, RecordingServer, answer_for
 
@@ -322,6 +322,79 @@ def test_server_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     thread.join()
     for attempt in attempts:
         attempt.spool.close()
+
+
+def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> None:
+    """What a writer records after its spool was removed arrives, though the sender lives on for another writer."""
+    server, stop = MemoryTransport(), threading.Event()
+    removed, other = Attempt(tmp_path), Attempt(tmp_path)
+    thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
+    thread.start()
+    for attempt in (removed, other):
+        attempt.events(3)
+        eventually(lambda of=attempt.id: len(server.records(of)) == 3)
+    shutil.rmtree(removed.spool.path)
+    time.sleep(0.2)  # the sender finds that it is gone
+    removed.spool.look()
+    removed.events(5)
+    assert removed.spool.remade == 1
+    eventually(lambda: seqs(server.records(removed.id)) == list(range(8)))
+    stop.set()
+    thread.join()
+    for attempt in (removed, other):
+        attempt.spool.close()
+
+
+def test_a_server_that_nothing_goes_to_any_more_is_let_go(tmp_path: Path) -> None:
+    """A minute after its last spool a server has no thread; what comes for it later is sent all the same."""
+    urls, stop, clock = ("http://left", "http://used"), threading.Event(), ManualClock()
+    transports = {url: MemoryTransport() for url in urls}
+    used, left = Attempt(tmp_path, url=urls[1]), Attempt(tmp_path, url=urls[0], process=DEAD)
+    left.leave()
+    loop = Loop(tmp_path, lambda destination: _of(destination, transports), clock=clock)
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    eventually(lambda: transports[urls[0]].ended(left.id) == "crashed")
+    assert _threads_to(*urls) == set(urls)
+
+    def moved_on() -> bool:
+        clock.advance(10.0)
+        return _threads_to(*urls) == {urls[1]}
+
+    eventually(moved_on)
+    again = Attempt(tmp_path, url=urls[0])
+    again.events(3)
+    eventually(lambda: seqs(transports[urls[0]].records(again.id)) == [0, 1, 2])
+    stop.set()
+    thread.join()
+    assert _threads_to(*urls) == set()
+    for attempt in (used, again):
+        attempt.spool.close()
+
+
+def test_what_senders_elsewhere_left_goes_after_a_month(tmp_path: Path) -> None:
+    """Files of a machine or container without a sign of life for a month are removed; of others, and its own, not."""
+    old_s = time.time() - 31 * 86400
+    homes = [tmp_path / "senders" / name for name in ("gone", "killed", "works", "began")]
+    for home in (*homes, election.home(tmp_path)):
+        home.mkdir(parents=True)
+        names = ("lock", "log") if home.name in {"gone", "began"} else ("lock", "log", "status")
+        for path in (*(home / name for name in names), home):
+            path.touch()
+            os.utime(path, (old_s, old_s))
+    (homes[2] / "status").touch()
+    (homes[3] / "log").touch()
+    stop = threading.Event()
+    stop.set()
+    Loop(tmp_path, lambda destination: MemoryTransport()).run(stop)
+    left = {home.name for home in (tmp_path / "senders").iterdir()}
+    assert left == {"works", "began", election.home(tmp_path).name}
+    assert (election.home(tmp_path) / "lock").exists()
+
+
+def _threads_to(*urls: str) -> set[str]:
+    names = {thread.name for thread in threading.enumerate()}
+    return {url for url in urls if f"ampmon to {url}" in names}
 
 
 def _of(destination: Destination, transports: dict[str, MemoryTransport]) -> MemoryTransport:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ampmon import wire
 from ampmon.identity import this_process
 from ampmon.sender import election
 from ampmon.sender.author import SILENT_S
@@ -316,6 +317,28 @@ def test_beside_a_sender_at_work_it_leaves_the_living_alone(tmp_path: Path) -> N
     assert spools(tmp_path) == [living.spool.path]
     assert seqs(server.records(dead.id)) == [0, 1, 2]
     living.spool.close()
+
+
+def test_of_a_process_that_goes_on_writing_it_sends_what_is_there(tmp_path: Path) -> None:
+    """A writer that adds a record to its offline spool with every answer is not waited for, and is no problem."""
+    living, ended = (Attempt(tmp_path, mode="offline") for _ in range(2))
+
+    class Slow(MemoryTransport):
+        def send(self, batch: bytes, records: int) -> wire.Ack:
+            if living.seq < 100:
+                living.events(1)
+            return super().send(batch, records)
+
+    server = Slow()
+    living.events(3)
+    ended.events(3)
+    first, second = Sync(spools(tmp_path), lambda destination: server).run()
+    assert (first.records, first.problem, first.kept) == (3, None, "its process goes on writing")
+    assert first.left_bytes > 0
+    assert (second.records, second.problem, second.left_bytes) == (3, None, 0)
+    assert seqs(server.records(living.id)) == [0, 1, 2]
+    living.spool.close()
+    ended.spool.close()
 
 
 def test_what_a_living_process_took_over_is_left_to_it(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ def _conclude(sync: Sync, outcomes: list[Outcome], ways: _Ways) -> int:
         )
         return LEFT
     if outcomes:
-        print(f"{sync.records:,} records sent; nothing is left")
+        rest = "what was written meanwhile" if sync.left_bytes else "nothing"
+        print(f"{sync.records:,} records sent; {rest} is left")
     else:
         print("nothing is left to send")
     return 0
