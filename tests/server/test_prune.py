@@ -202,6 +202,30 @@ def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store) -> None
     assert store.parameters(first.run_id) == newest
 
 
+def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
+    """Of a run resumed on fewer ranks goes what went of one on all of them, what the rank that left had too."""
+    ranks = [Trainer(rank=0, world_size=2)]
+    ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, world_size=2))
+    for each in ranks:
+        store.ingest(each.batch(each.updates(100)))
+    alone = Trainer(run_id=ranks[0].run_id, resume_step=100)
+    store.ingest(alone.batch(alone.updates(3000)))
+    age(store, alone)
+    assert prune(store) > 0
+    assert held(store, updates) == 3100 - 3088
+
+    sharded = Trainer(layout="sharded", world_size=2)
+    other = Trainer(run_id=sharded.run_id, rank=1, layout="sharded", world_size=2)
+    for each in (sharded, other):
+        store.ingest(each.batch(each.updates(100, sampled=[0, 50])))
+    alone = Trainer(run_id=sharded.run_id, layout="sharded", resume_step=4000)
+    store.ingest(alone.batch(alone.updates(300, sampled=[0, 250])))
+    age(store, alone)
+    assert prune(store) > 0
+    assert held(store, gradient_blocks) == 1
+    assert held(store, updates) == 3100 - 3088 + 300
+
+
 def test_an_interrupt_is_made_good_the_next_time(store: Store) -> None:
     """Stopped after any step, what is read is right, and the next time the rest goes."""
     trainer = trained(store)
