@@ -13,7 +13,18 @@ from sqlalchemy import update as change
 
 from ampmon_server.cells.updates import count
 from ampmon_server.figures import FIGURES, Source, View
-from ampmon_server.store import Busy, Due, Failures, Keep, NotFound, Store, engine, removing
+from ampmon_server.settings import Settings
+from ampmon_server.store import (
+    Busy,
+    Due,
+    Failures,
+    Keep,
+    NotFound,
+    Store,
+    Verification,
+    engine,
+    removing,
+)
 from ampmon_server.store.prune import DAY_US
 from ampmon_server.tables import (
     events,
@@ -167,6 +178,31 @@ def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> No
     assert count(store.series(trainer.run_id, columns=50).updates).updates == 5100
     with engine.reading(store._engine) as connection:
         assert connection.scalar(select(func.max(streams.c.updates))) == 5100
+
+
+@pytest.mark.parametrize("keep", [Keep(rows_days=DAYS), BOTH])
+def test_samples_done_again_where_rows_are_gone_count_once(
+    settings: Settings, store: Store, keep: Keep
+) -> None:
+    """What a pruned attempt sampled of steps that were done again is not told any more, nor when it is pruned again."""
+    trainer = trained(store)
+    age(store, trainer)
+    prune(store, keep)
+    resumed = Trainer(run_id=trainer.run_id, resume_step=4500)
+    store.ingest(resumed.batch(resumed.updates(600, sampled=range(25, 600, 50))))
+    for again in (False, True):
+        if again:
+            age(store, trainer)
+            assert prune(store) > 0
+        for columns in (10, 5000):
+            gradients = store.series(trainer.run_id, columns=columns).gradients
+            cells = store.parameter_series(trainer.run_id, columns=columns).cells
+            assert gradients["n"].sum() == cells["n"].sum() == 90 + 12
+        assert store.parameters(trainer.run_id, step=4960).step == 4925
+        assert store.modules(trainer.run_id, step=4960).step == 4925
+        with Verification.begin(settings) as verification:
+            assert verification.run(trainer.run_id) == []
+    assert not any(map(store.left, store.due(BOTH)))
 
 
 def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store) -> None:

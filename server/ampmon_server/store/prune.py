@@ -99,11 +99,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``."""
+    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``.
+
+    Updates of resumed attempts from ``told`` on stay: they tell which samples are superseded.
+    """
 
     stream: int
     rows: int
     samples: int
+    told: int
 
 
 class Failures:
@@ -216,6 +220,8 @@ def _removals(connection: Connection, one: Due) -> list[Removal]:
             if table is skips:
                 run_id = literal(one.run_id.bytes)
                 of &= ~not_superseded(run_id, table.c.stream, table.c.step, table.c.attempt)
+            elif table is updates:
+                of &= (table.c.attempt == 0) | (table.c.step < cut.told)
             found.append(Removal(table, of))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
@@ -239,7 +245,9 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
         rows = max(row.rows_from for row in together)
         if one.rows:
             rows = max(rows, _rows_from(connection, one, together, samples))
-        found += [_Cut(row.stream, rows, samples) for row in together]
+        first_held = _first_held(connection, one, [row.stream for row in together], samples)
+        told = min(first_held, default=rows)
+        found += [_Cut(row.stream, rows, samples, told) for row in together]
     return found
 
 

@@ -27,6 +27,15 @@ _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
 
 
+_REDONE = select(updates.c.step).where(
+    updates.c.run_id == bindparam("of"),
+    updates.c.stream == bindparam("number"),
+    updates.c.step.between(bindparam("first"), bindparam("last")),
+    updates.c.attempt > bindparam("attempt"),
+)
+"""What attempts after one have done of some steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One rank's part of a sampled update, with what its parameters are."""
@@ -103,21 +112,18 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
 def current(
     connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
 ) -> Samples:
-    """Which samples are of the newest attempt that did their step."""
-    table = updates.c
-    overlaid = connection.execute(
-        select(table.step, func.max(table.attempt))
-        .where(
-            table.run_id == run_id,
-            table.stream == source.number,
-            table.step.between(int(steps.min()), int(steps.max())),
-        )
-        .group_by(table.step)
-        .having(func.count() > 1)
-    )
-    newest = dict(overlaid.all())
-    pairs = zip(steps.tolist(), attempts.tolist(), strict=True)
-    return np.array([attempt >= newest.get(step, 0) for step, attempt in pairs], bool)
+    """Which samples are of the newest attempt that did their step.
+
+    Only rows of later attempts are asked for: that of a sample's own may be pruned.
+    """
+    keep = np.ones(len(steps), bool)
+    for attempt in np.unique(attempts).tolist():
+        of = attempts == attempt
+        ends = {"first": int(steps[of].min()), "last": int(steps[of].max())}
+        asked = {"of": run_id, "number": source.number, "attempt": attempt, **ends}
+        redone = [step for (step,) in fetch(connection, _REDONE, asked)]
+        keep[of] = ~np.isin(steps[of], redone)
+    return keep
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
