@@ -12,12 +12,14 @@ from uuid import uuid4
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
+from ampmon.histogram import headroom_bits
 from ampmon_server.cells import gradients as cells
 from ampmon_server.cells.merging import Cells
 from ampmon_server.settings import Settings
@@ -66,7 +68,9 @@ def played(
     """The batches of each start, those of its ranks' others in between; a redone one may sample other steps."""
     run_id, batches = uuid4(), []
     for start in starts:
-        trainer = Trainer(run_id, start.rank, resume_step=start.resume_step, layout=layout)
+        trainer = Trainer(
+            run_id, start.rank, resume_step=start.resume_step, layout=layout, world_size=3
+        )
         chance = random.Random(start.seed)
         records = [
             trainer.update(
@@ -148,6 +152,39 @@ def test_cells_hold_what_their_samples_do(
                     for source in scaler.sampled:
                         hold_parameters(connection, scaler, source, stretch, columns)
         store.close()
+
+
+@pytest.mark.parametrize("worlds", [(2, 1), (1, 2), (3, 1, 2)])
+@pytest.mark.parametrize("apart", [200, 150])
+def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
+    settings: Settings, store: Store, worlds: tuple[int, ...], apart: int
+) -> None:
+    """Samples, cells and summary add up the shards of the ranks that did a step last; no others are missed or added."""
+    run_id, wanted = uuid4(), {}
+    for place, world in enumerate(worlds):
+        ranks = [
+            Trainer(run_id, rank, resume_step=place * apart, layout="sharded", world_size=world)
+            for rank in range(world)
+        ]
+        sent = [each.updates(200, sampled=range(0, 200, 10)) for each in ranks]
+        for first in range(0, 200, 25):
+            for trainer, records in zip(ranks, sent, strict=True):
+                store.ingest(trainer.batch(records[first : first + 25]))
+        wanted.update({place * apart + step: world for step in range(0, 200, 10)})
+    with engine.reading(store._engine) as connection:
+        scaler = scalers.find(connection, run_id, None)
+        series = read_series(connection, scaler)
+        for level in LEVELS:
+            same(held(connection, scaler, level), GRADIENTS.roll(cells.of_series(series), level))
+    assert series.step.tolist() == list(wanted)
+    assert series.on_grid.looked.tolist() == [160 * world for world in wanted.values()]
+    for step in (0, 50, 190, 340, max(wanted)):
+        found = store.parameters(run_id, step=step)
+        assert (found.step, found.ranks) == (step, list(range(wanted[step])))
+    (bits,) = headroom_bits(series.on_grid.amax[-1:])
+    assert store.run(run_id)[0].headroom_bits == bits
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
 
 
 def hold_parameters(

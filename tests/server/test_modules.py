@@ -137,7 +137,7 @@ def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
 
 @pytest.mark.engines
 def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None:
-    """Where gradients are sharded, elements of the same module add up over ranks, and the largest output stays."""
+    """Where gradients are sharded, a module is added up over ranks that started together; the largest output stays."""
     ranks = [Trainer(rank=0, layout="sharded", world_size=2)]
     ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, layout="sharded", world_size=2))
     for rank, trainer in enumerate(ranks):
@@ -149,6 +149,11 @@ def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None
     assert [row["elements"] for row in answer["modules"]] == [1600, 160, 320]
     assert [row["looked"] for row in answer["modules"]] == [160] * 3
     assert [row["forward"] for row in answer["modules"]] == [2, 1, 5]
+
+    alone = Trainer(run_id=ranks[0].run_id, resume_step=0, layout="sharded")
+    send(alone.batch([alone.update(activations=activations())]))
+    answer = client.get(f"/api/v1/runs/{ranks[0].run_id}/modules").json()
+    assert (answer["ranks"], answer["modules"][0]["elements"]) == ([0], 800)
 
 
 @pytest.mark.parametrize(

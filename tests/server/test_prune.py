@@ -15,7 +15,18 @@ from sqlalchemy import update as change
 from ampmon_server.alternatives import Measured, measured
 from ampmon_server.cells.updates import count
 from ampmon_server.figures import FIGURES, Source, View
-from ampmon_server.store import Busy, Due, Failures, Keep, NotFound, Store, engine, removing
+from ampmon_server.settings import Settings
+from ampmon_server.store import (
+    Busy,
+    Due,
+    Failures,
+    Keep,
+    NotFound,
+    Store,
+    Verification,
+    engine,
+    removing,
+)
 from ampmon_server.store.prune import DAY_US
 from ampmon_server.tables import (
     events,
@@ -187,6 +198,31 @@ def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> No
         assert connection.scalar(select(func.max(streams.c.updates))) == 5100
 
 
+@pytest.mark.parametrize("keep", [Keep(rows_days=DAYS), BOTH])
+def test_samples_done_again_where_rows_are_gone_count_once(
+    settings: Settings, store: Store, keep: Keep
+) -> None:
+    """What a pruned attempt sampled of steps that were done again is not told any more, nor when it is pruned again."""
+    trainer = trained(store)
+    age(store, trainer)
+    prune(store, keep)
+    resumed = Trainer(run_id=trainer.run_id, resume_step=4500)
+    store.ingest(resumed.batch(resumed.updates(600, sampled=range(25, 600, 50))))
+    for again in (False, True):
+        if again:
+            age(store, trainer)
+            assert prune(store) > 0
+        for columns in (10, 5000):
+            gradients = store.series(trainer.run_id, columns=columns).gradients
+            cells = store.parameter_series(trainer.run_id, columns=columns).cells
+            assert gradients["n"].sum() == cells["n"].sum() == 90 + 12
+        assert store.parameters(trainer.run_id, step=4960).step == 4925
+        assert store.modules(trainer.run_id, step=4960).step == 4925
+        with Verification.begin(settings) as verification:
+            assert verification.run(trainer.run_id) == []
+    assert not any(map(store.left, store.due(BOTH)))
+
+
 def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store) -> None:
     """A run of yesterday is left alone; samples and rows have times of their own."""
     old, new = trained(store), trained(store)
@@ -218,6 +254,30 @@ def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store) -> None
     ] == told
     assert store.series(first.run_id, columns=100).updates.tobytes() == cells
     assert store.parameters(first.run_id) == newest
+
+
+def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
+    """Of a run resumed on fewer ranks goes what went of one on all of them, what the rank that left had too."""
+    ranks = [Trainer(rank=0, world_size=2)]
+    ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, world_size=2))
+    for each in ranks:
+        store.ingest(each.batch(each.updates(100)))
+    alone = Trainer(run_id=ranks[0].run_id, resume_step=100)
+    store.ingest(alone.batch(alone.updates(3000)))
+    age(store, alone)
+    assert prune(store) > 0
+    assert held(store, updates) == 3100 - 3088
+
+    sharded = Trainer(layout="sharded", world_size=2)
+    other = Trainer(run_id=sharded.run_id, rank=1, layout="sharded", world_size=2)
+    for each in (sharded, other):
+        store.ingest(each.batch(each.updates(100, sampled=[0, 50])))
+    alone = Trainer(run_id=sharded.run_id, layout="sharded", resume_step=4000)
+    store.ingest(alone.batch(alone.updates(300, sampled=[0, 250])))
+    age(store, alone)
+    assert prune(store) > 0
+    assert held(store, gradient_blocks) == 1
+    assert held(store, updates) == 3100 - 3088 + 300
 
 
 def test_an_interrupt_is_made_good_the_next_time(store: Store) -> None:

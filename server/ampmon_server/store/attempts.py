@@ -24,12 +24,13 @@ BESIDE_US = 30 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One process start on a rank. ``newest``: no later one on this rank is known."""
+    """One process start on a rank, of ``world_size`` that started. ``newest``: no later one on this rank is known."""
 
     rank: int
     number: int
     origin: int
     newest: bool
+    world_size: int
 
 
 def resolve(
@@ -56,7 +57,7 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
 def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
     of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
     row = connection.execute(_finding(), of).one_or_none()
-    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
+    return Attempt(row[0], row[1], row[2], row[1] == row[4], row[3]) if row else None
 
 
 @lru_cache
@@ -68,7 +69,7 @@ def _finding() -> Select[Any]:
         .where(later.c.run_id == bindparam("of"), later.c.rank == table.rank)
         .scalar_subquery()
     )
-    return select(table.rank, table.attempt, table.origin, newest).where(
+    return select(table.rank, table.attempt, table.origin, table.world_size, newest).where(
         table.run_id == bindparam("of"), table.attempt_id == bindparam("id")
     )
 
@@ -90,7 +91,7 @@ def _register(
     state.started = min(state.started, header.started)
     state.ranks += number == 0
     state.attempts = max(state.attempts, number + 1)
-    return Attempt(header.rank, number, origin, newest=True)
+    return Attempt(header.rank, number, origin, newest=True, world_size=header.world_size)
 
 
 def _row(

@@ -1,7 +1,7 @@
 """Sampled gradients rolled up: what ingest recomputes of them, and what figures read.
 
 They are of a scaler over all ranks and attempts, as `samples.read_series` has them: of sharded gradients the steps that
-every rank has sampled, added up, else the lowest rank's that samples.
+every rank there was has sampled, added up, else the lowest rank's that samples.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select
 from ampmon_server.cells.gradients import LAYOUT, empty, of_series
 from ampmon_server.cells.merging import Cells
 from ampmon_server.store import pyramid, sparse
+from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
 from ampmon_server.store.samples import read_series
@@ -45,7 +46,9 @@ class Change:
 GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
 
 
-def note(connection: Connection, roster: Roster, stream: Stream, change: Change) -> None:
+def note(
+    connection: Connection, roster: Roster, stream: Stream, attempt: Attempt, change: Change
+) -> None:
     """Make those cells anew that a batch of one rank's updates has changed.
 
     Of sharded gradients a step is added up when the last rank's sample of it has come, so that one rank's batch does
@@ -56,7 +59,7 @@ def note(connection: Connection, roster: Roster, stream: Stream, change: Change)
     if change.begins and _changes_all(scaler, stream):
         ends = [source.last_step for source in scaler.sources if source.last_step is not None]
         refresh(connection, scaler, 0, max(ends))
-    elif change.redone or (change.sampled and _is_last(scaler, stream, first)):
+    elif change.redone or (change.sampled and _is_last(scaler, stream, attempt, first)):
         refresh(connection, scaler, first, last)
 
 
@@ -68,11 +71,12 @@ def _changes_all(scaler: Scaler, stream: Stream) -> bool:
     return any(source.sampled and source.rank > stream.rank for source in others)
 
 
-def _is_last(scaler: Scaler, stream: Stream, first: int) -> bool:
-    """Whether a stream's samples from ``first`` on may be those that were missing."""
+def _is_last(scaler: Scaler, stream: Stream, attempt: Attempt, first: int) -> bool:
+    """Whether a stream's samples from ``first`` on may be those that were missing of the ranks that started with it."""
     if scaler.is_sharded:
         return all(
-            each.last_step is not None and each.last_step >= first for each in scaler.sources
+            each.last_step is not None and each.last_step >= first
+            for each in scaler.sampled[: scaler.shards(attempt.world_size)]
         )
     return any(source.number == stream.number for source in scaler.sampled)
 

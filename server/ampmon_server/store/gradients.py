@@ -77,11 +77,15 @@ def _write_totals(connection: Connection, place: tails.Place, rows: totals.Sampl
     tails.put(connection, gradient_totals, place, packed)
 
 
-def summarize(connection: Connection, state: RunState, stream: Stream, roster: Roster) -> None:
+def summarize(
+    connection: Connection, state: RunState, attempt: Attempt, stream: Stream, roster: Roster
+) -> None:
     """Put the newest sample's fractions into the run's summary; shards only when all of them have arrived."""
     numbers = [stream.number]
     if stream.layout == "sharded":
-        numbers = [each.number for each in roster.siblings(stream.scaler)]
+        scaler = roster.scaler(stream.scaler)
+        shards = scaler.shards(attempt.world_size)
+        numbers = [source.number for source in scaler.sampled[:shards]]
     rows = connection.scalars(
         select(streams.c.newest_sample).where(
             streams.c.run_id == state.run_id, streams.c.stream.in_(numbers)

@@ -16,7 +16,7 @@ from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_modules
-from ampmon_server.tables import headers, module_blocks, updates
+from ampmon_server.tables import attempts, headers, module_blocks, updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,10 @@ class SampledModules:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One rank's part of a sampled update, with what its places stand for."""
+    """One rank's part of a sampled update, of ``world_size`` that started together, with what its places stand for."""
 
     rank: int
+    world_size: int
     sample: Sample
     modules: Sequence[wire.Module]
 
@@ -77,7 +78,7 @@ def read_newest(
 ) -> ModuleSample | None:
     """The newest sample with ``start`` <= step < ``stop``; None if there is none.
 
-    Where gradients are sharded, the shards of all ranks that have that step.
+    Where gradients are sharded, the shards of all ranks that started with it and have that step.
     """
     for place, source in enumerate(scaler.sources):
         newest = _newest(connection, scaler, source, start, stop)
@@ -87,7 +88,7 @@ def read_newest(
         others = [
             _newest(connection, scaler, other, step, step + 1)
             for other in scaler.sources[place + 1 :]
-            if other.layout == "sharded"
+            if other.layout == "sharded" and other.rank < newest.world_size
         ]
         return _together([newest, *filter(None, others)])
     return None
@@ -98,16 +99,20 @@ def _newest(
 ) -> _Shard | None:
     """The newest sample of a stream that no later attempt has done over."""
     table = headers.c
+    of = attempts.c
     told = connection.execute(
-        select(table.attempt, table.modules).where(
+        select(table.attempt, table.modules, of.world_size)
+        .join(attempts, (of.run_id == table.run_id) & (of.attempt == table.attempt))
+        .where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
             table.modules.is_not(None),
+            of.rank == source.rank,
         )
     )
     found = [
-        _Shard(source.rank, sample, unpack_modules(modules))
-        for attempt, modules in told.all()
+        _Shard(source.rank, world_size, sample, unpack_modules(modules))
+        for attempt, modules, world_size in told.all()
         if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
     ]
     return max(found, key=lambda shard: shard.sample.step, default=None)

@@ -68,7 +68,8 @@ class Keep:
 class Due:
     """A run that is old, and what of it goes: its raw rows, its samples, or, where it is deleted, all that is left.
 
-    ``heard`` is when it was last heard of, in us since the epoch.
+    ``heard`` is when it was last heard of, in us since the epoch. ``waits``: its rows are as old, but stay as long as
+    its samples, since it was resumed.
     """
 
     run_id: UUID
@@ -77,6 +78,7 @@ class Due:
     samples: bool = False
     deleted: bool = False
     heard: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``."""
+    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``.
+
+    Updates of resumed attempts from ``told`` on stay: they tell which samples are superseded.
+    """
 
     stream: int
     rows: int
     samples: int
+    told: int
 
 
 class Failures:
@@ -140,10 +146,11 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
     )
     found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
     for row in connection.execute(old.order_by(heard)):
-        samples = row.heard < samples_before
+        samples, rows = row.heard < samples_before, row.heard < rows_before
         # Which attempt's sample of a step counts is told by the updates' rows.
-        rows = row.heard < rows_before and (samples or row.attempts < 2)
-        found.append(Due(UUID(bytes=row.run_id), row.name, rows, samples, heard=row.heard))
+        waits = rows and not samples and row.attempts > 1
+        run_id, rows = UUID(bytes=row.run_id), rows and not waits
+        found.append(Due(run_id, row.name, rows, samples, heard=row.heard, waits=waits))
     return found
 
 
@@ -213,6 +220,8 @@ def _removals(connection: Connection, one: Due) -> list[Removal]:
             if table is skips:
                 run_id = literal(one.run_id.bytes)
                 of &= ~not_superseded(run_id, table.c.stream, table.c.step, table.c.attempt)
+            elif table is updates:
+                of &= (table.c.attempt == 0) | (table.c.step < cut.told)
             found.append(Removal(table, of))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
@@ -236,12 +245,14 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
         rows = max(row.rows_from for row in together)
         if one.rows:
             rows = max(rows, _rows_from(connection, one, together, samples))
-        found += [_Cut(row.stream, rows, samples) for row in together]
+        first_held = _first_held(connection, one, [row.stream for row in together], samples)
+        told = min(first_held, default=rows)
+        found += [_Cut(row.stream, rows, samples, told) for row in together]
     return found
 
 
 def _rows_from(connection: Connection, one: Due, together: list[Row[Any]], samples: int) -> int:
-    """The edge of the last cell; where attempts overlay one another, before any sample that is held."""
+    """The edge of the last cell of any rank; where attempts overlay one another, before any sample that is held."""
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
     numbers = [row.stream for row in together]
     if not lasts:
@@ -250,11 +261,11 @@ def _rows_from(connection: Connection, one: Due, together: list[Row[Any]], sampl
             table.run_id == one.run_id.bytes, table.stream.in_(numbers)
         )
         lasts = [connection.scalar(newest) or 0]
+    ends = [max(lasts)]
     overlaid = connection.scalar(select(runs.c.attempts).where(runs.c.run_id == one.run_id.bytes))
     if (overlaid or 0) > 1:
-        lasts += _first_held(connection, one, numbers, samples)
-        return min(lasts) >> BITS << BITS
-    return max(lasts) >> BITS << BITS
+        ends += _first_held(connection, one, numbers, samples)
+    return min(ends) >> BITS << BITS
 
 
 def _first_held(connection: Connection, one: Due, numbers: list[int], samples: int) -> list[int]:
@@ -273,14 +284,17 @@ def _first_held(connection: Connection, one: Due, numbers: list[int], samples: i
 
 
 def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
-    """The edge of the last cell of the lowest level whose pages are always kept, on every rank that samples."""
+    """The edge of the last cell of any rank, of the lowest level whose pages are always kept.
+
+    Of modules nothing is rolled up: where they are looked into less often, the edge is before their newest sample.
+    """
     lasts = [
         connection.scalar(
             select(func.max(table.c.last_step)).where(
-                table.c.run_id == one.run_id.bytes, table.c.stream == row.stream
+                table.c.run_id == one.run_id.bytes,
+                table.c.stream.in_([row.stream for row in together]),
             )
         )
-        for row in together
         for table in (gradient_totals, module_blocks)
     ]
     bits = BITS * THIN.stop

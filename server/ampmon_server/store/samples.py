@@ -11,7 +11,14 @@ import numpy as np
 from sqlalchemy import BigInteger, Connection, Select, Table, bindparam, func, select
 
 from ampmon import wire
-from ampmon_server.series import GradientSeries, combine_shards, empty_gradients
+from ampmon_server.series import (
+    GradientSeries,
+    Ints,
+    combine_shards,
+    empty_gradients,
+    join_samples,
+    take_samples,
+)
 from ampmon_server.store import packing, totals
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
@@ -20,11 +27,21 @@ from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_parameters
 from ampmon_server.store.totals import Samples
+from ampmon_server.tables import attempts as started
 from ampmon_server.tables import gradient_blocks, gradient_totals, headers, updates
 
 
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
+
+
+_REDONE = select(updates.c.step).where(
+    updates.c.run_id == bindparam("of"),
+    updates.c.stream == bindparam("number"),
+    updates.c.step.between(bindparam("first"), bindparam("last")),
+    updates.c.attempt > bindparam("attempt"),
+)
+"""What attempts after one have done of some steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +62,38 @@ def read_series(
     sources = scaler.sampled
     if not sources:
         return empty_gradients()
-    return combine_shards(
-        [
-            totals.series(
-                _samples(connection, scaler.run_id, source, start, stop)[0], exact=source.exact
-            )
-            for source in sources
-        ]
+    found = [_samples(connection, scaler.run_id, source, start, stop) for source in sources]
+    lead, *others = [
+        totals.series(samples, exact=source.exact)
+        for source, (samples, _) in zip(sources, found, strict=True)
+    ]
+    if not others or not len(lead):
+        return lead
+    shards = _shards(connection, scaler, found[0][1])
+    parts = [
+        combine_shards([take_samples(lead, shards == wanted), *others[: wanted - 1]])
+        for wanted in np.unique(shards).tolist()
+    ]
+    together = join_samples(parts)
+    return take_samples(together, np.argsort(together.step, kind="stable"))
+
+
+def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
+    """Of how many shards each of the lowest rank's samples, of these ``attempts``, is one.
+
+    A run may be resumed on more ranks or on fewer. The lowest is there every time, and each of its starts says how
+    many there were.
+    """
+    if len(scaler.sampled) == 1:
+        return np.ones_like(attempts)
+    table = started.c
+    sizes = connection.execute(
+        select(table.attempt, table.world_size).where(
+            table.run_id == scaler.run_id, table.rank == scaler.sampled[0].rank
+        )
     )
+    shards = {attempt: scaler.shards(world_size) for attempt, world_size in sizes.all()}
+    return np.array([shards[attempt] for attempt in attempts.tolist()], np.int64)
 
 
 def _samples(
@@ -103,37 +144,36 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
 def current(
     connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
 ) -> Samples:
-    """Which samples are of the newest attempt that did their step."""
-    table = updates.c
-    overlaid = connection.execute(
-        select(table.step, func.max(table.attempt))
-        .where(
-            table.run_id == run_id,
-            table.stream == source.number,
-            table.step.between(int(steps.min()), int(steps.max())),
-        )
-        .group_by(table.step)
-        .having(func.count() > 1)
-    )
-    newest = dict(overlaid.all())
-    pairs = zip(steps.tolist(), attempts.tolist(), strict=True)
-    return np.array([attempt >= newest.get(step, 0) for step, attempt in pairs], bool)
+    """Which samples are of the newest attempt that did their step.
+
+    Only rows of later attempts are asked for: that of a sample's own may be pruned.
+    """
+    keep = np.ones(len(steps), bool)
+    for attempt in np.unique(attempts).tolist():
+        of = attempts == attempt
+        ends = {"first": int(steps[of].min()), "last": int(steps[of].max())}
+        asked = {"of": run_id, "number": source.number, "attempt": attempt, **ends}
+        redone = [step for (step,) in fetch(connection, _REDONE, asked)]
+        keep[of] = ~np.isin(steps[of], redone)
+    return keep
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:
     """The shards of the newest sample at or before ``step``, the lowest rank first. Raises NotFound where none is."""
     sources = scaler.sampled
-    for window in _WINDOWS:
+    for window in _WINDOWS if sources else ():
         found = [
             _samples(connection, scaler.run_id, source, max(step - window, 0), step + 1)
             for source in sources
         ]
-        common = _newest_common([samples["step"] for samples, _ in found])
-        if common is None:
+        shards = _shards(connection, scaler, found[0][1])
+        newest = _newest_common([samples["step"] for samples, _ in found], shards)
+        if newest is None:
             continue
+        common, wanted = newest
         return [
             _shard(connection, scaler.run_id, source, common, attempts[samples["step"] == common])
-            for source, (samples, attempts) in zip(sources, found, strict=True)
+            for source, (samples, attempts) in zip(sources[:wanted], found[:wanted], strict=True)
         ]
     if step < scaler.samples_from:
         raise NotFound(
@@ -142,11 +182,14 @@ def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard
     raise NotFound(f"No gradient was sampled at or before step {step}.")
 
 
-def _newest_common(steps: Sequence[Samples]) -> int | None:
-    if not steps:
-        return None
-    common = set(steps[0].tolist()).intersection(*(each.tolist() for each in steps[1:]))
-    return max(common, default=None)
+def _newest_common(steps: Sequence[Samples], shards: Ints) -> tuple[int, int] | None:
+    """The newest step of which all shards are there, and how many those are."""
+    found = []
+    for wanted in np.unique(shards).tolist():
+        mine = steps[0][shards == wanted].tolist()
+        common = set(mine).intersection(*(each.tolist() for each in steps[1:wanted]))
+        found += [(step, wanted) for step in common]
+    return max(found, default=None)
 
 
 def _shard(

@@ -75,6 +75,10 @@ class Scaler:
             return self.sources
         return tuple(source for source in self.sources if source.sampled)[:1]
 
+    def shards(self, world_size: int) -> int:
+        """How many of `sampled`, the first of them, hold a part where so many ranks started together."""
+        return max(sum(source.rank < world_size for source in self.sampled), 1)
+
 
 def find(connection: Connection, run_id: UUID, stream: int | None) -> Scaler:
     """The scaler of a stream, or the run's first. Raises NotFound for a run or a stream that is not there."""

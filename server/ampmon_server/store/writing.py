@@ -80,12 +80,14 @@ class Writer:
                 self.connection, self.state, self.attempt, rows.stream, samples
             )
             if tally.is_present(rows.stream, self.attempt):
-                gradients.summarize(self.connection, self.state, rows.stream, self.roster)
+                gradients.summarize(
+                    self.connection, self.state, self.attempt, rows.stream, self.roster
+                )
         change = Change(
             new[0][STEP], new[-1][STEP], redone, bool(samples), bool(samples) and begins
         )
         if change.redone or change.sampled:
-            gradient_rollups.note(self.connection, self.roster, stream, change)
+            gradient_rollups.note(self.connection, self.roster, stream, self.attempt, change)
             parameter_rollups.note(
                 self.connection, self.roster, stream, self.attempt.number, change, stacks
             )
