@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, select, tuple_
 
 from ampmon_server.store import paging
 from ampmon_server.store.errors import BadQuery
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import TOLD, Status, Summary, summary
-from ampmon_server.tables import runs
+from ampmon_server.tables import key_text, runs
 
 
 Sort = Literal[
@@ -169,15 +169,20 @@ def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
 
 
 def _has(word: str) -> ColumnElement[bool]:
-    table = runs.c
+    table, sought = runs.c, word.encode().lower().decode()
     in_tags = orjson.dumps(word).decode()[1:-1]
     return or_(
         *(
-            each.icontains(word, autoescape=True)
+            _small(each).contains(sought, autoescape=True)
             for each in (table.name, table.project, table.owner)
         ),
         table.tags.icontains(in_tags, autoescape=True),
     )
+
+
+def _small(text: ColumnElement[str]) -> ColumnElement[str]:
+    """Text to be sorted and found by, with A to Z in lower case: for other letters each database has its own rules."""
+    return func.lower(cast(text, key_text()))
 
 
 def _order(wanted: Wanted, now: int) -> list[ColumnElement[Any]]:
@@ -195,7 +200,7 @@ def _order(wanted: Wanted, now: int) -> list[ColumnElement[Any]]:
 def _sorted_by(sort: Sort, now: int) -> ColumnElement[Any]:
     table = runs.c
     if sort in {"name", "project", "owner"}:
-        return func.lower(table[sort])
+        return _small(table[sort])
     if sort == "status":
         silent = and_(table.state == "running", table.silent_after < now)
         order = {"running": 0, "crashed": 2, "finished": 3}
