@@ -72,6 +72,29 @@ def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
     assert store.runs(Wanted(project="letters"), limit=1).total == 2
 
 
+def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, Trainer]) -> None:
+    """Brackets, commas, quotes and backslashes are found where a tag has them, and only there."""
+    for name, tags in {
+        "Alpha": ("plain", "x", "Plain"),
+        "beta": ('a"x', 'z",', "\\"),
+        "Äther": ("[1, 2]",),
+    }.items():
+        store.edit(runs[name].run_id, Edit(tags=tags))
+
+    assert [names(store, search=each) for each in ("[", "]", "[]", '","')] == [
+        ["Äther"],
+        ["Äther"],
+        [],
+        [],
+    ]
+    assert names(store, search=",") == ["Äther", "beta"]
+    assert names(store, search='"') == names(store, search="\\") == ["beta"]
+    assert names(store, search="PLAIN") == ["Alpha"]
+    assert names(store, tag="x") == names(store, tag="Plain") == ["Alpha"]
+    assert names(store, tag='a"x') == ["beta"]
+    assert names(store, tag=",") == names(store, tag="PLAIN") == []
+
+
 @pytest.mark.parametrize(
     ("sort", "expected"),
     [
