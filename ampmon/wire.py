@@ -74,9 +74,12 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def numel(self) -> int:
-        product = 1
+        """How many elements; of more than `COUNT_MAX`, some number beyond it."""
+        product = int(0 not in self.shape)
         for size in self.shape:
             product *= size
+            if product > COUNT_MAX:  # the whole product of many sizes may take hours
+                break
         return product
 
 

@@ -33,8 +33,8 @@ metadata = MetaData(
 )
 
 
-def _word(length: int | None = None) -> String:
-    """Text that is a key: ordered by its characters' numbers on every engine, whatever language the database is in."""
+def key_text(length: int | None = None) -> String:
+    """Text that is a key, or sorts as one: by its characters' numbers, whatever the engine and the language are."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
@@ -90,7 +90,7 @@ runs = Table(
     "runs",
     metadata,
     Column("run_id", LargeBinary(16), primary_key=True),
-    Column("project", _word(256), nullable=False),
+    Column("project", key_text(256), nullable=False),
     Column("name", String(256), nullable=False),
     Column("owner", String(256), nullable=False),
     Column("tags", Text, nullable=False),
@@ -286,7 +286,7 @@ Index(None, events.c.run_id, events.c.kind)
 scalars = _of_run(
     "scalars",
     _key("stream"),
-    _key("name", _word()),
+    _key("name", key_text()),
     _key("step"),
     _key("attempt"),
     Column("time", BigInteger, nullable=False),
@@ -306,12 +306,12 @@ module_blocks = _of_samples("module_blocks", large=True)
 rollups = _rolled_up("rollups")
 gradient_rollups = _rolled_up("gradient_rollups")
 parameter_rollups = _rolled_up("parameter_rollups")
-scalar_rollups = _rolled_up("scalar_rollups", _key("name", _word()))
+scalar_rollups = _rolled_up("scalar_rollups", _key("name", key_text()))
 
 # One for each rule that has found something worth telling, as `alerting.machine` has it.
 alerts = _of_run(
     "alerts",
-    _key("rule", _word(64)),
+    _key("rule", key_text(64)),
     Column("state", String(16), nullable=False),
     Column("severity", String(16), nullable=False),
     Column("since", BigInteger, nullable=False),

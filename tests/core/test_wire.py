@@ -106,3 +106,11 @@ def test_another_schema_version_says_whom_to_upgrade(version: int, side: str) ->
 def test_fields_of_a_newer_client_are_ignored() -> None:
     """A field that this version does not know does no harm."""
     assert wire.decode_batch(msgspec.msgpack.encode(batch(mood="good"))).records == (EVENT,)
+
+
+def test_elements_of_a_parameter_are_counted_as_far_as_they_are_told() -> None:
+    """They are the product of its sizes, 0 where one is 0; of a product beyond counting no more is told than that."""
+    sizes = {(): 1, (3, 0): 0, (2**53 - 1, 2**53 - 1, 0): 0, (7, 2, 3): 42}
+    assert {shape: wire.Parameter("w", shape, "float16").numel for shape in sizes} == sizes
+    beyond = wire.Parameter("w", (wire.COUNT_MAX,) * 300, "float16").numel
+    assert wire.COUNT_MAX < beyond < 2**128

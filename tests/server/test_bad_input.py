@@ -91,6 +91,11 @@ SPOILT = {
         422,
         "headers[1].parameters[0].shape",
     ),
+    "a shape whose product takes hours": (
+        in_header(1, parameters=[["w", [2**53 - 1] * 50_000, "float16"]]),
+        422,
+        "headers[1].parameters[0].shape",
+    ),
     "a culprit that is not there": (
         in_header(1, parameters=[["w", [2], "float16"]]),
         422,

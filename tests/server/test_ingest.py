@@ -180,6 +180,23 @@ def test_a_hole_in_one_rank_is_filled_from_another(store: Store) -> None:
     assert store.run(run_id)[0].updates == 10
 
 
+@pytest.mark.parametrize("kept", [range(5000, 5010), range(0, 5010, 50)], ids=["one hole", "many"])
+def test_a_page_reads_no_more_of_other_ranks_than_it_gives(store: Store, kept: range) -> None:
+    """A few updates of a run whose lowest rank lost most of them are read without the thousands that follow."""
+    run_id = uuid4()
+    torn, full = (Trainer(run_id, rank, world_size=2) for rank in (0, 1))
+    store.ingest(torn.batch([torn.update(ordinal=ordinal) for ordinal in kept]))
+    store.ingest(full.batch(full.updates(5010)))
+    tracemalloc.start()
+    try:
+        page = store.updates(run_id, stream=None, start=0, stop=5010, limit=70)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (page.columns["step"], page.following) == (list(range(70)), 70)
+    assert peak < 5e5
+
+
 def test_what_others_have_between_two_records_is_not_read(store: Store) -> None:
     """A batch with a hole in it, of which another rank has every step, takes no more memory than one without."""
     run_id = uuid4()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
+from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Judgement, NotFound, Store, Wanted
 from batches import START, Trainer
+from postgres import Postgres
 
 
 pytestmark = pytest.mark.engines
@@ -67,6 +72,29 @@ def test_filters_hold_together(store: Store, runs: dict[str, Trainer]) -> None:
     assert store.runs(Wanted(project="letters"), limit=1).total == 2
 
 
+def test_what_stands_between_tags_is_not_in_them(store: Store, runs: dict[str, Trainer]) -> None:
+    """Brackets, commas, quotes and backslashes are found where a tag has them, and only there."""
+    for name, tags in {
+        "Alpha": ("plain", "x", "Plain"),
+        "beta": ('a"x', 'z",', "\\"),
+        "Äther": ("[1, 2]",),
+    }.items():
+        store.edit(runs[name].run_id, Edit(tags=tags))
+
+    assert [names(store, search=each) for each in ("[", "]", "[]", '","')] == [
+        ["Äther"],
+        ["Äther"],
+        [],
+        [],
+    ]
+    assert names(store, search=",") == ["Äther", "beta"]
+    assert names(store, search='"') == names(store, search="\\") == ["beta"]
+    assert names(store, search="PLAIN") == ["Alpha"]
+    assert names(store, tag="x") == names(store, tag="Plain") == ["Alpha"]
+    assert names(store, tag='a"x') == ["beta"]
+    assert names(store, tag=",") == names(store, tag="PLAIN") == []
+
+
 @pytest.mark.parametrize(
     ("sort", "expected"),
     [
@@ -98,6 +126,29 @@ def test_names_sort_without_regard_to_case(store: Store, runs: dict[str, Trainer
     """Alpha stands before beta."""
     found = names(store, sort="name", ascending=True, project="letters")
     assert found == ["Alpha", "beta"]
+
+
+@pytest.fixture
+def abroad(postgres: Postgres, tmp_path: Path) -> Iterator[Store]:
+    """A store in a PostgreSQL database that knows all alphabets, as most do."""
+    url = postgres.new_database(options="LOCALE 'C.UTF-8'")
+    opened = Store.open(Settings(data_directory=tmp_path / "abroad", database_url=url))
+    yield opened
+    opened.close()
+    postgres.drop(url)
+
+
+def test_the_language_of_a_database_changes_no_list(store: Store, abroad: Store) -> None:
+    """Where a database makes Ä small too, runs are sorted and found as elsewhere: A to Z without regard to case."""
+    with abroad._engine.connect() as connection:
+        assert connection.scalar(text("SELECT lower('Ä')")) == "ä"
+    for each in (store, abroad):
+        for name in ("äa", "Äb", "b", "A"):
+            trained(each, name, owner=name)
+        assert names(each, sort="name", ascending=True) == ["A", "b", "Äb", "äa"]
+        assert names(each, sort="owner") == ["äa", "Äb", "b", "A"]
+        assert names(each, search="ÄB") == ["Äb"]
+        assert names(each, search="äb") == []
 
 
 def test_a_page_begins_anywhere(client: TestClient) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from starlette.testclient import TestClient
 
 from ampmon import wire
@@ -133,6 +133,26 @@ def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
     assert at(9) == (5, 2.0)
     assert at(19) == (12, 7.0)  # the first attempt's sample at step 15 is superseded
     assert at(29) == (25, 2.0)
+
+
+@pytest.mark.engines
+def test_blocks_are_read_one_at_a_time_from_the_newest_on(store: Store) -> None:
+    """Of samples in many blocks, no more are held than until the newest that was not done again; on either engine."""
+    first = Trainer()
+    store.ingest(first.batch(first.updates(100, sampled=range(100))))
+    again = Trainer(run_id=first.run_id, resume_step=20)
+    store.ingest(again.batch(again.updates(80)))
+    held: list[int] = []
+
+    def note(*happening: Any) -> None:
+        if "FROM module_blocks" in happening[2]:
+            held.append(happening[1].rowcount)
+
+    event.listen(store._engine, "after_cursor_execute", note)
+    assert store.modules(first.run_id).step == 19
+    assert len(held) == 5  # of the first attempt four, and of the later one that there is none
+    assert max(held) <= 1  # SQLite's driver reads as it goes, and cannot tell
+    event.remove(store._engine, "after_cursor_execute", note)
 
 
 @pytest.mark.engines

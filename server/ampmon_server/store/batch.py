@@ -104,7 +104,7 @@ def _check_headers(batch: wire.Batch) -> None:
                 if parameter.numel > wire.COUNT_MAX:
                     raise BadBatch(
                         f"headers[{place}].parameters[{index}].shape",
-                        f"{parameter.numel} elements",
+                        "2^53 elements or more",
                     )
 
 

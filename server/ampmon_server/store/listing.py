@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, select, tuple_
 
 from ampmon_server.store import paging
 from ampmon_server.store.errors import BadQuery
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import TOLD, Status, Summary, summary
-from ampmon_server.tables import runs
+from ampmon_server.tables import key_text, runs
 
 
 Sort = Literal[
@@ -37,6 +37,9 @@ Sort = Literal[
 
 GROUPS_MAX = 1000
 """So many projects and tags are offered, at most."""
+
+_ESCAPES, _APART = {r"\\": "\x01", r"\"": "\x02"}, "\x03"
+"""Characters that JSON writes otherwise, so that it has none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +166,45 @@ def _conditions(wanted: Wanted, now: int) -> list[ColumnElement[bool]]:
         conditions.append(heard if status == "running" else ~heard)
     if wanted.tag is not None:
         # Unlike LIKE, it tells upper case from lower on every engine.
-        quoted = orjson.dumps(wanted.tag).decode()
-        conditions.append(func.replace(table.tags, quoted, "") != table.tags)
+        tags, one = _tags(), f"{_APART}{_unquoted(wanted.tag)}{_APART}"
+        conditions += [table.tags != "[]", func.replace(tags, one, "") != tags]
     return conditions + [_has(word) for word in wanted.search.split()]
 
 
 def _has(word: str) -> ColumnElement[bool]:
     table = runs.c
-    in_tags = orjson.dumps(word).decode()[1:-1]
-    return or_(
-        *(
-            each.icontains(word, autoescape=True)
-            for each in (table.name, table.project, table.owner)
-        ),
-        table.tags.icontains(in_tags, autoescape=True),
-    )
+    named = (_contains(each, word) for each in (table.name, table.project, table.owner))
+    return or_(*named, and_(table.tags != "[]", _contains(_tags(), _unquoted(word))))
+
+
+def _tags() -> ColumnElement[str]:
+    """A run's tags, where it has any, with what no tag has before and after each, in the place of what JSON has there.
+
+    Left without escapes, every quote begins or ends a tag; so, from the first on, '","' is what stands between two.
+    """
+    tags = runs.c.tags
+    listed: ColumnElement[str] = func.substr(tags, 2, func.length(tags) - 2)
+    for escape, instead in _ESCAPES.items():
+        listed = func.replace(listed, escape, instead)
+    return func.replace('",' + listed + ',"', '","', _APART)
+
+
+def _unquoted(tag: str) -> str:
+    """A tag, or a part of one, as it stands in `_tags`."""
+    text = orjson.dumps(tag).decode()[1:-1]
+    for escape, instead in _ESCAPES.items():
+        text = text.replace(escape, instead)
+    return text
+
+
+def _contains(text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+    """That it has this part, in either case."""
+    return _small(text).contains(part.encode().lower().decode(), autoescape=True)
+
+
+def _small(text: ColumnElement[str]) -> ColumnElement[str]:
+    """Text to be sorted and found by, with A to Z in lower case: for other letters each database has its own rules."""
+    return func.lower(cast(text, key_text()))
 
 
 def _order(wanted: Wanted, now: int) -> list[ColumnElement[Any]]:
@@ -195,7 +222,7 @@ def _order(wanted: Wanted, now: int) -> list[ColumnElement[Any]]:
 def _sorted_by(sort: Sort, now: int) -> ColumnElement[Any]:
     table = runs.c
     if sort in {"name", "project", "owner"}:
-        return func.lower(table[sort])
+        return _small(table[sort])
     if sort == "status":
         silent = and_(table.state == "running", table.silent_after < now)
         order = {"running": 0, "crashed": 2, "finished": 3}

@@ -12,6 +12,7 @@ from ampmon import wire
 from ampmon.histogram import Statistics, headroom_bits
 from ampmon_server.series import Floats, ModuleSample
 from ampmon_server.store import packing
+from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
@@ -122,10 +123,27 @@ def _newest_of(
     connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
 ) -> Sample | None:
     start, stop = within
+    # The blocks of one attempt do not overlap. One at a time, for the first nearly always has it.
+    while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
+        first_step, data = block
+        for sample in reversed(packing.block_from_bytes(data)):
+            if start <= sample.step < stop and not (
+                source.overlaid and _superseded(connection, scaler, source, sample.step, attempt)
+            ):
+                return sample
+        stop = first_step
+    return None
+
+
+def _last_before(
+    connection: Connection, scaler: Scaler, source: Source, attempt: int, within: tuple[int, int]
+) -> tuple[int, bytes] | None:
+    """The newest block with steps of a stretch: its first one, and what is packed."""
+    start, stop = within
     table = module_blocks.c
-    # The blocks of one attempt do not overlap.
-    blocks = connection.scalars(
-        select(table.data)
+    rows = fetch(
+        connection,
+        select(table.first_step, table.data)
         .where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
@@ -134,15 +152,9 @@ def _newest_of(
             table.last_step >= start,
         )
         .order_by(table.first_step.desc())
+        .limit(1),
     )
-    for data in blocks:
-        for sample in reversed(packing.block_from_bytes(data)):
-            if start <= sample.step < stop and not (
-                source.overlaid and _superseded(connection, scaler, source, sample.step, attempt)
-            ):
-                blocks.close()
-                return sample
-    return None
+    return rows[0] if rows else None
 
 
 def _superseded(

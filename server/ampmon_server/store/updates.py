@@ -79,8 +79,8 @@ def read_rows(
     rows = _of_source(connection, scaler, lead, columns, (start, stop - 1), limit)
     if others:
         last = rows[-1][0] if limit is not None and len(rows) == limit else stop - 1
-        rows = _filled(connection, scaler, others, columns, rows, (start, last))
-    return rows if limit is None else rows[:limit]
+        rows = _filled(connection, scaler, others, columns, rows, (start, last), limit)
+    return rows
 
 
 def _of_source(
@@ -133,8 +133,9 @@ def _filled(
     columns: Sequence[ColumnElement[Any]],
     rows: list[Row],
     within: ranges.Range,
+    limit: int | None,
 ) -> list[Row]:
-    """``rows`` with those that only other ranks have."""
+    """``rows`` with those that only other ranks have: the first ``limit`` of all."""
     extents = [(each.first_step, each.last_step) for each in scaler.sources]
     first = max(within[0], min((low for low, _ in extents if low is not None), default=0))
     last = min(within[1], max((high for _, high in extents if high is not None), default=-1))
@@ -143,14 +144,35 @@ def _filled(
             break
         if not source.meets(first, last):
             continue
-        gaps = ranges.gaps([row[0] for row in rows], first, last)
-        by_step = {row[0]: row for row in rows}
-        for gap in gaps if len(gaps) <= GAPS_MAX else [(first, last)]:
-            if source.meets(*gap):
-                for row in _of_source(connection, scaler, source, columns, gap):
-                    by_step.setdefault(row[0], row)
-        rows = [by_step[step] for step in sorted(by_step)]
+        rows = _with(connection, scaler, source, columns, rows, (first, last), limit)
+        if len(rows) == limit:
+            last = rows[-1][0]
     return rows
+
+
+def _with(
+    connection: Connection,
+    scaler: Scaler,
+    source: Source,
+    columns: Sequence[ColumnElement[Any]],
+    rows: list[Row],
+    within: ranges.Range,
+    limit: int | None,
+) -> list[Row]:
+    """``rows`` with those that only this source has."""
+    gaps = ranges.gaps([row[0] for row in rows], *within)
+    at_most = limit
+    if len(gaps) > GAPS_MAX:
+        gaps = [within]
+        at_most = None if limit is None else limit + len(rows)  # it may have those too
+    by_step = {row[0]: row for row in rows}
+    for gap in gaps:
+        if limit is not None and len(by_step) - len(rows) >= limit:
+            break  # so many come before what is in the later gaps
+        if source.meets(*gap):
+            for row in _of_source(connection, scaler, source, columns, gap, at_most):
+                by_step.setdefault(row[0], row)
+    return [by_step[step] for step in sorted(by_step)][:limit]
 
 
 def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> list[int]:
