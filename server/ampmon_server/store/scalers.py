@@ -159,5 +159,5 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
     return [
         Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
-        for name in connection.scalars(named.order_by(table.scaler)).all()
+        for name in sorted(connection.scalars(named))  # a database may sort by its language
     ]
