@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampmon_server.policy.machines import Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
 
@@ -52,6 +54,14 @@ def test_torch_grows_no_further_than_fp32() -> None:
     machine = Torch(2.0**127, growth_interval=1)
     assert _scales(machine, [False] * 3) == [2.0**127] * 4
     assert machine.until_growth == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_machine_grows_further_than_fp32(kind: Kind) -> None:
+    """Whichever framework's it is, and from whatever scale it climbs, fp32 holds its scale for ever."""
+    machine = Setting(kind, 2.0**120, 2.0, 0.5, growth_interval=1).machine()
+    scales = _scales(machine, [False] * 2000)
+    assert scales[-1] == (2.0**120 if kind == "fixed" else 2.0**127)
 
 
 def test_torch_is_dead_after_144_skips() -> None:

@@ -74,8 +74,7 @@ class Torch:
     def clean(self, updates: int) -> None:
         self._tracker += updates
         if self._tracker == self._interval:
-            grown = _fp32(self.scale * self._growth)
-            self.scale = grown if math.isfinite(grown) else self.scale
+            self.scale = _grown(self.scale, self._growth)
             self._tracker = 0
 
     def overflow(self) -> None:
@@ -113,7 +112,7 @@ class Hysteresis:
     def clean(self, updates: int) -> None:
         self._tracker += updates
         if self._tracker == self._interval:
-            self.scale *= 2.0
+            self.scale = _grown(self.scale, 2.0)
             self._tracker, self._left = 0, self._hysteresis
 
     def overflow(self) -> None:
@@ -151,7 +150,7 @@ class Fairseq:
         self._tracker += updates
         self._since += updates
         if self._tracker == self._interval:
-            self.scale *= 2.0
+            self.scale = _grown(self.scale, 2.0)
             self._tracker = self._since = 0
 
     def overflow(self) -> None:
@@ -163,6 +162,12 @@ class Fairseq:
             self._since = self._overflows = 0
             if self.scale <= self._minimum:
                 self.ended = "it raises: an overflow at the least scale"
+
+
+def _grown(scale: float, factor: float) -> float:
+    """A scale after a growth; it stays where fp32 would not be finite."""
+    grown = _fp32(scale * factor)
+    return grown if math.isfinite(grown) else scale
 
 
 def _fp32(value: float) -> float:
