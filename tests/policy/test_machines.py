@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.policy.machines import Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.policy.machines import FOREVER, Fairseq, Hysteresis, Machine, Torch
 from ampmon_server.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
@@ -50,10 +50,27 @@ def test_torch_moves_as_the_real_scaler(
 
 
 def test_torch_grows_no_further_than_fp32() -> None:
-    """At 2^127 the scale stays, and the count of updates until growth begins anew."""
-    machine = Torch(2.0**127, growth_interval=1)
-    assert _scales(machine, [False] * 3) == [2.0**127] * 4
-    assert machine.until_growth == 1
+    """At 2^127 the scale stays, and it is known that it will, until an overflow."""
+    machine = Torch(2.0**127, growth_interval=2)
+    assert _scales(machine, [False] * 5) == [2.0**127] * 6
+    assert machine.until_growth == FOREVER
+    machine.clean(10**6)
+    machine.overflow()
+    assert (machine.scale, machine.until_growth) == (2.0**126, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_updates_at_the_cap_are_as_one_by_one(kind: Kind) -> None:
+    """Where growth changes nothing, a stride over any updates leaves a machine as each of them would."""
+    by_one, at_once = (Setting(kind, 2.0**127, 2.0, 0.5, 3).machine() for _ in range(2))
+    for updates in (3, 7, 1000):
+        for _ in range(updates):
+            by_one.clean(1)
+        at_once.clean(updates)
+        overflows = [True, False, True, True]
+        assert _scales(by_one, overflows) == _scales(at_once, overflows)
+        for machine in (by_one, at_once):
+            machine.scale = 2.0**127
 
 
 @pytest.mark.parametrize("kind", KINDS)
