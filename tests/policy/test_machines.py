@@ -81,6 +81,14 @@ def test_no_machine_grows_further_than_fp32(kind: Kind) -> None:
     assert scales[-1] == (2.0**120 if kind == "fixed" else 2.0**127)
 
 
+def test_an_interval_of_none_never_grows() -> None:
+    """Of 0 updates between growths torch never reaches one, and no replay does."""
+    drawn = drive(50, lambda update, scale: update == 20, growth_interval=0)
+    machine = Setting("torch", 65536.0, 2.0, 0.5, 0).machine()
+    assert machine.until_growth == FOREVER
+    assert _scales(machine, [skip for _, skip in drawn])[:-1] == [scale for scale, _ in drawn]
+
+
 def test_torch_is_dead_after_144_skips() -> None:
     """From 65536 on, 144 skips make 1/scale infinite."""
     machine = Torch()
