@@ -99,6 +99,7 @@ class Monitor(Shown):
         self._activations = Activations(model, config, self.failed)
         self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
+        self._description = outcome.Description()
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
@@ -280,6 +281,8 @@ class Monitor(Shown):
         stream.ordinal += 1
         stream.updating = False
         stream.submit(pending)
+        if self._description.is_old(scaler, stream.ordinal):
+            self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)
         if self._watches_modules and self._activations.begin(stream.ordinal, self._samples_here()):
             self._describe(scaler)
@@ -376,8 +379,9 @@ class Monitor(Shown):
     def _describe(self, scaler: Any) -> None:
         assert self._recorder is not None
         assert self._stream is not None
-        header = outcome.describe(
+        header = self._description.header(
             scaler,
+            self._stream.ordinal,
             stream=self._stream.name,
             layout=self._layout,
             sample=None if self.config.sample == "all" else self.config.sample,

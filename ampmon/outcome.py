@@ -20,6 +20,9 @@ from ampmon.probe.ring import Readback
 DEAD_SCALE = 2.0**-128
 """From here down ``1/scale`` is not finite in fp32, and unscaling destroys finite gradients."""
 
+RULES_EVERY = 50
+"""Updates from one look at the rules of a scaler, which may be set anew, to the next."""
+
 
 Flags: TypeAlias = Collection[torch.Tensor]
 """The found_inf tensors of one optimizer, one for each device that its gradients are on."""
@@ -164,31 +167,59 @@ def is_sharded_scaler(scaler: Any) -> bool:
     return any(cls.__name__ == "ShardedGradScaler" for cls in type(scaler).__mro__)
 
 
-def describe(
-    scaler: Any,
-    *,
-    stream: str,
-    layout: wire.Layout,
-    sample: int | None,
-    budget: float | None,
-    parameters: tuple[wire.Parameter, ...],
-    modules: tuple[wire.Module, ...],
-) -> wire.StreamHeader:
-    """The header of a scaler's stream. Reads no tensor."""
-    return wire.StreamHeader(
-        stream=stream,
-        layout=layout,
-        scaler=_class_name(scaler),
-        device=str(getattr(scaler, "_device", "unknown")),
-        enabled=bool(scaler.is_enabled()),
-        init_scale=_finite(getattr(scaler, "_init_scale", 65536.0)),
-        growth_factor=_finite(getattr(scaler, "_growth_factor", 2.0)),
-        backoff_factor=_finite(getattr(scaler, "_backoff_factor", 0.5)),
-        growth_interval=_count(getattr(scaler, "_growth_interval", 2000)),
-        sample=sample,
-        budget=budget,
-        parameters=parameters,
-        modules=modules,
+class Description:
+    """What a stream's header says of its scaler. Reads no tensor."""
+
+    __slots__ = ("_init_scale", "_rules")
+
+    def __init__(self) -> None:
+        self._init_scale = 65536.0
+        self._rules: tuple[Any, ...] = ()
+
+    def is_old(self, scaler: Any, ordinal: int) -> bool:
+        """Whether the scaler goes by other rules than were told last. Looks now and then: what changes them at every
+        update shall not fill the spool."""
+        return not ordinal % RULES_EVERY and _rules(scaler) != self._rules
+
+    def header(
+        self,
+        scaler: Any,
+        ordinal: int,
+        *,
+        stream: str,
+        layout: wire.Layout,
+        sample: int | None,
+        budget: float | None,
+        parameters: tuple[wire.Parameter, ...],
+        modules: tuple[wire.Module, ...],
+    ) -> wire.StreamHeader:
+        """The header as it is from the update ``ordinal`` on. The scale it began at stays that of its first update."""
+        if not ordinal:
+            self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
+        growth, backoff, interval = self._rules = _rules(scaler)
+        return wire.StreamHeader(
+            stream=stream,
+            layout=layout,
+            scaler=_class_name(scaler),
+            device=str(getattr(scaler, "_device", "unknown")),
+            enabled=bool(scaler.is_enabled()),
+            init_scale=self._init_scale,
+            growth_factor=_finite(growth),
+            backoff_factor=_finite(backoff),
+            growth_interval=_count(interval),
+            sample=sample,
+            budget=budget,
+            parameters=parameters,
+            modules=modules,
+        )
+
+
+def _rules(scaler: Any) -> tuple[Any, ...]:
+    """By what its scale moves, which may be set while it trains: growth factor, backoff factor, growth interval."""
+    return (
+        getattr(scaler, "_growth_factor", 2.0),
+        getattr(scaler, "_backoff_factor", 0.5),
+        getattr(scaler, "_growth_interval", 2000),
     )
 
 

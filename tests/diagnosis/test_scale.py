@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ampmon_server.case import RECENT, Policy
+from ampmon_server.cells.updates import LAYOUT
 from made_cases import cells_of, found, rules_of, scaler, torch_scaler, trained
 
 
@@ -135,15 +138,36 @@ def test_a_scale_that_does_not_grow_is_stuck(updates, expected):
     assert ("stuck_scale" in rules_of(scaler(cells, policy=policy))) == expected
 
 
-@pytest.mark.parametrize(("tracker", "expected"), [(99, True), (100, False), (330, False)])
-def test_a_scale_that_waits_longer_than_it_said_is_not_stuck(tracker, expected):
-    """set_growth_interval() has the growth tracker count past the first interval: nothing sets it back."""
+@pytest.mark.parametrize(
+    ("tracker", "said"),
+    [
+        (99, "should grow every 100"),
+        (100, ""),
+        (199, ""),
+        (200, "cannot grow"),
+        (330, "cannot grow"),
+    ],
+)
+def test_a_growth_tracker_past_its_interval_is_stuck_for_good(tracker, said):
+    """What counts past the interval never grows, and is told how it would; a longer one is not told of at once."""
     same = np.full(331, 1024.0)
     cells = cells_of(same, same, ["steady"] * 331, [False] * 331)
-    case = scaler(
-        cells, policy=Policy(growth_interval=100, init_scale=1024.0), growth_tracker=tracker
-    )
-    assert ("stuck_scale" in rules_of(case)) == expected
+    policy = Policy(growth_interval=100, init_scale=1024.0)
+    findings = found(scaler(cells, policy=policy, growth_tracker=tracker))
+    assert [each.rule for each in findings] == ["stuck_scale"] * bool(said)
+    assert all(said in each.title for each in findings)
+    assert all(("_growth_tracker" in each.fix) == (tracker >= 200) for each in findings)
+
+
+def test_a_tracker_past_its_interval_is_told_however_coarse_the_cells():
+    """Where the newest cell of the whole run has a growth in it too, the tracker says what is so since."""
+    run = trained(lambda step, scale: False, 1000, policy=Policy(growth_interval=500))
+    past = replace(run, policy=Policy(growth_interval=200), growth_tracker=499)
+    coarse = replace(past, updates=LAYOUT.merge(run.updates, np.array([0])))
+    for case in (past, coarse):
+        (finding,) = found(case)
+        assert (finding.rule, finding.last_step) == ("stuck_scale", 999)
+        assert "cannot grow" in finding.title
 
 
 def test_growths_that_are_taken_back_are_no_growths():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ampmon_server.case import Policy
@@ -155,6 +156,20 @@ def test_a_short_growth_interval_costs_what_it_costs():
     assert (finding.rule, finding.severity) == ("sawtooth", "critical")
     assert "growth_interval=2000" in finding.fix
     assert not {each.rule for each in rest} & {"skip_rate", "culprit_layer"}
+
+
+def test_tries_of_an_interval_that_was_left_are_no_sawtooth():
+    """Where the interval is 2000 by now, tries every 10 updates are over; where it is 20 they are judged by those."""
+    quick = torch_scaler(lambda step, scale: scale > 2.0**16, 400, Policy(growth_interval=10))
+    for interval, expected in ((2000, []), (20, ["every 20 (29 of 6"])):
+        now = Policy(growth_interval=interval, init_scale=float(quick[1][-1]))
+        later = torch_scaler(lambda step, scale: scale > 2.0**16, 600, now)
+        cells = cells_of(*(np.concatenate(pair) for pair in zip(quick, later, strict=True)))
+        titles = [
+            each.title for each in found(scaler(cells, policy=now)) if each.rule == "sawtooth"
+        ]
+        assert len(titles) == len(expected), titles
+        assert all(part in title for part, title in zip(expected, titles, strict=True))
 
 
 def test_a_scale_that_is_too_large_for_some_batches_is_a_sawtooth():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampmon_server.policy.machines import Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.policy.machines import FOREVER, Fairseq, Hysteresis, Machine, Torch
+from ampmon_server.policy.settings import KINDS, Kind, Setting
 from policy.made import drive
 
 
@@ -48,10 +50,43 @@ def test_torch_moves_as_the_real_scaler(
 
 
 def test_torch_grows_no_further_than_fp32() -> None:
-    """At 2^127 the scale stays, and the count of updates until growth begins anew."""
-    machine = Torch(2.0**127, growth_interval=1)
-    assert _scales(machine, [False] * 3) == [2.0**127] * 4
-    assert machine.until_growth == 1
+    """At 2^127 the scale stays, and it is known that it will, until an overflow."""
+    machine = Torch(2.0**127, growth_interval=2)
+    assert _scales(machine, [False] * 5) == [2.0**127] * 6
+    assert machine.until_growth == FOREVER
+    machine.clean(10**6)
+    machine.overflow()
+    assert (machine.scale, machine.until_growth) == (2.0**126, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_updates_at_the_cap_are_as_one_by_one(kind: Kind) -> None:
+    """Where growth changes nothing, a stride over any updates leaves a machine as each of them would."""
+    by_one, at_once = (Setting(kind, 2.0**127, 2.0, 0.5, 3).machine() for _ in range(2))
+    for updates in (3, 7, 1000):
+        for _ in range(updates):
+            by_one.clean(1)
+        at_once.clean(updates)
+        overflows = [True, False, True, True]
+        assert _scales(by_one, overflows) == _scales(at_once, overflows)
+        for machine in (by_one, at_once):
+            machine.scale = 2.0**127
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_machine_grows_further_than_fp32(kind: Kind) -> None:
+    """Whichever framework's it is, and from whatever scale it climbs, fp32 holds its scale for ever."""
+    machine = Setting(kind, 2.0**120, 2.0, 0.5, growth_interval=1).machine()
+    scales = _scales(machine, [False] * 2000)
+    assert scales[-1] == (2.0**120 if kind == "fixed" else 2.0**127)
+
+
+def test_an_interval_of_none_never_grows() -> None:
+    """Of 0 updates between growths torch never reaches one, and no replay does."""
+    drawn = drive(50, lambda update, scale: update == 20, growth_interval=0)
+    machine = Setting("torch", 65536.0, 2.0, 0.5, 0).machine()
+    assert machine.until_growth == FOREVER
+    assert _scales(machine, [skip for _, skip in drawn])[:-1] == [scale for scale, _ in drawn]
 
 
 def test_torch_is_dead_after_144_skips() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ampmon_server.case import Policy
 from ampmon_server.policy import History, Setting, Simulator, advise
-from ampmon_server.policy.settings import DEFAULTS, TORCH, recorded
+from ampmon_server.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
 from ampmon_server.series import empty_gradients
 from policy.made import history
 from policy.made import recorded as record
@@ -153,3 +153,22 @@ def test_a_long_calm_run_is_replayed_at_once() -> None:
     simulator.run(TORCH)
     assert time.process_time() - began < 1.0
     assert not run.is_whole
+
+
+@pytest.mark.parametrize("kind", ["megatron", "deepspeed", "fairseq", "torch"])
+def test_growth_at_each_update_is_bounded(kind: Kind) -> None:
+    """20 000 updates without a skip, replayed as if the scale grew at each: up to fp32's largest, in bounded time."""
+    run = history([(65536.0, False)] * 20_000)
+    simulator = Simulator(run)
+    began = time.process_time()
+    found = simulator.run(changed(kind, run.policy, growth_interval=1))
+    assert time.process_time() - began < 3.0
+    assert found.scales[-1].scale == 2.0**127
+    assert 0 < found.skips.expected < 20_000
+
+
+def test_both_ways_of_reading_count_alike() -> None:
+    """However many strides the one takes and the other does not, what is expected lies midway between them."""
+    run = history([(65536.0, False)] * 20_000)
+    found = Simulator(run).run(Setting("fixed", 2.0**100))
+    assert found.skips.expected == pytest.approx(10_000, rel=0.01)

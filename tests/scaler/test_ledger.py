@@ -13,6 +13,8 @@ import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 import ampmon
+from ampmon.outcome import RULES_EVERY
+from ampmon.spool import frame
 from recording import recording
 
 
@@ -374,6 +376,43 @@ def test_what_else_a_state_holds_is_no_matter(data_directory: Path) -> None:
         "_growth_tracker": 0.0,
     }
     assert recorded.events("error") == []
+
+
+def test_rules_that_are_set_anew_are_told(data_directory: Path) -> None:
+    """What `set_growth_interval()` and the like, or a state, change while training stands in the header soon after."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, growth_interval=5)
+    scaler.set_growth_factor(4.0)
+    for update in range(2 * RULES_EVERY):
+        if update == 10:
+            scaler.set_growth_interval(1000)
+            scaler.set_backoff_factor(0.25)
+        if update == RULES_EVERY + 1:
+            scaler.load_state_dict({**scaler.state_dict(), "growth_factor": 8.0, "scale": 64.0})
+        iterate(scaler, model, optimizer)
+    recorded = recording(data_directory)
+    header = recorded.header()
+    assert (header.growth_interval, header.backoff_factor) == (1000, 0.25)
+    assert (header.growth_factor, header.init_scale) == (8.0, 4.0)
+    assert recorded.events("error") == []
+
+
+def test_rules_that_change_at_each_update_fill_no_spool(data_directory: Path) -> None:
+    """An interval that is set before every update has its header written now and then, the newest at the end."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0)
+    for update in range(4 * RULES_EVERY):
+        scaler.set_growth_interval(3000 + update)
+        iterate(scaler, model, optimizer)
+    recorded = recording(data_directory)
+    (segment,) = data_directory.rglob("*.seg")
+    salt = frame.salt_of(recorded.attempt.attempt_id, 0)
+    frames = frame.scan(segment.read_bytes(), salt=salt, offset=0, complete=True)
+    headers = [each for each in frames if isinstance(each, frame.Frame) and each.key]
+    assert len(headers) <= 3 + 4
+    assert recorded.header().growth_interval == 3000 + 4 * RULES_EVERY - 1
 
 
 def test_an_infinite_maximum_survives(data_directory: Path) -> None:

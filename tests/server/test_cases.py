@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,29 @@ def test_a_sample_at_either_side_of_an_old_change_of_scale_is_given(store: Store
     assert older == [950, 1001]
     assert len(samples) <= cases.NEWEST + 20 + 2
     assert (np.diff(samples.step) > 0).all()
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0)])
+def test_each_step_of_the_schedule_counts_once(store: Store, ranks: tuple[int, int]) -> None:
+    """A rate that moved after a skip is one step ahead: on both ranks, whichever comes first, and however often."""
+    run_id = uuid4()
+
+    def post(resume_step: int | None, rank: int, skips: tuple[int, ...]) -> None:
+        trainer = Trainer(run_id, rank, resume_step=resume_step, world_size=2)
+        first = resume_step or 0
+        made = [
+            trainer.update(skipped=step in skips, scheduled=step - 1 in skips)
+            for step in range(first, first + 60)
+        ]
+        store.ingest(trainer.batch(made))
+
+    for rank in ranks:
+        post(None, rank, (20, 50))
+    assert store.case(run_id).scheduled == 2
+    for rank in ranks:
+        post(40, rank, (50, 80))
+    case = store.case(run_id)
+    assert (case.updates, case.skipped, case.scheduled) == (100, 3, 3)
 
 
 def test_lints_are_given_however_many_events_came_later(store: Store) -> None:

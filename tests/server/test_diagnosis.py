@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 from starlette.testclient import TestClient
 
+import ampmon
+from ampmon import wire
+from ampmon_server.diagnosis import diagnose
+from ampmon_server.store import Store
+from ampmon_server.thresholds import Thresholds
 from batches import Trainer
+from recording import recording
 
 
 @pytest.mark.engines
@@ -33,3 +42,42 @@ def test_a_healthy_run_is_told_so(client: TestClient, send) -> None:
     told = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis").json()
     assert (told["verdict"], told["severity"], told["findings"]) == ("healthy", None, [])
     assert client.get(f"/api/v1/runs/{Trainer().run_id}/diagnosis").status_code == 404
+
+
+def test_an_interval_set_below_the_tracker_is_found_and_mended(
+    store: Store, data_directory: Path
+) -> None:
+    """In a real training `set_growth_interval(125)` after 300 updates ends growth; the fix that is told mends it."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=16.0)
+
+    def train(updates: int) -> float:
+        for _ in range(updates):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return float(scaler.get_scale())
+
+    train(300)
+    scaler.set_growth_interval(125)
+    assert train(300) == 16.0
+    recorded = recording(data_directory)
+    attempt = recorded.attempt
+    headers = (attempt, recorded.header())
+    records = tuple(each for each in recorded.messages if isinstance(each, wire.Record))
+    batch = wire.Batch(
+        schema_version=wire.SCHEMA_VERSION,
+        run_id=attempt.run_id,
+        attempt_id=attempt.attempt_id,
+        headers=headers,
+        records=records,
+    )
+    store.ingest(batch)
+    (stuck,) = diagnose(store.case(attempt.run_id), Thresholds()).findings
+    assert stuck.rule == "stuck_scale"
+    assert "growth_interval = 125" in stuck.title
+    exec(stuck.fix, {"scaler": scaler})
+    assert train(125) == 32.0
+    assert train(125) == 64.0

@@ -268,6 +268,20 @@ def test_samples_come_back_bit_for_bit(store: Store) -> None:
     assert columns["subnormal_fraction"] == [pytest.approx(0.9), None]
 
 
+def test_the_newest_settings_of_an_attempt_hold(store: Store) -> None:
+    """A header that tells of other rules is kept, for the same parameters too; one of fewer of them is a resend."""
+    trainer = Trainer()
+    longer = (*PARAMETERS, wire.Parameter("bias", (10,), "float16"))
+    grown = msgspec.structs.replace(trainer.stream, parameters=longer)
+    calmer = msgspec.structs.replace(grown, growth_interval=500, growth_factor=1.5)
+    store.ingest(trainer.batch(trainer.updates(3)))
+    for header in (grown, calmer, trainer.stream):
+        store.ingest(trainer.batch(trainer.updates(1), headers=(header,)))
+    (scaler,) = store.case(trainer.run_id).scalers
+    assert (scaler.policy.growth_interval, scaler.policy.growth_factor) == (500, 1.5)
+    assert store.run(trainer.run_id)[0].parameters == 3
+
+
 def test_a_header_may_grow_at_its_end_only(store: Store) -> None:
     """Parameters may join; a shorter list is a resend; another list is refused."""
     trainer = Trainer()

@@ -79,6 +79,17 @@ def prune(store: Store, keep: Keep = BOTH) -> int:
     return sum(sum(store.prune(due)) for due in store.due(keep))
 
 
+def test_a_step_of_the_schedule_counts_once_though_its_row_is_gone(store: Store) -> None:
+    """What was counted stays where rows go, and a rank that tells of such a step late adds nothing."""
+    trainer = Trainer(world_size=2)
+    late = Trainer(trainer.run_id, 1, world_size=2)
+    for each in (trainer, late):
+        store.ingest(each.batch([each.update(scheduled=step == 51) for step in range(600)]))
+        age(store, trainer)
+        prune(store)
+    assert store.case(trainer.run_id).scheduled == 1
+
+
 def test_rows_go_and_what_is_rolled_up_stays(store: Store) -> None:
     """Of an old run the last cell's rows are left, and summary, skips, events and every cell are what they were."""
     trainer = trained(store)

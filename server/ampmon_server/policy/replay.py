@@ -18,11 +18,13 @@ from ampmon_server.policy.machines import FOREVER, Machine
 class Outcome:
     """What came of one replay. ``spent`` counts updates by the part of the run and the level of the scale.
 
-    ``path`` has the level at the update at each of ``places``, as far as the replay came.
+    ``strides`` is how many it took: from one skip, growth or recorded change to the next. ``path`` has the level at the
+    update at each of ``places``, as far as the replay came.
     """
 
     skips: int = 0
     updates: int = 0
+    strides: int = 0
     spent: defaultdict[tuple[int, float], int] = field(default_factory=lambda: defaultdict(int))
     ended: str | None = None
     places: Sequence[int] = ()
@@ -59,6 +61,7 @@ class Replay:
         for part, recorded, calm, skipped, nan in self._stretches:
             left = calm
             while left:
+                outcome.strides += 1
                 level = _level(machine.scale)
                 hazard = self._hazard(risk, part, recorded, level)
                 room = min(left, machine.until_growth)

@@ -57,7 +57,10 @@ DEFAULTS: Mapping[Kind, Setting] = {
 
 _MACHINES: Mapping[Kind, Callable[[Setting], Machine]] = {
     "torch": lambda of: Torch(
-        of.init_scale, of.growth_factor or 2.0, of.backoff_factor or 0.5, of.growth_interval or 2000
+        of.init_scale,
+        of.growth_factor or 2.0,
+        of.backoff_factor or 0.5,
+        2000 if of.growth_interval is None else of.growth_interval,
     ),
     "fixed": lambda of: Fixed(of.init_scale),
     "megatron": lambda of: Hysteresis(of.init_scale, of.growth_interval or 1000, raises=False),

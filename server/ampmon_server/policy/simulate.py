@@ -17,8 +17,8 @@ from ampmon_server.series import Floats, Ints
 
 REPLAYS = 32
 """Of each of the four ways in which a run is read."""
-REPLAYED_MAX = 40_000
-"""So many stretches are replayed for one way of reading a run; of a restless one fewer replays are made."""
+STRIDES_MAX = 100_000
+"""Of one way of reading a run: after so many strides no further replay is made, beyond the second."""
 
 DRAWN = (0.05, 0.95)
 """What is between these shares of the replays that draw each update is in the band."""
@@ -103,8 +103,8 @@ class Simulator:
         """
         at = [] if places is None else places.tolist()
         sure, *drawn = (
-            [each for replay in kind for each in self._replays(replay, setting, replays, at)]
-            for kind in (self._exact, *([each] for each in self._drawn))
+            self._replays(kinds, setting, replays, at)
+            for kinds in (self._exact, *([each] for each in self._drawn))
         )
         counts = [outcome.skips for outcome in sure]
         expected = float(np.mean(counts))
@@ -163,18 +163,22 @@ class Simulator:
         return Path(self.history.steps_at(places), np.min(ends, 0), middle, np.max(ends, 0))
 
     def _replays(
-        self, replay: Replay, setting: Setting, replays: int, places: list[int]
+        self, kinds: list[Replay], setting: Setting, replays: int, places: list[int]
     ) -> list[Outcome]:
-        stretches = len(self.history.level)
-        random = np.random.default_rng(SEED)
+        """So many replays of each kind, or fewer, but of all kinds as many."""
         # Calibration is not among the newest updates of a long run: they begin where it was.
         scale = None if self.history.is_whole or setting.kind == "fixed" else self._begun
-        return [
-            replay.run(
-                setting.machine(scale), self._ceiling.draw(replay.worst, random), random, places
-            )
-            for _ in range(int(np.clip(REPLAYED_MAX // stretches, 2, replays)))
-        ]
+        randoms = [np.random.default_rng(SEED) for _ in kinds]
+        made: list[Outcome] = []
+        strides = 0
+        for done in range(replays):
+            if done >= 2 and strides >= STRIDES_MAX * len(kinds):
+                break
+            for replay, random in zip(kinds, randoms, strict=True):
+                risk = self._ceiling.draw(replay.worst, random)
+                made.append(replay.run(setting.machine(scale), risk, random, places))
+                strides += made[-1].strides
+        return made
 
     @property
     def _begun(self) -> float:

@@ -102,12 +102,13 @@ _SAVING = (
 
 
 class Held(NamedTuple):
-    """What is held of a header: how many parameters, both lists, packed, and the size of its samples."""
+    """What is held of a header: how many parameters, both lists, packed, the size of its samples, and the settings."""
 
     parameter_count: int
     parameters: bytes
     modules: bytes | None
     sample: int | None
+    settings: str
 
 
 @dataclass(slots=True)
@@ -254,6 +255,7 @@ class Roster:
                 table.parameters,
                 table.modules,
                 table.sample,
+                table.settings,
             ).where(
                 table.run_id == self._state.run_id,
                 table.attempt == self._attempt.number,
@@ -294,8 +296,9 @@ class Roster:
             pack(header.parameters),
             pack(header.modules) if header.modules else None,
             header.sample,
+            _settings(header),
         )
-        if held is not None and (held == packed or not _extends(place, header, held)):
+        if held is not None and (held == packed or _is_shorter(place, header, held)):
             packed = held
         stream.told(packed)
         if packed is not held:
@@ -306,10 +309,6 @@ class Roster:
     def _header_row(
         self, stream: Stream, header: wire.StreamHeader, packed: Held
     ) -> tuple[object, ...]:
-        settings = {
-            name: getattr(header, name)
-            for name in ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
-        }
         return (
             self._state.run_id,
             stream.number,
@@ -319,7 +318,7 @@ class Roster:
             int(header.enabled),
             header.sample,
             int(_is_exact(header)),
-            json_text(settings),
+            packed.settings,
             packed.parameter_count,
             packed.parameters,
             packed.modules,
@@ -358,8 +357,14 @@ def _is_exact(header: wire.StreamHeader) -> bool:
     return sample is None or all(parameter.numel <= sample for parameter in header.parameters)
 
 
-def _extends(place: int, header: wire.StreamHeader, held: Held) -> bool:
-    """Whether a header's lists are longer than those held; shorter ones are a resend. Raises BadBatch for others."""
+def _settings(header: wire.StreamHeader) -> str:
+    """By what the scaler moves its scale, which a later header may tell anew."""
+    names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+    return json_text({name: getattr(header, name) for name in names})
+
+
+def _is_shorter(place: int, header: wire.StreamHeader, held: Held) -> bool:
+    """Whether a header's lists are shorter than those held: then it is a resend. Raises BadBatch for other lists."""
     growth = []
     for name, told, known in (
         ("parameters", header.parameters, unpack_parameters(held.parameters)),
@@ -371,4 +376,4 @@ def _extends(place: int, header: wire.StreamHeader, held: Held) -> bool:
             raise BadBatch(
                 f"headers[{place}].{name}", "within an attempt the list only grows at its end"
             )
-    return max(growth) > 0
+    return min(growth) < 0

@@ -84,8 +84,13 @@ class Tally:
         return len({row[STEP] for row in rows if row[STEP] >= first}.difference(held))
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
-        """Note what new updates say of the monitor's cost, how often it samples, of the schedule, and the scale now."""
-        self.state.scheduled += sum(update.scheduled for update in new)
+        """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
+
+        Before they are stored: of the schedule only that counts which nobody has told of yet.
+        """
+        scheduled = {attempt.origin + update.ordinal for update in new if update.scheduled}
+        if scheduled:
+            self.state.scheduled += len(scheduled - self._known(stream, scheduled))
         timed = [update for update in new if update.duration is not None]
         if timed:
             durations = [update.duration or 0.0 for update in timed]
@@ -98,6 +103,19 @@ class Tally:
             if told:
                 self.state.sampling_interval = told[-1].interval
                 self.state.over_budget = int(told[-1].over_budget)
+
+    def _known(self, stream: Stream, steps: set[int]) -> set[int]:
+        """Those of some steps that any rank has told of, in any attempt, or whose rows are pruned."""
+        scaler = self.roster.scaler(stream.scaler)
+        table = updates.c
+        held = self.connection.scalars(
+            select(table.step).where(
+                table.run_id == self.state.run_id,
+                table.stream.in_([source.number for source in scaler.sources]),
+                table.step.between(min(steps), max(steps)),
+            )
+        )
+        return {*held, *(step for step in steps if step < scaler.rows_from)}
 
     def is_present(self, stream: Stream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""

@@ -67,8 +67,8 @@ class Writer:
         redone, begins = not stream.is_before(new[0][STEP]), not stream.sampled
         if resumes.is_first(self.attempt, placed[0][1]):
             self.state.forgotten += resumes.note(self.connection, rows, placed[0][1])
-        tally.store(rows.stream, new, skipped)
         tally.note(rows.stream, self.attempt, [update for _, update in placed])
+        tally.store(rows.stream, new, skipped)
         samples = [
             rows.sample(update, share.statistics[place], place)
             for place, update in placed

@@ -32,13 +32,14 @@ MOST = 0.7
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """As bad as the share of the updates that it costs, of those from the first growth on."""
+    """As bad as the share of the updates that it costs, of those from the first growth on under the interval of now."""
     window = scaler.recent[-thresholds.skip_window :]
     interval = scaler.policy.growth_interval
     grown = np.flatnonzero(window["moves"][:, GROW])
     if not len(grown):
         return
-    window = window[grown[0] :]
+    sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
+    window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
     tries = _tries(window)
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))

@@ -26,9 +26,14 @@ EXPLANATION = (
 )
 TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
 PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
+RESTART = (
+    "state = scaler.state_dict()\n"
+    'scaler.load_state_dict({{**state, "growth_interval": {growth_interval}, "_growth_tracker": 0}})'
+)
+"""Another interval for a run that goes on: where the growth tracker is past it already, torch never grows again."""
 FIX = (
     "scaler = ampmon.GradScaler(init_scale={init_scale}, growth_interval={growth_interval})\n"
-    "# in a run that goes on: scaler.set_growth_interval({growth_interval})"
+    f"# in a run that goes on, once, between two iterations:\n{RESTART}"
 )
 NEVER = 10**8
 """An interval of so many updates is meant to be endless."""

@@ -10,6 +10,7 @@ from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.rules.slow_growth import RESTART
 from ampmon_server.diagnosis.updates import CAPPED, is_set_by_hand, newest_scale
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, power_of_two
@@ -26,40 +27,48 @@ FIX = (
     'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])'
 )
 
+PAST = (
+    "torch grows the scale when its growth tracker, which counts updates without a skip, comes to growth_interval. "
+    "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
+    "tracker back, lets it grow again. Small gradients are flushed to zero for longer than they need be."
+)
+LATE = 100
+"""Updates after which a scaler has told of another interval for certain, as it does within fifty."""
+
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
-    """Counted while every update has had the same scale and none was skipped."""
+    """Counted while every update has had the same scale and none was skipped, or by a tracker that is past its end."""
     policy = scaler.policy
-    scale = newest_scale(scaler)
-    if scale is None or not policy.growth_interval or not policy.growth_factor > 1:
+    scale, interval = newest_scale(scaler), policy.growth_interval
+    if scale is None or not interval or not policy.growth_factor > 1:
         return
     still = _still(scaler.updates)
-    quiet = int(still["n"].sum())
-    meant = (
-        is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any() or _counts_further(scaler)
-    )
-    if meant or quiet < thresholds.stuck_intervals * policy.growth_interval:
+    if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
         return
+    tracker = scaler.growth_tracker or 0
+    past, quiet = tracker >= interval + LATE, int(still["n"].sum())
+    if past:
+        quiet = max(quiet, tracker)
+    elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
+        return
+    why = (
+        f"its growth tracker is past growth_interval = {count(interval)}, so it cannot grow"
+        if past
+        else f"it should grow every {count(interval)}"
+    )
     yield Finding(
         rule="stuck_scale",
         severity="warning",
-        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} updates without a skip: it should grow "
-        f"every {count(policy.growth_interval)}",
-        explanation=EXPLANATION,
-        fix=FIX,
+        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} updates without a skip: {why}",
+        explanation=PAST if past else EXPLANATION,
+        fix=RESTART.format(growth_interval=interval) if past else FIX,
         scaler=scaler.name,
-        first_step=int(still["first"][0]),
-        last_step=int(still["last"][-1]),
-        evidence={"quiet": quiet, "growth_interval": policy.growth_interval, "scale": scale},
+        first_step=int((still if len(still) else scaler.recent)["first"][0]),
+        last_step=int(scaler.recent["last"][-1]),
+        evidence={"quiet": quiet, "growth_interval": interval, "scale": scale},
         figure="scale",
     )
-
-
-def _counts_further(scaler: ScalerCase) -> bool:
-    """Whether it waits for longer than when it was made: by set_growth_interval(), and nothing holds it back."""
-    tracker = scaler.growth_tracker
-    return tracker is not None and tracker >= scaler.policy.growth_interval
 
 
 def _still(cells: Cells) -> Cells:
