@@ -195,12 +195,22 @@ def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -
 
 
 def state_of_run(connection: Connection, run_id: bytes) -> str:
-    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it."""
+    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it.
+
+    Ranks that the run's newest start does not have any more are left out: it goes on with fewer.
+    """
     table = attempts.c
     rows = connection.execute(
-        select(table.rank, table.ended).where(table.run_id == run_id).order_by(table.attempt)
+        select(table.rank, table.attempt, table.world_size, table.ended)
+        .where(table.run_id == run_id)
+        .order_by(table.attempt)
     )
-    return _judge(list(dict(rows.all()).values()))
+    newest = {row.rank: row for row in rows}
+    start = max(row.attempt for row in newest.values())
+    ranks = max(
+        max(row.world_size, row.rank + 1) for row in newest.values() if row.attempt == start
+    )
+    return _judge([row.ended for row in newest.values() if row.rank < ranks])
 
 
 def _judge(ended: Sequence[str | None]) -> str:
