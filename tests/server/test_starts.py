@@ -219,7 +219,10 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
     say(ranks[1], ranks[1].event("spool", kept="disk", why="it answers again", window_ms=0))
     again = Trainer(run_id, 0, world_size=2)
     say(again, again.event("init"))
-    late = [again.event("spool", kept="disk"), again.event("spool", kept="memory", window_ms="?")]
+    late = [
+        again.event("spool", kept="disk"),
+        again.event("spool", kept="memory", window_ms="?", why="a\0b"),
+    ]
     say(again, late[1])
     say(again, late[0])  # in whatever order they come, the later one holds
 
@@ -229,8 +232,8 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
         (300, "a network mount"),
         (200, "a slow disk"),
         (None, None),
-        (0, ""),
-        (0, ""),
+        (0, "ab"),
+        (0, "ab"),
     ]
 
 
