@@ -151,7 +151,7 @@ def test_each_scaler_is_compared_with_its_own_last_step(store: Store) -> None:
 
 
 def test_a_new_run_is_not_a_resume(store: Store) -> None:
-    """The first start of each rank has no such event, however late its records come."""
+    """A run's first start has no such event on any rank, however late its records come."""
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
     for trainer in ranks:

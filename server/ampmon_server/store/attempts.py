@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
 
 from ampmon import wire
 from ampmon_server.store.engine import insert_rows
@@ -24,7 +24,10 @@ BESIDE_US = 30 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One process start on a rank. ``newest``: no later one on this rank is known."""
+    """One process start on a rank. ``number`` is that of the run's start which it was part of; ranks may have gaps.
+
+    ``newest``: no later one on this rank is known.
+    """
 
     rank: int
     number: int
@@ -82,15 +85,43 @@ def _register(
             table.run_id == state.run_id, table.rank == header.rank
         )
     )
-    number = 0 if last is None else last + 1
+    number = _number(connection, header, state, -1 if last is None else last)
     origin, assumed = _origin(connection, header, number)
     insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
-    if header.rank == 0 and number == 0:
+    if header.rank == 0 and last is None:
         state.describe(header)  # ranks that came before it may have known less
     state.started = min(state.started, header.started)
-    state.ranks += number == 0
+    state.ranks += last is None
     state.attempts = max(state.attempts, number + 1)
     return Attempt(header.rank, number, origin, newest=True)
+
+
+def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
+    """Of the starts after its rank's ``last``, the one that an attempt is part of: of as many ranks, and not over by
+    then, the nearest in time, or of equally near ones the first. Where there is none it begins the run's next.
+
+    Starts cannot be counted by rank: of some a rank leaves no record.
+    """
+    table = attempts.c
+    together = (
+        select(table.attempt)
+        .where(
+            table.run_id == state.run_id,
+            table.attempt > last,
+            table.world_size == header.world_size,
+        )
+        .group_by(table.attempt)
+        .having(
+            or_(
+                func.count(table.ended_time) < func.count(),
+                func.max(table.ended_time) >= header.started,
+            )
+        )
+        .order_by(func.min(func.abs(table.started - header.started)), table.attempt)
+        .limit(1)
+    )
+    found: int | None = connection.scalar(together)
+    return state.attempts if found is None else found
 
 
 def _row(

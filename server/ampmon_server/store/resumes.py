@@ -94,5 +94,5 @@ def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
 
 
 def is_first(attempt: Attempt, update: wire.Update) -> bool:
-    """Whether an update is the first of a start that is not its rank's first."""
+    """Whether an update is the first of a start that is not the run's first."""
     return attempt.number > 0 and update.ordinal == 0
