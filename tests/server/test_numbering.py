@@ -96,13 +96,13 @@ def test_a_rank_that_joins_goes_on_with_the_others(store: Store, backwards: bool
 
 @ORDERS
 def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards: bool) -> None:
-    """Of a run of two ranks, then one, then two, though nobody said of any start that it is over."""
+    """Of a run of three ranks, then two, then three, though nobody said of any start that it is over."""
     run_id = uuid4()
-    for size, after_s in ((2, 0), (1, 10), (2, 20)):
+    for size, after_s in ((3, 0), (2, 10), (3, 20)):
         ranks = list(range(size))
         begin(store, run_id, ranks[::-1] if backwards else ranks, size=size, after_s=after_s)
 
-    assert origins(store, run_id)[1] == [(0, 0, False), (2, 20, True)]
+    assert origins(store, run_id)[2] == [(0, 0, False), (2, 20, True)]
 
 
 def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> None:

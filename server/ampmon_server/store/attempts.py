@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
 
 from ampmon import wire
 from ampmon_server.store.engine import insert_rows
@@ -97,19 +97,19 @@ def _register(
 
 
 def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
-    """Of the starts after its rank's ``last``, the one that an attempt is part of: of as many ranks, and not over by
-    then, the nearest in time, or of equally near ones the first. Where there is none it begins the run's next.
+    """The start that an attempt is part of: one after its rank's ``last``, or where none fits the run's next.
 
-    Starts cannot be counted by rank: of some a rank leaves no record.
+    It is of as many ranks, was not over by then, and is the nearest in time, of equally near ones the first. Counting
+    those of the rank would not do, for of some it may have left no record.
     """
     table = attempts.c
+    # Who begins before it is told of others says that it is alone.
+    alike: ColumnElement[bool] = true()
+    if header.world_size > 1:
+        alike = table.world_size.in_([1, header.world_size])
     together = (
         select(table.attempt)
-        .where(
-            table.run_id == state.run_id,
-            table.attempt > last,
-            table.world_size == header.world_size,
-        )
+        .where(table.run_id == state.run_id, table.attempt > last, alike)
         .group_by(table.attempt)
         .having(
             or_(
