@@ -77,6 +77,7 @@ class Trainer:
     name: str = "run"
     project: str = "default"
     attempt_id: UUID = field(default_factory=uuid4)
+    started: int = START
 
     def __post_init__(self) -> None:
         self._seqs: dict[str, int] = {}
@@ -90,7 +91,7 @@ class Trainer:
             project=self.project,
             name=self.name,
             owner="ada",
-            started=START,
+            started=self.started,
             rank=self.rank,
             world_size=self.world_size,
             resume_step=self.resume_step,

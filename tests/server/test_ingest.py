@@ -334,6 +334,21 @@ def test_a_run_is_finished_when_all_ranks_are(store: Store) -> None:
     assert statuses == ["running", "finished", "running", "crashed"]
 
 
+def test_a_run_that_goes_on_with_fewer_ranks_is_theirs(store: Store) -> None:
+    """How the ranks ended that are not started again is no more the run's end, nor are they waited for."""
+    run_id = uuid4()
+    statuses = []
+    for size, how in ((4, "exception"), (2, "finish"), (3, "finish")):
+        for rank in range(size):
+            trainer = Trainer(run_id, rank, world_size=size)
+            store.ingest(trainer.batch([trainer.event("init")]))
+            store.ingest(trainer.batch([trainer.event(how)]))
+            statuses.append(store.run(run_id)[0].status)
+
+    assert statuses[3:6] == ["crashed", "crashed", "finished"]
+    assert statuses[-1] == "finished"
+
+
 def test_a_run_that_falls_quiet_is_silent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute without a record, or ten times a long update, a run is silent; a list can ask for those."""
     quick, slow = Trainer(), Trainer()

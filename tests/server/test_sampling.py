@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace as changed
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -70,6 +71,42 @@ def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
     store.ingest(first.batch([sampled(first, interval=2)]))
     summary = store.run(first.run_id)[0]
     assert (summary.sampling_interval, summary.budget) == (16, 0.02)
+
+
+@pytest.mark.engines
+def test_what_comes_late_is_not_the_present(store: Store) -> None:
+    """Neither a rank that is behind nor updates that fill a gap set scale and interval back, in whatever order."""
+    ranks = [Trainer(rank=0, world_size=2)]
+    ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
+    ahead, behind = (
+        [sampled(each, interval=1 + place, scale=2.0**place) for place in range(size)]
+        for each, size in zip(ranks, (9, 5), strict=True)
+    )
+    told = []
+    for trainer, updates in (
+        (ranks[1], behind[:2]),
+        (ranks[0], ahead[:3]),
+        (ranks[1], behind[2:4]),
+        (ranks[0], ahead[6:]),
+        (ranks[0], ahead[3:6]),
+        (ranks[1], behind[4:]),
+    ):
+        store.ingest(trainer.batch(updates))
+        summary = store.run(trainer.run_id)[0]
+        told.append((summary.scale, summary.sampling_interval))
+    assert told == [(2.0, 2), (4.0, 3), (4.0, 3), *[(256.0, 9)] * 3]
+
+
+@pytest.mark.engines
+def test_the_present_goes_on_with_the_ranks_that_are_left(store: Store) -> None:
+    """Where the lowest rank has no part in a later start, the next one tells the scale."""
+    run_id = uuid4()
+    for rank in (0, 1):
+        trainer = Trainer(run_id, rank, world_size=2)
+        store.ingest(trainer.batch([trainer.update(scale=8.0)]))
+    again = Trainer(run_id, 1, world_size=2)
+    store.ingest(again.batch([again.update(scale=4.0)]))
+    assert store.run(run_id)[0].scale == 4.0
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_forgotten_scaler_is_an_event(store: Store) -> None:
         ({"fresh": False}, 256.0),
         ({"scale": 256.0}, 256.0),
         ({"resume_step": 5, "fresh": False, "scale": 512.0}, 256.0),
-        ({"resume_step": 500}, None),
+        ({"resume_step": 500, "fresh": False}, 256.0),
         ({"resume_step": 0}, None),
     ],
 )
@@ -133,8 +133,25 @@ def test_no_false_alarm_of_a_resume(
     assert not any(each.forgotten for each in store.series(trainer.run_id).resumes)
 
 
+def test_each_scaler_is_compared_with_its_own_last_step(store: Store) -> None:
+    """Of two scalers of which one does fewer updates, both are seen to have forgotten; both go on from the furthest."""
+    run_id = uuid4()
+    for count, fresh in ((10, False), (3, True)):
+        often = Trainer(run_id, scaler="often")
+        seldom = Trainer(run_id, scaler="seldom", attempt_id=often.attempt_id)
+        for trainer, updates in ((often, count), (seldom, count // 3)):
+            scale = 1024.0 if fresh else 256.0
+            first = trainer.update(scale=scale, fresh=fresh)
+            rest = [trainer.update(scale=scale) for _ in range(updates - 1)]
+            store.ingest(trainer.batch([first, *rest]))
+    found = [each for each in store.events(run_id).rows if each.kind == "resume"]
+
+    assert [(each.step, each.detail["scale_before"]) for each in found] == [(10, 256.0)] * 2
+    assert store.run(run_id)[0].forgotten == 2
+
+
 def test_a_new_run_is_not_a_resume(store: Store) -> None:
-    """The first start of each rank has no such event, however late its records come."""
+    """A run's first start has no such event on any rank, however late its records come."""
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(ranks[0].run_id, rank=1, world_size=2))
     for trainer in ranks:
@@ -219,7 +236,10 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
     say(ranks[1], ranks[1].event("spool", kept="disk", why="it answers again", window_ms=0))
     again = Trainer(run_id, 0, world_size=2)
     say(again, again.event("init"))
-    late = [again.event("spool", kept="disk"), again.event("spool", kept="memory", window_ms="?")]
+    late = [
+        again.event("spool", kept="disk"),
+        again.event("spool", kept="memory", window_ms="?", why="a\0b"),
+    ]
     say(again, late[1])
     say(again, late[0])  # in whatever order they come, the later one holds
 
@@ -229,8 +249,8 @@ def test_the_loss_window_is_what_was_said_last(store: Store) -> None:
         (300, "a network mount"),
         (200, "a slow disk"),
         (None, None),
-        (0, ""),
-        (0, ""),
+        (0, "ab"),
+        (0, "ab"),
     ]
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
 
 from ampmon import wire
 from ampmon_server.store.engine import insert_rows
@@ -24,7 +24,11 @@ BESIDE_US = 30 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One process start on a rank, of ``world_size`` that started. ``newest``: no later one on this rank is known."""
+    """One process start on a rank, of ``world_size`` that started.
+
+    ``number`` is that of the run's start which it was part of; ranks may have gaps. ``newest``: no later one on this
+    rank is known.
+    """
 
     rank: int
     number: int
@@ -83,15 +87,43 @@ def _register(
             table.run_id == state.run_id, table.rank == header.rank
         )
     )
-    number = 0 if last is None else last + 1
+    number = _number(connection, header, state, -1 if last is None else last)
     origin, assumed = _origin(connection, header, number)
     insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])
-    if header.rank == 0 and number == 0:
+    if header.rank == 0 and last is None:
         state.describe(header)  # ranks that came before it may have known less
     state.started = min(state.started, header.started)
-    state.ranks += number == 0
+    state.ranks += last is None
     state.attempts = max(state.attempts, number + 1)
     return Attempt(header.rank, number, origin, newest=True, world_size=header.world_size)
+
+
+def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
+    """The start that an attempt is part of: one after its rank's ``last``, or where none fits the run's next.
+
+    It is of as many ranks, was not over by then, and is the nearest in time, of equally near ones the first. Counting
+    those of the rank would not do, for of some it may have left no record.
+    """
+    table = attempts.c
+    # Who begins before it is told of others says that it is alone.
+    alike: ColumnElement[bool] = true()
+    if header.world_size > 1:
+        alike = table.world_size.in_([1, header.world_size])
+    together = (
+        select(table.attempt)
+        .where(table.run_id == state.run_id, table.attempt > last, alike)
+        .group_by(table.attempt)
+        .having(
+            or_(
+                func.count(table.ended_time) < func.count(),
+                func.max(table.ended_time) >= header.started,
+            )
+        )
+        .order_by(func.min(func.abs(table.started - header.started)), table.attempt)
+        .limit(1)
+    )
+    found: int | None = connection.scalar(together)
+    return state.attempts if found is None else found
 
 
 def _row(
@@ -196,12 +228,22 @@ def went_on(connection: Connection, run_id: bytes, attempt: Attempt, now: int) -
 
 
 def state_of_run(connection: Connection, run_id: bytes) -> str:
-    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it."""
+    """What the newest attempts of all ranks make of the run: one crash is the run's, and only all finish it.
+
+    Ranks that the run's newest start does not have any more are left out: it goes on with fewer.
+    """
     table = attempts.c
     rows = connection.execute(
-        select(table.rank, table.ended).where(table.run_id == run_id).order_by(table.attempt)
+        select(table.rank, table.attempt, table.world_size, table.ended)
+        .where(table.run_id == run_id)
+        .order_by(table.attempt)
     )
-    return _judge(list(dict(rows.all()).values()))
+    newest = {row.rank: row for row in rows}
+    start = max(row.attempt for row in newest.values())
+    ranks = max(
+        max(row.world_size, row.rank + 1) for row in newest.values() if row.attempt == start
+    )
+    return _judge([row.ended for row in newest.values() if row.rank < ranks])
 
 
 def _judge(ended: Sequence[str | None]) -> str:

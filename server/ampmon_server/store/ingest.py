@@ -102,8 +102,9 @@ def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], li
         page = Page(writer.connection, *place, share)
         unknown = page.unknown(share)
         if unknown.records:
+            held = page.last
             writer.state.lost += page.add(unknown)
-            writer.write(unknown)
+            writer.write(unknown, held)
             stored.append(unknown)
         acked[name] = page.last
     return acked, stored

@@ -55,5 +55,6 @@ def _window(detail: dict[str, object]) -> Window:
     ms, why = detail.get("window_ms"), detail.get("why")
     return Window(
         min(max(ms, 0), COUNT_MAX) if isinstance(ms, int) else 0,
-        why[:_WORDS_MAX] if isinstance(why, str) else "",
+        # A NUL, which JSON may hold, is none of a text that PostgreSQL takes.
+        why[:_WORDS_MAX].replace("\0", "") if isinstance(why, str) else "",
     )

@@ -30,7 +30,8 @@ MOST = 2000
 def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
     """Keep how an attempt's scaler began at its first update; whether it forgot the scale of the step before.
 
-    What came of the step before is what is held of it now: records of it that come later change no word.
+    That is its own scaler's last: all go on from the furthest step of any, and one may have done fewer. What came of it
+    is what is held of it now: records of it that come later change no word.
     """
     before = _scale_before(connection, rows)
     told = {"restored": not first.fresh, "scale_before": before, "scale": first.scale}
@@ -54,10 +55,10 @@ def _scale_before(connection: Connection, rows: Rows) -> float | None:
         .where(
             table.run_id == rows.run_id,
             table.stream == rows.stream.number,
-            table.step == rows.attempt.origin - 1,
+            table.step < rows.attempt.origin,
             table.attempt < rows.attempt.number,
         )
-        .order_by(table.attempt.desc())
+        .order_by(table.step.desc(), table.attempt.desc())
         .limit(1)
     )
     return found
@@ -93,5 +94,5 @@ def forgotten(connection: Connection, scaler: Scaler) -> tuple[Forgotten, ...]:
 
 
 def is_first(attempt: Attempt, update: wire.Update) -> bool:
-    """Whether an update is the first of a start that is not its rank's first."""
+    """Whether an update is the first of a start that is not the run's first."""
     return attempt.number > 0 and update.ordinal == 0

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
 from ampmon_server.cells.merging import Cells
 from ampmon_server.store import rollups
 from ampmon_server.store.attempts import Attempt
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.numbers import split
 from ampmon_server.store.rows import SAMPLED, SKIPPED, STEP, Row
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.store.updates import ROWS, cells_of
-from ampmon_server.tables import skips, updates
+from ampmon_server.tables import headers, skips, streams, updates
 
 
 _PLACES = {name: place for place, name in enumerate(updates.c.keys())}
@@ -28,6 +28,19 @@ _CELL = [
     for name in ROWS.names or ()
 ]
 """Where in a row of `tables.updates` that stands which `ROWS` has, and what it is there for null."""
+
+_BELOW = (
+    select(streams.c.stream)
+    .join(headers, (headers.c.run_id == streams.c.run_id) & (headers.c.stream == streams.c.stream))
+    .where(
+        streams.c.run_id == bindparam("of"),
+        streams.c.scaler == bindparam("name"),
+        streams.c.rank < bindparam("by"),
+        headers.c.attempt >= bindparam("attempt"),
+    )
+    .limit(1)
+)
+"""A lower rank that has the scaler in a start as new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +96,11 @@ class Tally:
         )
         return len({row[STEP] for row in rows if row[STEP] >= first}.difference(held))
 
-    def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update]) -> None:
+    def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update], held: int) -> None:
         """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
 
-        Before they are stored: of the schedule only that counts which nobody has told of yet.
+        Before they are stored: of the schedule only that counts which nobody has told of yet. ``held`` is the last seq
+        of theirs that was held before: what fills a gap is not the present.
         """
         scheduled = {attempt.origin + update.ordinal for update in new if update.scheduled}
         if scheduled:
@@ -97,7 +111,7 @@ class Tally:
             self.state.duration_us += sum(durations)
             self.state.cost_us += sum(update.cost for update in timed)
             self.state.typical_update(median(durations), len(durations))
-        if self.is_present(stream, attempt):
+        if new[-1].seq > held and self._tells(stream, attempt):
             self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
             told = [update for update in new if update.interval is not None]
             if told:
@@ -120,6 +134,15 @@ class Tally:
     def is_present(self, stream: Stream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
         return attempt.newest and stream.scaler == self.roster.first_scaler
+
+    def _tells(self, stream: Stream, attempt: Attempt) -> bool:
+        """Whether the scale now is this stream's to tell: of ranks, which arrive apart, the lowest that started so."""
+        if not self.is_present(stream, attempt):
+            return False
+        of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
+        return not (
+            stream.rank and fetch(self.connection, _BELOW, {**of, "attempt": attempt.number})
+        )
 
 
 def _cells(rows: Sequence[Row]) -> Cells:

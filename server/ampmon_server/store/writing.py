@@ -38,8 +38,8 @@ class Writer:
     roster: Roster
     attempt: Attempt
 
-    def write(self, share: Share) -> None:
-        """Store records of one stream that are not held yet. Raises BadBatch for those that cannot be."""
+    def write(self, share: Share, held: int) -> None:
+        """Store records of one stream that are not held yet, as far as ``held``. Raises BadBatch for what cannot be."""
         rows = Rows(self.state.run_id, self.roster.mine(share.name), self.attempt)
         placed: dict[type, list[tuple[int, Any]]] = {
             kind: [] for kind in (wire.Update, wire.Event, wire.Scalars)
@@ -47,12 +47,14 @@ class Writer:
         for place, record in zip(share.places, share.records, strict=True):
             placed[type(record)].append((place, record))
         for near in _near(placed[wire.Update]):
-            self._updates(rows, near, share)
+            self._updates(rows, near, share, held)
         self._events(rows, placed[wire.Event])
         self._scalars(rows, placed[wire.Scalars], placed[wire.Update])
         self.state.records += len(share.records)
 
-    def _updates(self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share) -> None:
+    def _updates(
+        self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share, held: int
+    ) -> None:
         last_place, last = placed[-1]
         rows.step(last.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
         new = [rows.update(update) for _, update in placed]
@@ -67,7 +69,7 @@ class Writer:
         redone, begins = not stream.is_before(new[0][STEP]), not stream.sampled
         if resumes.is_first(self.attempt, placed[0][1]):
             self.state.forgotten += resumes.note(self.connection, rows, placed[0][1])
-        tally.note(rows.stream, self.attempt, [update for _, update in placed])
+        tally.note(rows.stream, self.attempt, [update for _, update in placed], held)
         tally.store(rows.stream, new, skipped)
         samples = [
             rows.sample(update, share.statistics[place], place)

@@ -1,0 +1,121 @@
+"""Which start of its run a process is part of: told by when it began and among how many, not by counting its rank's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from ampmon import wire
+from ampmon_server.store import Store
+from batches import START, Trainer, statistics
+
+
+pytestmark = pytest.mark.engines
+
+SECOND_US = 1_000_000
+ORDERS = pytest.mark.parametrize("backwards", [False, True])
+
+
+def begin(
+    store: Store, run_id: UUID, ranks: Sequence[int], *, size: int, after_s: int, count: int = 10
+) -> list[Trainer]:
+    """Processes of a run that start so long after its first, each a second after the one before; and their updates."""
+    trainers = [
+        Trainer(
+            run_id,
+            rank,
+            layout="sharded",
+            world_size=size,
+            started=START + (after_s + place) * SECOND_US,
+        )
+        for place, rank in enumerate(ranks)
+    ]
+    for trainer in trainers:
+        store.ingest(trainer.batch())
+    for trainer in trainers:
+        sample = statistics(seed=1).to_wire()
+        store.ingest(trainer.batch([trainer.update(gradients=sample) for _ in range(count)]))
+    return trainers
+
+
+def crash(store: Store, trainers: Sequence[Trainer], *, after_s: int) -> None:
+    """Let them end so long after the run began, by their own word."""
+    for trainer in trainers:
+        last = wire.Event(
+            stream="", seq=0, time=START + after_s * SECOND_US, kind="exception", detail={}
+        )
+        store.ingest(trainer.batch([last]))
+
+
+def origins(store: Store, run_id: UUID) -> dict[int, list[tuple[int, int, bool]]]:
+    """Of each rank the number and the first step of its attempts, and whether that is assumed."""
+    found: dict[int, list[tuple[int, int, bool]]] = {}
+    for each in store.run(run_id)[1].attempts:
+        started = (each["attempt"], each["origin"], each["origin_assumed"])
+        found.setdefault(each["rank"], []).append(started)
+    return found
+
+
+@ORDERS
+def test_a_rank_that_left_no_record_of_a_start_is_part_of_the_next(
+    store: Store, backwards: bool
+) -> None:
+    """It goes on at the step of the others, whoever is heard of first, and no shard is added to another step."""
+    run_id = uuid4()
+    crash(store, begin(store, run_id, [0, 1], size=2, after_s=0), after_s=50)
+    crash(store, begin(store, run_id, [0], size=2, after_s=60), after_s=80)
+    both = [1, 0] if backwards else [0, 1]
+    begin(store, run_id, both, size=2, after_s=90, count=5)
+
+    assert origins(store, run_id) == {
+        0: [(0, 0, False), (1, 10, True), (2, 20, True)],
+        1: [(0, 0, False), (2, 20, True)],
+    }
+    whole = store.series(run_id).gradients["first"].tolist()
+    assert whole == [*range(10), *range(20, 25)]
+
+
+@ORDERS
+def test_a_rank_that_joins_goes_on_with_the_others(store: Store, backwards: bool) -> None:
+    """A start of more ranks has all of them begin after the last step, and is the second of the run."""
+    run_id = uuid4()
+    for size, after_s in ((2, 0), (3, 60)):
+        ranks = list(range(size))
+        begin(store, run_id, ranks[::-1] if backwards else ranks, size=size, after_s=after_s)
+    summary = store.run(run_id)[0]
+
+    assert origins(store, run_id) == {
+        0: [(0, 0, False), (1, 10, True)],
+        1: [(0, 0, False), (1, 10, True)],
+        2: [(1, 10, True)],
+    }
+    assert (summary.ranks, summary.attempts) == (3, 2)
+
+
+@ORDERS
+def test_a_rank_that_was_left_out_for_a_while_comes_back(store: Store, backwards: bool) -> None:
+    """Of a run of three ranks, then two, then three, though nobody said of any start that it is over."""
+    run_id = uuid4()
+    for size, after_s in ((3, 0), (2, 10), (3, 20)):
+        ranks = list(range(size))
+        begin(store, run_id, ranks[::-1] if backwards else ranks, size=size, after_s=after_s)
+
+    assert origins(store, run_id)[2] == [(0, 0, False), (2, 20, True)]
+
+
+def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> None:
+    """Records handed in later, a machine after another: starts within seconds of each other are told by their times."""
+    run_id = uuid4()
+    for rank, starts in ((0, (0, 20, 40)), (1, (0, 20, 40)), (2, (0, 40))):
+        for after_s in starts:
+            trainers = begin(store, run_id, [rank], size=3, after_s=after_s + 3 * rank)
+            crash(store, trainers, after_s=after_s + 15)
+
+    first, second, third = (0, 0, False), (1, 10, True), (2, 20, True)
+    assert origins(store, run_id) == {
+        0: [first, second, third],
+        1: [first, second, third],
+        2: [first, third],
+    }
