@@ -112,7 +112,8 @@ def _lines(told: Sequence[Mapping[str, str] | None]) -> list[Line]:
 
 
 def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
-    yield "verdict", NONE if run.verdict is None else run.verdict.replace("`", "")
+    verdict = run.verdict if run.updates or run.severity else None
+    yield "verdict", NONE if verdict is None else verdict.replace("`", "")
     yield "status", run.status
     yield "updates", count(run.updates)
     yield "skipped", count(run.skipped)

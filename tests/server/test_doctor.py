@@ -364,6 +364,19 @@ def test_words_of_a_run_cannot_command_the_terminal(
     assert "[red]" in out
 
 
+def test_what_was_not_judged_is_not_said_to_be_healthy(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run without an update is told to be just that, and rules that could not judge a run are named."""
+    run = msgspec.structs.replace(RUN, updates=0)
+    Paper(run, None).show(
+        Diagnosed(verdict="healthy", severity=None, findings=(), failed=("bf16", "silent"))
+    )
+    out = " ".join(capsys.readouterr().out.split())
+
+    assert "healthy" not in out
+    assert "there is no update" in out
+    assert "2 rules could not judge this run (bf16, silent)" in out
+
+
 @pytest.mark.parametrize("status", ["running", "silent", "finished", "crashed"])
 def test_only_who_trains_on_is_told_to_stop(
     status: str, capsys: pytest.CaptureFixture[str]

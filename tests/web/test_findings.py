@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from posted import PostedRun
+from batches import Trainer
+from posted import PostedRun, post
 from web.reader import Reader
 
 
@@ -47,3 +48,26 @@ def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
     reader.wait(
         "the worst in words", lambda: reader.text(cell).startswith("▲\nhead.weight is the first")
     )
+
+
+def test_a_run_without_an_update_is_not_said_to_be_healthy(own_reader: Reader) -> None:
+    """Its page says that there is nothing to judge by, and in the list it has no verdict, though it was judged."""
+    reader = own_reader
+    run = PostedRun(reader.server)
+    reader.open(f"#/runs/{run.run_id}")
+    reader.wait("the answer", lambda: reader.text(".answer").startswith("Nothing to judge by"))
+    reader.wait("the judge", lambda: reader.server.get(run.path)["verdict"] == "healthy")
+    reader.open()
+    reader.wait("its row", lambda: reader.text("table.runs tbody").startswith("made up"))
+    assert "healthy" not in reader.text("table.runs tbody")
+
+
+def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
+    """Where a run has several: else two of one rule could not be told apart."""
+    first = Trainer(scaler="generator")
+    second = Trainer(run_id=first.run_id, attempt_id=first.attempt_id, scaler="critic")
+    post(reader.server, first.batch(first.updates(40)))
+    post(reader.server, second.batch(second.updates(40, skipped=range(10, 30))))
+    reader.open(f"#/runs/{first.run_id}")
+    reader.wait("the finding", lambda: reader.text(FIRST))
+    reader.wait("whose it is", lambda: "Scaler critic" in reader.text(FIRST))

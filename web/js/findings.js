@@ -21,7 +21,7 @@ class Entry {
   #alarm = h("span", { class: "alarm", hidden: true });
   #explanation = h("p");
   #stop = h("p", { class: "stop" }, "Training on is a waste: stop it.");
-  #parameters = h("p", { class: "caption" });
+  #where = h("p", { class: "caption" });
   #code = h("code");
   #fix = h("pre", { tabindex: "0" }, this.#code);
   #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
@@ -44,7 +44,7 @@ class Entry {
       alert.element,
       this.#explanation,
       this.#stop,
-      this.#parameters,
+      this.#where,
       this.#fix,
       h("p", { class: "ways" }, this.#copy, this.#steps, this.#page),
     );
@@ -53,8 +53,9 @@ class Entry {
   /**
    * @param {Finding} finding
    * @param {boolean} going whether training goes on
+   * @param {boolean} several whether there are scalers that it is not of
    */
-  show(finding, going) {
+  show(finding, going, several) {
     this.#finding = finding;
     mark(this.element, "data-rule", finding.rule);
     mark(this.element, "data-severity", finding.severity);
@@ -62,7 +63,7 @@ class Entry {
     write(this.#title, finding.title);
     write(this.#explanation, finding.explanation);
     this.#stop.hidden = !finding.stop || !going;
-    this.#name(finding.parameters);
+    this.#place(finding, several);
     this.#fix.hidden = this.#copy.hidden = finding.fix === "";
     say(this.#code, finding.fix);
     const range = stepsOf(finding);
@@ -84,12 +85,17 @@ class Entry {
     this.alert.show(alert);
   }
 
-  /** @param {string[]} parameters */
-  #name(parameters) {
-    this.#parameters.hidden = parameters.length === 0;
-    const names = parameters.slice(0, NAMED).flatMap((name, index) => (index ? [", ", dotted(name)] : [dotted(name)]));
+  /**
+   * @param {Finding} finding
+   * @param {boolean} several
+   */
+  #place({ parameters, scaler }, several) {
+    const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
+    const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
     const rest = parameters.length - NAMED;
-    this.#parameters.replaceChildren("In ", ...names, rest > 0 ? ` and ${plural(rest, "more parameter")}` : "");
+    const words = [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
+    this.#where.hidden = words.length === 0;
+    this.#where.replaceChildren(...words);
   }
 
   async #copied() {
@@ -122,6 +128,7 @@ export class Findings {
   #newest = null;
   #going = true;
   #any = false;
+  #several = false;
 
   /**
    * @param {string} run
@@ -150,11 +157,15 @@ export class Findings {
    * Fetches and shows what is wrong now. Rejects where the server does not answer.
    * @param {boolean} going whether training goes on
    * @param {number} updates how many there are to judge by
+   * @param {number} scalers
    */
-  async refresh(going, updates) {
+  async refresh(going, updates, scalers) {
     const newest = /** @type {Diagnosis} */ (await get(this.path));
-    if (newest === this.#newest && going === this.#going && updates > 0 === this.#any) return;
+    const several = scalers > 1;
+    const same = going === this.#going && updates > 0 === this.#any && several === this.#several;
+    if (newest === this.#newest && same) return;
     this.#any = updates > 0;
+    this.#several = several;
     this.#newest = newest;
     this.#going = going;
     this.#show(newest);
@@ -197,7 +208,7 @@ export class Findings {
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
       make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),
-      update: (element, { finding }) => this.#entries.get(element)?.show(finding, this.#going),
+      update: (element, { finding }) => this.#entries.get(element)?.show(finding, this.#going, this.#several),
     });
     this.heed(this.#alerts);
   }

@@ -103,10 +103,11 @@ function writeSkipped(cell, { run }) {
  * @param {HTMLElement} cell
  * @param {Row} row
  */
-function writeVerdict(cell, { run: { severity, verdict } }) {
+function writeVerdict(cell, { run: { severity, verdict, updates } }) {
   const element = cell.firstElementChild;
   if (!(element instanceof HTMLElement)) return;
-  element.hidden = verdict === null;
+  // Without an update there is nothing to be healthy.
+  element.hidden = verdict === null || (severity === null && updates === 0);
   if (verdict === null) return;
   setVerdict(element, severity, severity === null ? undefined : verdict.replaceAll("`", ""));
   mark(element, "title", severity === null ? null : `${severity}: ${verdict}`);

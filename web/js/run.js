@@ -221,7 +221,8 @@ export class Run {
   async #diagnosis() {
     try {
       const going = this.#run?.status === "running" || this.#run?.status === "silent";
-      await this.findings.refresh(going, this.#run?.updates ?? 0);
+      const scalers = new Set(this.#run?.streams.map(({ scaler }) => scaler));
+      await this.findings.refresh(going, this.#run?.updates ?? 0, scalers.size);
       this.tick();
     } catch (error) {
       this.#judged = "";

@@ -54,6 +54,7 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     severity: Severity | None
     findings: tuple[Finding, ...]
+    failed: tuple[str, ...] = ()
     training: Training = Training()
 
 

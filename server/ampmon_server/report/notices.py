@@ -14,10 +14,11 @@ NO_UPDATE = "Nothing to judge by: there is no update."
 def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:
     """``gaps_told``: whether a finding says already which data is missing; ``failed`` rules could not judge the run."""
     gaps = [] if gaps_told else list(_gaps(run))
-    return [*_failed(failed), *gaps, *_thinned(run), *_others(run)]
+    return [*failed_of(failed), *gaps, *_thinned(run), *_others(run)]
 
 
-def _failed(rules: Sequence[str]) -> Iterator[str]:
+def failed_of(rules: Sequence[str]) -> Iterator[str]:
+    """That some ``rules`` could not judge the run, if there are any."""
     if rules:
         yield (
             f"Findings may be missing: {plural(len(rules), 'rule')} could not judge this run "

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.asking.answers import GOING_ON, Diagnosed, Run
+from ampmon_server.report.notices import NO_UPDATE, failed_of
 from ampmon_server.words import plural, steps
 
 
@@ -57,11 +58,19 @@ class Paper:
         about = f"  {run.project}, {run.status}, {updates}, {run.run_id}"
         self.write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
         self.write(Text(plain(diagnosed.training.sentence)), 0)
+        for words in failed_of(diagnosed.failed):
+            self.write(Text(plain(words)), 0)
         if not findings:
-            self.write(Text.assemble(_SHAPES[None], f"  {plain(diagnosed.verdict)}"), 0)
+            self._nothing_found(diagnosed.verdict)
         for number, finding in enumerate(findings, start=1):
             self.blank()
             self._finding(finding, f"{number} of {len(findings)}")
+
+    def _nothing_found(self, verdict: str) -> None:
+        if self._run.updates:
+            self.write(Text.assemble(_SHAPES[None], f"  {plain(verdict)}"), 0)
+        else:
+            self.write(Text(NO_UPDATE), 0)
 
     def _finding(self, finding: Finding, place: str) -> None:
         title = plain(finding.title)
