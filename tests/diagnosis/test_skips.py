@@ -246,6 +246,7 @@ def _blamed(rows, **fields):
         ([{"D": 3, "G": 1}] * 22, False),
         ([{"D": 2, "G": 1}] * 22, True),
         ([{"D": 1}] * 21 + [{"G": 3}], True),
+        ([{"D": 2}] * 21 + [{"G": 1}], True),
     ],
 )
 def test_where_all_of_an_optimizer_overflows_no_layer_is_named(rows, named):

@@ -167,6 +167,14 @@ def test_growth_at_each_update_is_bounded(kind: Kind) -> None:
     assert 0 < found.skips.expected < 20_000
 
 
+def test_skips_without_end_are_bounded() -> None:
+    """40 000 skips in a row, as of a run full of NaN, are replayed only as often as there is time for."""
+    run = history([(65536.0, True)] * 40_000)
+    began = time.process_time()
+    Simulator(run).run(Setting("fixed", 65536.0))
+    assert time.process_time() - began < 2.5
+
+
 def test_both_ways_of_reading_count_alike() -> None:
     """However many strides the one takes and the other does not, what is expected lies midway between them."""
     run = history([(65536.0, False)] * 20_000)

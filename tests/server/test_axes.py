@@ -65,6 +65,18 @@ def test_by_own_steps_no_less_is_drawn(store: Store, own: tuple[int | None, int 
         assert low < np.nanmin(x) <= np.nanmax(x) < high, name
 
 
+def test_a_bar_of_skips_lies_over_the_own_steps_of_its_updates(store: Store) -> None:
+    """However narrow it is: where the scale's chart marks them too."""
+    run_id = log(store, epochs=3, updates=100).run_id
+    user = store.series(run_id, by="user").user
+    assert user is not None
+    skipped = user.forth(np.array([103, 203]))
+    (bars,) = draw(store, run_id, "skips", Asked(View(1, 3, x="user")))["data"]
+    middles, half = made.read(bars["x"]), bars["width"] / 2
+    assert half < 0.1
+    assert ((middles - half <= skipped) & (skipped < middles + half)).all()
+
+
 def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient) -> None:
     """Each chart of a run that logged steps of its own is drawn along them; one that did not says what to do."""
     own: Store = app.state.service.store

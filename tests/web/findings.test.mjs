@@ -24,5 +24,6 @@ test("what needs nothing done is healthy in a sentence; else the worst finding i
   assert.equal(answerOf(null, 0, true), "Healthy: nothing found that harms this run.");
   assert.equal(answerOf("notice", 2, true), "Healthy: nothing found that harms this run, 2 things to know.");
   assert.match(answerOf(null, 0, false), /^Nothing to judge/);
+  assert.match(answerOf("notice", 1, false), /^Nothing to judge/);
   assert.deepEqual([answerOf("warning", 1, true), answerOf("critical", 3, true)], ["", ""]);
 });

@@ -240,7 +240,7 @@ function write(element, words) {
  * @param {boolean} any whether there is an update to judge by
  */
 export function answerOf(severity, findings, any) {
-  if (!any && severity === null) return "Nothing to judge by: there is no update.";
+  if (!any && (severity === null || severity === "notice")) return "Nothing to judge by: there is no update.";
   if (severity === null) return "Healthy: nothing found that harms this run.";
   return severity === "notice" ? `Healthy: nothing found that harms this run, ${plural(findings, "thing")} to know.` : "";
 }

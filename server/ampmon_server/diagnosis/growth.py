@@ -12,6 +12,9 @@ from ampmon_server.thresholds import Thresholds
 
 BITS_MAX = 24
 
+LATE = 100
+"""Updates after which a scaler has told of another growth interval for certain, as it does within fifty."""
+
 
 def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
     """By how many bits the scale must grow for less than a warning; None where there is no room for that."""
@@ -28,12 +31,13 @@ def updates_to_grow(scaler: ScalerCase, bits: int) -> float:
     if not policy.growth_factor > 1 or is_past_growth(scaler):
         return math.inf
     growths = math.ceil(bits / math.log2(policy.growth_factor))
-    return growths * policy.growth_interval - (scaler.growth_tracker or 0)
+    return max(growths * policy.growth_interval - (scaler.growth_tracker or 0), 0)
 
 
 def is_past_growth(scaler: ScalerCase) -> bool:
     """Whether torch waits in vain: it grows where the tracker comes to the interval, not where that is past it."""
-    return (scaler.growth_tracker or 0) >= scaler.policy.growth_interval
+    interval = scaler.policy.growth_interval
+    return interval == 0 or (scaler.growth_tracker or 0) >= interval + LATE
 
 
 def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> bool:

@@ -13,8 +13,9 @@ class _Sizes:
     """How many parameters could be culprits: no record says which of them are whose.
 
     Those with a gradient in the samples that have the first culprit too; else all that were ever named. Of an update
-    that an optimizer of the ledger's did not skip, as many as any skip of the others had. One that never skipped is in
-    no ledger: its parameters count as if they were the others'.
+    that an optimizer of the ledger's did not skip, those that are left without the most that any skip of that one had,
+    if no skip of the others had more. One that never skipped is in no ledger: its parameters count as if they were the
+    others'.
     """
 
     def __init__(self, scaler: ScalerCase) -> None:
@@ -30,11 +31,11 @@ class _Sizes:
     def are_all(self, rows: Sequence[Skip]) -> bool:
         """Whether the culprits of an update on one rank, a row for each optimizer, are all that could be."""
         culprits = sum(row.culprit_parameters for row in rows)
-        if len(rows) < len(self._most):
-            return culprits > 1 and all(
-                row.culprit_parameters >= self._most[row.optimizer] for row in rows
-            )
-        return culprits >= self._beside(rows[0].culprits[0].parameter) > 1
+        skipped = {row.optimizer for row in rows}
+        absent = sum(most for optimizer, most in self._most.items() if optimizer not in skipped)
+        if absent and any(row.culprit_parameters < self._most[row.optimizer] for row in rows):
+            return False
+        return culprits > 1 and culprits + absent >= self._beside(rows[0].culprits[0].parameter)
 
     def _beside(self, parameter: str) -> int:
         place = self._places.get(parameter)

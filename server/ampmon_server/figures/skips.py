@@ -61,7 +61,9 @@ def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
     Where x is not the step, a bar counts the cells that begin in its stretch, all of them whole.
     """
     held = columns[columns["skipped"] > 0]
-    middles = np.floor_divide(window.x.at(held, "first"), span) * span + (span - 1) / 2
+    # A step stands for a bar of its own, around it; the user's own steps are places between which x goes on.
+    half = span / 2 if view.x == "user" else (span - 1) / 2
+    middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     return {
         "type": "bar",
         "name": "skipped updates",

@@ -76,6 +76,7 @@ class Replay:
                 if machine.ended:
                     return outcome
             if skipped:
+                outcome.strides += 1
                 level = _level(machine.scale)
                 if nan or uniform.next() < self._again(risk, part, recorded, level):
                     _overflow(outcome, machine, (part, level))

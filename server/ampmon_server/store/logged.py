@@ -79,7 +79,7 @@ def names(connection: Connection, run_id: UUID, stream: int | None) -> list[Name
         for source in _sources(connection, run_id, stream)
         for name, cells in _all(connection, source.logged).items()
     ]
-    return sorted(found, key=lambda each: (each.name, int(each.stream)))
+    return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
 
 
 def _all(connection: Connection, of: Logged) -> dict[str, Cells]:
@@ -148,7 +148,7 @@ def cells(
     stream: int | None,
     columns: int,
 ) -> dict[str, Cells]:
-    """The cells of some names, each of the lowest stream that has it. Raises NotFound for one that is not there."""
+    """The cells of some names, each of the lowest rank that has it. Raises NotFound for one that is not there."""
     return {
         name: scalars.window(
             connection, _holder(connection, run_id, name, stream), name, stretch, columns
@@ -175,7 +175,7 @@ def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_
     )
     if stream is not None:
         statement = statement.where(table.stream == stream)
-    rows = connection.execute(statement.order_by(table.stream)).all()
+    rows = connection.execute(statement.order_by(table.rank, table.stream)).all()
     if stream is not None and not rows:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
     return [

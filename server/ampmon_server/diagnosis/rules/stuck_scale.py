@@ -9,6 +9,7 @@ import numpy as np
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.growth import is_past_growth
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.rules.slow_growth import RESTART
 from ampmon_server.diagnosis.updates import CAPPED, is_set_by_hand, newest_scale
@@ -32,8 +33,6 @@ PAST = (
     "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
     "tracker back, lets it grow again. Small gradients are flushed to zero for longer than they need be."
 )
-LATE = 100
-"""Updates after which a scaler has told of another interval for certain, as it does within fifty."""
 
 
 @each_scaler
@@ -47,7 +46,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     if is_set_by_hand(scaler.recent) or still["moves"][:, CAPPED].any():
         return
     tracker = scaler.growth_tracker or 0
-    past, quiet = tracker >= interval + LATE, int(still["n"].sum())
+    past, quiet = is_past_growth(scaler), int(still["n"].sum())
     if past:
         quiet = max(quiet, tracker)
     elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
