@@ -105,6 +105,7 @@ class Recorder:
     def _open(self) -> None:
         self._opened = True
         self.attempt_id = identity.uuid7()
+        self._started_us = time.time_ns() // 1000
         self.rank, self.world_size = agreement.rank_and_world_size()
         agreed = self.run_id is not None or self.world_size == 1
         own = self.run_id or self._own_run_id()
@@ -134,6 +135,7 @@ class Recorder:
             self.options,
             run_id=run_id,
             attempt_id=self.attempt_id,
+            started=self._started_us,
             rank=self.rank,
             world_size=self.world_size,
         )

@@ -26,10 +26,13 @@ def new_attempt(
     *,
     run_id: UUID,
     attempt_id: UUID | None = None,
+    started: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
 ) -> wire.AttemptHeader:
     """Describe this process as an attempt of run ``run_id``; rank and size are the launcher's where not given.
+
+    ``started`` are microseconds since the epoch: now, where not given.
 
     Reads a few small files. What the options' config holds and the wire does not know goes as text; passwords and
     tokens do not go at all.
@@ -41,7 +44,7 @@ def new_attempt(
         project=options.project,
         name=options.name,
         owner=owner(),
-        started=time.time_ns() // 1000,
+        started=time.time_ns() // 1000 if started is None else started,
         rank=own_rank if rank is None else rank,
         world_size=own_size if world_size is None else world_size,
         host=process.host(),

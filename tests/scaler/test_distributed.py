@@ -106,6 +106,13 @@ def test_ranks_agree_on_their_run_without_a_collective(directory: Path) -> None:
     assert {recorded.attempt.world_size for recorded in found} == {RANKS}
 
 
+def test_a_rank_that_waits_for_its_run_has_begun_before_that(directory: Path) -> None:
+    """Its attempt is as old as its first record, whenever it is told of its run: starts are told apart by that."""
+    for recorded in recordings(directory / "replicated"):
+        (begun,) = recorded.events("init")
+        assert recorded.attempt.started <= begun.time
+
+
 def test_replicas_are_sampled_once(directory: Path) -> None:
     """With replicated gradients rank 0 alone sends statistics, and every rank its scale and skips."""
     found = by_rank(directory / "replicated")

@@ -163,7 +163,14 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
     run_id, wanted = uuid4(), {}
     for place, world in enumerate(worlds):
         ranks = [
-            Trainer(run_id, rank, resume_step=place * apart, layout="sharded", world_size=world)
+            Trainer(
+                run_id,
+                rank,
+                started=START + place * 60_000_000,
+                resume_step=place * apart,
+                layout="sharded",
+                world_size=world,
+            )
             for rank in range(world)
         ]
         sent = [each.updates(200, sampled=range(0, 200, 10)) for each in ranks]
@@ -185,6 +192,18 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
     assert store.run(run_id)[0].headroom_bits == bits
     with Verification.begin(settings) as verification:
         assert verification.run(run_id) == []
+
+
+def test_a_rank_that_was_not_told_of_others_is_not_alone(store: Store) -> None:
+    """Where the lowest said that it is the only one, the shards of all that were heard of are added up all the same."""
+    run_id = uuid4()
+    ranks = [Trainer(run_id, rank, layout="sharded", world_size=rank + 1) for rank in (0, 1)]
+    for trainer in ranks:
+        store.ingest(trainer.batch(trainer.updates(30, sampled=(0, 10, 20))))
+    with engine.reading(store._engine) as connection:
+        series = read_series(connection, scalers.find(connection, run_id, None))
+    assert series.on_grid.looked.tolist() == [2 * 160] * 3
+    assert store.parameters(run_id).ranks == [0, 1]
 
 
 def hold_parameters(

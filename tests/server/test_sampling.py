@@ -98,6 +98,18 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
 
 
 @pytest.mark.engines
+def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
+    """Where the lowest rank is told not to, the scale is still its own to tell."""
+    run_id = uuid4()
+    for rank in (0, 1, 0):
+        trainer = Trainer(run_id, rank, world_size=2)
+        update = sampled(trainer, interval=16, scale=8.0) if rank else trainer.update(scale=2.0)
+        store.ingest(trainer.batch([update]))
+    summary = store.run(run_id)[0]
+    assert (summary.scale, summary.sampling_interval) == (2.0, 16)
+
+
+@pytest.mark.engines
 def test_the_present_goes_on_with_the_ranks_that_are_left(store: Store) -> None:
     """Where the lowest rank has no part in a later start, the next one tells the scale."""
     run_id = uuid4()

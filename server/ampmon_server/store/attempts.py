@@ -24,17 +24,15 @@ BESIDE_US = 30 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One process start on a rank, of ``world_size`` that started.
+    """One process start on a rank. ``number`` is that of the run's start which it was part of; ranks may have gaps.
 
-    ``number`` is that of the run's start which it was part of; ranks may have gaps. ``newest``: no later one on this
-    rank is known.
+    ``newest``: no later one on this rank is known.
     """
 
     rank: int
     number: int
     origin: int
     newest: bool
-    world_size: int
 
 
 def resolve(
@@ -61,7 +59,7 @@ def header_of(batch: wire.Batch) -> wire.AttemptHeader:
 def _find(connection: Connection, batch: wire.Batch) -> Attempt | None:
     of = {"of": batch.run_id.bytes, "id": batch.attempt_id.bytes}
     row = connection.execute(_finding(), of).one_or_none()
-    return Attempt(row[0], row[1], row[2], row[1] == row[4], row[3]) if row else None
+    return Attempt(row[0], row[1], row[2], row[1] == row[3]) if row else None
 
 
 @lru_cache
@@ -73,7 +71,7 @@ def _finding() -> Select[Any]:
         .where(later.c.run_id == bindparam("of"), later.c.rank == table.rank)
         .scalar_subquery()
     )
-    return select(table.rank, table.attempt, table.origin, table.world_size, newest).where(
+    return select(table.rank, table.attempt, table.origin, newest).where(
         table.run_id == bindparam("of"), table.attempt_id == bindparam("id")
     )
 
@@ -95,7 +93,7 @@ def _register(
     state.started = min(state.started, header.started)
     state.ranks += last is None
     state.attempts = max(state.attempts, number + 1)
-    return Attempt(header.rank, number, origin, newest=True, world_size=header.world_size)
+    return Attempt(header.rank, number, origin, newest=True)
 
 
 def _number(connection: Connection, header: wire.AttemptHeader, state: RunState, last: int) -> int:
@@ -234,16 +232,24 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
     """
     table = attempts.c
     rows = connection.execute(
-        select(table.rank, table.attempt, table.world_size, table.ended)
+        select(table.rank, table.attempt, table.ended)
         .where(table.run_id == run_id)
         .order_by(table.attempt)
     )
     newest = {row.rank: row for row in rows}
-    start = max(row.attempt for row in newest.values())
-    ranks = max(
-        max(row.world_size, row.rank + 1) for row in newest.values() if row.attempt == start
-    )
+    _, ranks = max(world_sizes(connection, run_id).items())
     return _judge([row.ended for row in newest.values() if row.rank < ranks])
+
+
+def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
+    """Of how many ranks each start of a run is: who began before it was told of others says that it is alone."""
+    table = attempts.c
+    rows = connection.execute(
+        select(table.attempt, func.max(table.world_size), func.max(table.rank))
+        .where(table.run_id == run_id)
+        .group_by(table.attempt)
+    )
+    return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
 
 
 def _judge(ended: Sequence[str | None]) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from ampmon_server.cells.gradients import LAYOUT, empty, of_series
 from ampmon_server.cells.merging import Cells
 from ampmon_server.store import pyramid, sparse
-from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
 from ampmon_server.store.samples import read_series
@@ -59,7 +59,7 @@ def note(
     if change.begins and _changes_all(scaler, stream):
         ends = [source.last_step for source in scaler.sources if source.last_step is not None]
         refresh(connection, scaler, 0, max(ends))
-    elif change.redone or (change.sampled and _is_last(scaler, stream, attempt, first)):
+    elif change.redone or (change.sampled and _is_last(connection, scaler, stream, attempt, first)):
         refresh(connection, scaler, first, last)
 
 
@@ -71,12 +71,15 @@ def _changes_all(scaler: Scaler, stream: Stream) -> bool:
     return any(source.sampled and source.rank > stream.rank for source in others)
 
 
-def _is_last(scaler: Scaler, stream: Stream, attempt: Attempt, first: int) -> bool:
+def _is_last(
+    connection: Connection, scaler: Scaler, stream: Stream, attempt: Attempt, first: int
+) -> bool:
     """Whether a stream's samples from ``first`` on may be those that were missing of the ranks that started with it."""
     if scaler.is_sharded:
+        size = world_sizes(connection, scaler.run_id)[attempt.number]
         return all(
             each.last_step is not None and each.last_step >= first
-            for each in scaler.sampled[: scaler.shards(attempt.world_size)]
+            for each in scaler.sampled[: scaler.shards(size)]
         )
     return any(source.number == stream.number for source in scaler.sampled)
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, select, update
 
 from ampmon_server.series import combine_shards
 from ampmon_server.store import packing, tails, totals
-from ampmon_server.store.attempts import Attempt
+from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.derived import derive
 from ampmon_server.store.numbers import split
 from ampmon_server.store.packing import Sample
@@ -84,7 +84,7 @@ def summarize(
     numbers = [stream.number]
     if stream.layout == "sharded":
         scaler = roster.scaler(stream.scaler)
-        shards = scaler.shards(attempt.world_size)
+        shards = scaler.shards(world_sizes(connection, state.run_id)[attempt.number])
         numbers = [source.number for source in scaler.sampled[:shards]]
     rows = connection.scalars(
         select(streams.c.newest_sample).where(

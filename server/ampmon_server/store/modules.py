@@ -12,12 +12,13 @@ from ampmon import wire
 from ampmon.histogram import Statistics, headroom_bits
 from ampmon_server.series import Floats, ModuleSample
 from ampmon_server.store import packing
+from ampmon_server.store.attempts import world_sizes
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_modules
-from ampmon_server.tables import attempts, headers, module_blocks, updates
+from ampmon_server.tables import headers, module_blocks, updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,10 @@ class SampledModules:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """One rank's part of a sampled update, of ``world_size`` that started together, with what its places stand for."""
+    """One rank's part of a sampled update, of a start of the run, with what its places stand for."""
 
     rank: int
-    world_size: int
+    attempt: int
     sample: Sample
     modules: Sequence[wire.Module]
 
@@ -86,10 +87,11 @@ def read_newest(
         if newest is None:
             continue
         step = newest.sample.step
+        size = world_sizes(connection, scaler.run_id)[newest.attempt]
         others = [
             _newest(connection, scaler, other, step, step + 1)
             for other in scaler.sources[place + 1 :]
-            if other.layout == "sharded" and other.rank < newest.world_size
+            if other.layout == "sharded" and other.rank < size
         ]
         return _together([newest, *filter(None, others)])
     return None
@@ -100,20 +102,16 @@ def _newest(
 ) -> _Shard | None:
     """The newest sample of a stream that no later attempt has done over."""
     table = headers.c
-    of = attempts.c
     told = connection.execute(
-        select(table.attempt, table.modules, of.world_size)
-        .join(attempts, (of.run_id == table.run_id) & (of.attempt == table.attempt))
-        .where(
+        select(table.attempt, table.modules).where(
             table.run_id == scaler.run_id,
             table.stream == source.number,
             table.modules.is_not(None),
-            of.rank == source.rank,
         )
     )
     found = [
-        _Shard(source.rank, world_size, sample, unpack_modules(modules))
-        for attempt, modules, world_size in told.all()
+        _Shard(source.rank, attempt, sample, unpack_modules(modules))
+        for attempt, modules in told.all()
         if (sample := _newest_of(connection, scaler, source, attempt, (start, stop))) is not None
     ]
     return max(found, key=lambda shard: shard.sample.step, default=None)

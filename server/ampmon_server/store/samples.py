@@ -20,6 +20,7 @@ from ampmon_server.series import (
     take_samples,
 )
 from ampmon_server.store import packing, totals
+from ampmon_server.store.attempts import world_sizes
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import INTEGER_MAX
@@ -27,7 +28,6 @@ from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_parameters
 from ampmon_server.store.totals import Samples
-from ampmon_server.tables import attempts as started
 from ampmon_server.tables import gradient_blocks, gradient_totals, headers, updates
 
 
@@ -81,18 +81,12 @@ def read_series(
 def _shards(connection: Connection, scaler: Scaler, attempts: Ints) -> Ints:
     """Of how many shards each of the lowest rank's samples, of these ``attempts``, is one.
 
-    A run may be resumed on more ranks or on fewer. The lowest is there every time, and each of its starts says how
-    many there were.
+    A run may be resumed on more ranks or on fewer. The lowest is there every time.
     """
     if len(scaler.sampled) == 1:
         return np.ones_like(attempts)
-    table = started.c
-    sizes = connection.execute(
-        select(table.attempt, table.world_size).where(
-            table.run_id == scaler.run_id, table.rank == scaler.sampled[0].rank
-        )
-    )
-    shards = {attempt: scaler.shards(world_size) for attempt, world_size in sizes.all()}
+    sizes = world_sizes(connection, scaler.run_id)
+    shards = {attempt: scaler.shards(size) for attempt, size in sizes.items()}
     return np.array([shards[attempt] for attempt in attempts.tolist()], np.int64)
 
 

@@ -36,11 +36,12 @@ _BELOW = (
         streams.c.run_id == bindparam("of"),
         streams.c.scaler == bindparam("name"),
         streams.c.rank < bindparam("by"),
+        streams.c.sampled >= bindparam("samples"),
         headers.c.attempt >= bindparam("attempt"),
     )
     .limit(1)
 )
-"""A lower rank that has the scaler in a start as new."""
+"""A lower rank that has the scaler in a start as new, and so many samples at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,11 @@ class Tally:
             self.state.duration_us += sum(durations)
             self.state.cost_us += sum(update.cost for update in timed)
             self.state.typical_update(median(durations), len(durations))
-        if new[-1].seq > held and self._tells(stream, attempt):
-            self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
+        if new[-1].seq > held and self.is_present(stream, attempt):
+            if self._is_lowest(stream, attempt):
+                self.state.scale, self.state.scale_kind = split(new[-1].scale_after)
             told = [update for update in new if update.interval is not None]
-            if told:
+            if told and self._is_lowest(stream, attempt, samples=1):
                 self.state.sampling_interval = told[-1].interval
                 self.state.over_budget = int(told[-1].over_budget)
 
@@ -135,14 +137,11 @@ class Tally:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
         return attempt.newest and stream.scaler == self.roster.first_scaler
 
-    def _tells(self, stream: Stream, attempt: Attempt) -> bool:
-        """Whether the scale now is this stream's to tell: of ranks, which arrive apart, the lowest that started so."""
-        if not self.is_present(stream, attempt):
-            return False
+    def _is_lowest(self, stream: Stream, attempt: Attempt, samples: int = 0) -> bool:
+        """Whether the present is this stream's to tell: of ranks, which arrive apart, the lowest that started so."""
         of = {"of": self.state.run_id, "name": stream.scaler, "by": stream.rank}
-        return not (
-            stream.rank and fetch(self.connection, _BELOW, {**of, "attempt": attempt.number})
-        )
+        of |= {"attempt": attempt.number, "samples": samples}
+        return stream.rank == 0 or not fetch(self.connection, _BELOW, of)
 
 
 def _cells(rows: Sequence[Row]) -> Cells:
