@@ -65,7 +65,8 @@ def _take(page: Page, rule: str, verdict: Verdict, server: ThreadedServer, folde
     panel = page.locator(f"[data-figure={figure}]")
     panel.scroll_into_view_if_needed()
     # A run without updates has no chart, but words in its place.
-    drawn = panel.locator(".plot.js-plotly-plot .plot-container, .empty:not([hidden], :text('Loading'))")
+    words = ".empty:not([hidden], :text('Loading'))"
+    drawn = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
     expect(drawn.first).to_be_visible(timeout=WAIT_MS)
     page.evaluate(_ALONE, [rule, figure])
     path = folder / f"{rule}.png"
