@@ -120,6 +120,21 @@ def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
     assert space.used(store._engine) < before / 2
 
 
+def test_an_sqlite_file_shrinks_while_rows_go(
+    store: Store, prune: Prune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then, and not only when all is removed: of very many free pages each would take long to be cut off."""
+    old_run(store)
+    monkeypatch.setattr("ampmon_server.cli.prune.GIVEN_BACK_AFTER", 2000)
+    seen = [(rows(store), space.used(store._engine))]
+    monkeypatch.setattr(
+        "ampmon_server.cli.prune.time.sleep",
+        lambda _: seen.append((rows(store), space.used(store._engine))),
+    )
+    assert prune("--yes") == 0
+    assert any(left and used < seen[0][1] for left, used in seen)
+
+
 def without_cutting(settings: Settings, store: Store) -> Path:
     """Make the file one of an older version's, which cannot be cut at its end; where it is."""
     with store._engine.connect() as connection:

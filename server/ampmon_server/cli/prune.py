@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from rich.progress import Progress, TaskID
@@ -16,6 +17,9 @@ from ampmon_server.store import Busy, Due, Failures, Keep, Pruning, Size, Unusab
 
 REST = 1.0
 """Between two transactions it rests so many times as long as one took, for servers to write, unless told otherwise."""
+
+GIVEN_BACK_AFTER = 50_000
+"""Rows and blocks after which space is given back: SQLite looks for each page that it cuts off among all free ones."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
             sizes = _shown(pruning, pruning.due(keep), failures)
             if arguments.yes:
                 rest = 0.0 if arguments.at_once else REST
-                _prune(pruning, sizes, rest, failures)
-                refusal = _give_back(pruning, rest, rewrite=arguments.rewrite)
+                before = pruning.used()
+                _prune(pruning, sizes, rest, failures, cuts=pruning.cuts and not arguments.rewrite)
+                refusal = _give_back(pruning, rest, before, rewrite=arguments.rewrite)
                 if refusal is not None:
                     refusals.append(f"the file is not rewritten: {refusal}")
             else:
@@ -82,11 +87,15 @@ def _words(size: Size) -> str:
     )
 
 
-def _prune(pruning: Pruning, sizes: dict[Due, Size], rest: float, failures: Failures) -> None:
+def _prune(
+    pruning: Pruning, sizes: dict[Due, Size], rest: float, failures: Failures, *, cuts: bool
+) -> None:
+    """``cuts``: the file is cut at its end now and then, not only when all is removed."""
     began = time.monotonic()
-    removed = 0
+    removed = cut_at = 0
     with progress() as bar:
         task = bar.add_task("pruning", total=sum(size.rows for size in sizes.values()))
+        space = bar.add_task("giving space back", total=None, visible=cuts)
         for one in sizes:
             with failures.of(one):
                 finding = pruning.unsound(one)
@@ -95,6 +104,9 @@ def _prune(pruning: Pruning, sizes: dict[Due, Size], rest: float, failures: Fail
                     continue
                 for rows in _gently(pruning.prune(one), rest, bar, task):
                     removed += rows
+                    if cuts and removed - cut_at >= GIVEN_BACK_AFTER:
+                        deque(_gently(pruning.give_back(), rest, bar, space), 0)
+                        cut_at = removed
     if sizes:
         print(f"removed {removed:,} rows and blocks in {time.monotonic() - began:.1f} s")
 
@@ -103,21 +115,19 @@ def _gently(steps: Iterator[int], rest: float, bar: Progress, task: TaskID) -> I
     began = time.monotonic()
     for removed in steps:
         bar.advance(task, removed)
-        yield removed
         time.sleep(rest * (time.monotonic() - began))
+        yield removed
         began = time.monotonic()
 
 
-def _give_back(pruning: Pruning, rest: float, *, rewrite: bool) -> str | None:
-    """Give space back and say how much; why the file could not be rewritten, if it was to be."""
-    before = pruning.used()
+def _give_back(pruning: Pruning, rest: float, before: int, *, rewrite: bool) -> str | None:
+    """Give space back, and say how much of ``before`` bytes; why the file could not be rewritten, if it was to be."""
     refusal = None
     if rewrite and pruning.is_sqlite:
         refusal = pruning.rewrite()
     with progress() as bar:
         task = bar.add_task("giving space back", total=None)
-        for _ in _gently(pruning.give_back(), rest, bar, task):
-            pass
+        deque(_gently(pruning.give_back(), rest, bar, task), 0)
     after = pruning.used()
     print(f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now")
     if pruning.is_sqlite and not pruning.cuts:
