@@ -19,6 +19,7 @@ from ampmon_server.figures.source import Source, View
 from ampmon_server.store import NotFound, Store, Summary
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.logged import Name
+from ampmon_server.store.numbers import KINDS, join
 from ampmon_server.words import NONE, count, not_finite, percent, power_of_two, within
 
 
@@ -118,7 +119,7 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     yield "updates", count(run.updates)
     yield "skipped", count(run.skipped)
     yield "skip rate", NONE if run.skip_rate is None else percent(run.skip_rate)
-    scale = _number(run.scale, run.scale_kind)
+    scale = join(run.scale, KINDS.index(run.scale_kind))
     yield "final scale", NONE if scale is None else power_of_two(scale)
     shares = (
         ("subnormal", run.subnormal_fraction, run.subnormal_fraction_error),
@@ -136,13 +137,8 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
         logged.setdefault(each.name, each)  # of the lowest rank, which the charts draw
     for name in sorted(logged, key=lambda each: ("loss" not in each, each))[:SCALARS_MAX]:
         told = logged[name]
-        yield f"{name}, newest", _value(_number(told.value, told.value_kind))
+        yield f"{name}, newest", _value(join(told.value, KINDS.index(told.value_kind)))
         yield f"{name}, least", _value(told.least)
-
-
-def _number(number: float | None, kind: str | None) -> float | None:
-    """A number that is held only by its kind where it is not finite: "nan", "inf" or "-inf"."""
-    return number if kind is None else float(kind)
 
 
 def _value(value: float | None) -> str:

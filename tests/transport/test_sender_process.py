@@ -334,7 +334,9 @@ def test_a_spool_made_anew_is_sent_beside_others_that_live(tmp_path: Path) -> No
         attempt.events(3)
         eventually(lambda of=attempt.id: len(server.records(of)) == 3)
     shutil.rmtree(removed.spool.path)
-    time.sleep(0.2)  # the sender finds that it is gone
+    for more in (1, 2):  # its sender has been at all spools meanwhile, and found that it is gone
+        other.events(1)
+        eventually(lambda more=more: len(server.records(other.id)) == 3 + more)
     removed.spool.look()
     removed.events(5)
     assert removed.spool.remade == 1

@@ -9,6 +9,7 @@ from ampmon_server.words import count, percent, plural
 
 
 NO_UPDATE = "Nothing to judge by: there is no update."
+STOP = "Training on is a waste: stop it."
 
 
 def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:

@@ -11,14 +11,13 @@ from typing import Any
 
 from ampmon_server.asking.answers import GOING_ON
 from ampmon_server.report.agreed import NAMED, ranks_words
-from ampmon_server.report.notices import NO_UPDATE, notices_of
+from ampmon_server.report.notices import NO_UPDATE, STOP, notices_of
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
 from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 NONE = "–"
-STOP = "Training on is a waste: stop it."
 CULPRITS = 3
 """Of a skip so many culprits are named."""
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ampmon.wire import Finding, Severity
 from ampmon_server.asking.answers import GOING_ON, Diagnosed, Run
-from ampmon_server.report.notices import NO_UPDATE, failed_of
+from ampmon_server.report.notices import NO_UPDATE, STOP, failed_of
 from ampmon_server.words import plural, steps
 
 
@@ -78,7 +78,7 @@ class Paper:
         self.write(Text(f"{place} · {_where(finding)}", "dim"))
         self.write(Text(plain(finding.explanation)))
         if finding.stop and self._run.status in GOING_ON:
-            self.write(Text("Training on is a waste: stop it.", "bold"))
+            self.write(Text(STOP, "bold"))
         if finding.parameters:
             self.write(Text(plain(_named(finding.parameters))))
         self.code(finding.fix)
