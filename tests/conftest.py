@@ -17,6 +17,8 @@ from serving import Server, Terminal
 from web.reader import Reader, enter
 
 
+pytest_plugins = ["costs"]
+
 # Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
 # kernels, the order of sums would hang on the machine.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")

@@ -1,17 +1,12 @@
-"""A training process that reports to a server, and waiting for what comes of it."""
+"""A training process that reports to a server."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 from serving import Server
 
-
-DEADLINE_S = 60.0
 
 TRAINER = """
 import sys, time, torch, ampmon
@@ -54,15 +49,6 @@ class Trainer:
         self.process.kill()
         if self.process.stdout is not None and not self.process.stdout.closed:
             self.process.communicate()
-
-
-def wait_for(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
-    """What ``condition`` returns once it is true."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return value
 
 
 def stored(server: Server, run_id: str) -> int:

@@ -16,7 +16,7 @@ from ampmon_server.cli import main
 from posted import PostedRun
 from receiver import Receiver, receiving, written
 from serving import Server
-from training import wait_for
+from waiting import wait_for
 
 
 AT_ONCE = "[policy.after_s]\nwarning = 0\n"
@@ -66,7 +66,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     def about_the_culprit() -> list[dict[str, Any]]:
         return [each for each in good.got if "first to overflow" in each["title"]]
 
-    (told,) = wait_for(about_the_culprit, 40)
+    (told,) = wait_for(about_the_culprit)
     (alert,) = [each for each in alarmed.get(run.path)["alerts"] if each["rule"] == RULE]
 
     assert (alert["state"], alert["severity"]) == ("firing", "warning")
@@ -84,7 +84,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
         done = [stand["good"]["sent"], *(stand[name]["trouble"] for name in NAMES[1:3])]
         return stand if all(done) else None
 
-    stand = wait_for(all_but_one_are_done, 40)
+    stand = wait_for(all_but_one_are_done)
     assert stand["refusing"]["trouble"] == "it refused the message (500)"
     assert "redirect (307)" in stand["redirecting"]["trouble"]
     assert (stand["hanging"]["sent"], stand["hanging"]["attempts"]) == (None, 1)
@@ -98,7 +98,7 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     began = time.monotonic()
     run.event("finish")
     assert time.monotonic() - began < 10
-    wait_for(lambda: any("resolved: run-7" in title for title in good.titles), 40)
+    wait_for(lambda: any("resolved: run-7" in title for title in good.titles))
     targets = {each["name"]: each for each in alarmed.get("/alerts/targets")["targets"]}
     assert targets["good"]["trouble"] is None
     assert targets["refusing"]["waiting"] >= 1

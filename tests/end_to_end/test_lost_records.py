@@ -11,7 +11,8 @@ import torch
 
 import ampmon
 from serving import Server
-from training import stored, wait_for
+from training import stored
+from waiting import wait_for
 
 
 def test_a_spool_removed_in_mid_run_is_a_gap(server: Server, data_directory: Path) -> None:

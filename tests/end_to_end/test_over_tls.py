@@ -11,7 +11,8 @@ import torch
 import ampmon
 from certificates import Authority
 from serving import Server
-from training import stored, wait_for
+from training import stored
+from waiting import wait_for
 
 
 def test_records_go_over_tls(

@@ -16,7 +16,8 @@ import torch
 import ampmon
 from ampmon.sender import status
 from serving import Server
-from training import DEADLINE_S, Trainer, stored, wait_for
+from training import Trainer, stored
+from waiting import DEADLINE_S, wait_for
 from warm import completed
 
 

@@ -16,7 +16,8 @@ from attempts import Attempt, seqs
 from proxy import Fault, Proxy
 from recording_server import RecordingServer
 from serving import Server, free_port
-from training import Trainer, wait_for
+from training import Trainer
+from waiting import wait_for
 
 
 HOSTILE: dict[Fault, float] = {

@@ -15,7 +15,7 @@ from ampmon.transport import HttpTransport
 from proxy import FAULTS, Fault, Proxy
 from recording_server import RecordingServer
 from serving import free_port
-from training import wait_for
+from waiting import wait_for
 
 
 ATTEMPT = UUID(int=2)

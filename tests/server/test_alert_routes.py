@@ -24,7 +24,7 @@ from ampmon_server.tables import runs
 from batches import Trainer
 from receiver import alerts_to
 from serving import Server
-from training import wait_for
+from waiting import wait_for
 
 
 OWN = Target(name="own", url="json://user:hunter2@127.0.0.1/x")
@@ -207,7 +207,7 @@ def test_a_run_that_fell_silent_while_no_server_ran_is_found(settings: Settings)
     app = create_app(replace(settings, judging=True, alerts=alerts_to(OWN)))
     with TestClient(app, base_url="http://127.0.0.1:8267"):
         opened = app.state.service.store
-        stands = wait_for(lambda: opened.alerts(trainer.run_id).alerts, 30)
+        stands = wait_for(lambda: opened.alerts(trainer.run_id).alerts)
     assert stands["silent"][0].state == "pending"
 
 

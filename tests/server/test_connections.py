@@ -23,7 +23,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer
 from certificates import Authority
-from training import wait_for
+from waiting import wait_for
 
 
 HEAD_S, BODY_S, UNREAD_S = 1.0, 0.5, 0.8
@@ -329,8 +329,8 @@ def test_a_body_that_is_none_fails_nothing(
             while connection.recv(65536):
                 pass
         if not answer:  # nor does anybody wait on for what does not come
-            wait_for(lambda: "POST /login: " in caplog.text, 5)
-        wait_for(lambda: not service.limits._streams.total(), 5)
+            wait_for(lambda: "POST /login: " in caplog.text)
+        wait_for(lambda: not service.limits._streams.total())
 
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 

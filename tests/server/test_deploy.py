@@ -16,7 +16,7 @@ import yaml
 
 from ampmon_server.cli import _parser
 from serving import Server
-from training import wait_for
+from waiting import wait_for
 from warm import completed
 
 

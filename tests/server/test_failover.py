@@ -16,7 +16,7 @@ from ampmon_server.store import Verification, engine
 from batches import Trainer
 from postgres import DRIVER, SETTINGS, USER, Postgres, following, running
 from serving import Server
-from training import wait_for
+from waiting import wait_for
 
 
 MSGPACK = {"Content-Type": "application/msgpack"}

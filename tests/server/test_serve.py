@@ -19,7 +19,7 @@ import urllib3
 from ampmon import wire
 from batches import Trainer
 from serving import Server, Terminal, free_port
-from training import wait_for
+from waiting import wait_for
 from warm import completed
 
 

@@ -22,7 +22,7 @@ from batches import Trainer
 from posted import post
 from postgres import Postgres
 from serving import Server
-from training import wait_for
+from waiting import wait_for
 
 
 MSGPACK = {"Content-Type": "application/msgpack"}

@@ -22,7 +22,7 @@ from ampmon_server.thresholds import Thresholds
 from ampmon_server.writer import Writer
 from batches import Trainer
 from receiver import alerts_to
-from training import wait_for
+from waiting import wait_for
 
 
 pytestmark = pytest.mark.engines

@@ -18,7 +18,7 @@ import urllib3
 from ampmon import wire
 from batches import Trainer
 from serving import Server, Terminal
-from training import wait_for
+from waiting import wait_for
 
 
 def workers(server: Server) -> set[int]:
@@ -166,7 +166,7 @@ def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
     with Load(crew).running() as load:
         wait_for(lambda: load.seen > 0)
         process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "2 workers were replaced" in crew.printed, 120)
+        wait_for(lambda: "2 workers were replaced" in crew.printed)
         after = workers(crew)  # all of them serve: one that only begins would end by what follows
         kept = token.rename(token.with_name("kept"))
         token.write_text("damaged")

@@ -1,0 +1,1 @@
+"""Runs the test suite while busy loops compete with it for the processor."""
