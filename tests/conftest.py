@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser
 
 from browser import Lent, kept
@@ -22,6 +23,11 @@ pytest_plugins = ["costs"]
 # Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
 # kernels, the order of sums would hang on the machine.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+# How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
+settings.register_profile("suite", deadline=None, max_examples=40)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile("suite")
 
 LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
 RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

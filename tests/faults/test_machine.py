@@ -343,7 +343,6 @@ def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
         settings=settings(
             max_examples=EXAMPLES or examples,
             stateful_step_count=steps,
-            deadline=None,
             # To find the shortest way to a failure takes minutes.
             phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
             derandomize=not EXAMPLES,

@@ -27,7 +27,7 @@ def _scales(machine: Machine, overflows: list[bool]) -> list[float]:
     return found
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     CEILINGS,
     st.integers(0, 20),

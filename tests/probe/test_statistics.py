@@ -99,7 +99,7 @@ def agree(statistics: Statistics, gradients: list[torch.Tensor], path: Measure) 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values=st.lists(VALUES, min_size=1, max_size=80))
 def test_statistics_equal_the_reference(
     path: Measure, dtype: torch.dtype, values: list[float]
@@ -110,7 +110,7 @@ def test_statistics_equal_the_reference(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(values=st.lists(VALUES, min_size=1, max_size=80))
 def test_long_gradients_equal_the_reference(dtype: torch.dtype, values: list[float]) -> None:
     """On a CPU a gradient that is long enough to be passed over by itself is counted and summed as exactly."""
@@ -126,7 +126,7 @@ def test_what_is_left_off_does_not_add_up(value: float) -> None:
     agree(on_cpu([gradient]), [gradient], on_cpu)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     made=st.lists(
         st.tuples(
