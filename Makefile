@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools busy faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,13 +25,17 @@ demo: $(VENV)/.server ## train a small model in fp16 and watch it in a browser (
 serve: $(VENV)/.server ## start the server and its page
 	@$(BIN)/ampmon serve $(ARGS)
 
-test: $(VENV)/.dev ## run all tests (ARGS="-k scaler")
-	@$(BIN)/python tests/browser.py
-	@$(BIN)/python tests/nginx.py
+test: $(VENV)/.dev ## run all tests, in .venv alone (ARGS="-k scaler")
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(ARGS)
 
+test-tools: $(VENV)/.dev ## install the system programs that some tests need: Chromium, nginx, PostgreSQL
+	@$(BIN)/python tests/tools.py
+
+busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour; ARGS="--rounds 1")
+	@$(BIN)/python -m campaigns.busy $(ARGS)
+
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
-	@PYTHONPATH=tests:. $(BIN)/python -m faults --all $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
 
 lint: $(VENV)/.dev web ## check style, types and the walls between modules
 	@$(BIN)/ruff check .
@@ -79,24 +83,22 @@ bench-team: $(VENV)/.dev ## the same for a team: access checks, rejected tokens,
 	@$(BIN)/python -m benchmarks $(or $(ARGS),team)
 
 bench-page: $(PEERS)/.installed ## the same for the page in Chromium, beside other tools' pages (an hour; ARGS="page --quick")
-	@$(BIN)/python tests/browser.py
 	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),page)
 
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
-	@PYTHONPATH=tests:. $(BIN)/python -m soak $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.soak $(ARGS)
 
 year: $(VENV)/.dev ## put a generated year of a team's runs through ingest (two hours; goes on where it stopped; ARGS="--scale 0.5")
-	@$(BIN)/python -m benchmarks.year $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.year $(ARGS)
 
 clinic: $(VENV)/.dev ## diagnose small trainings, sick in known ways or healthy, and 200 drawn at random (a quarter of an hour)
-	@PYTHONPATH=tests:. $(BIN)/python -m clinic $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.clinic $(ARGS)
 
 simulate-check: $(VENV)/.dev ## train small models under other policies and compare with what the simulator says (an hour; goes on where it stopped)
-	@PYTHONPATH=tests:. $(BIN)/python -m policy $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.policy $(ARGS)
 
 screenshots: $(VENV)/.dev ## picture every view of the page, of real trainings, into build/screenshots (a quarter of an hour; ARGS="--docs")
-	@$(BIN)/python tests/browser.py
-	@PYTHONPATH=tests:. $(BIN)/python -m pictures $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.pictures $(ARGS)
 
 audit: $(VENV)/.dev ## look the installed packages up among known holes (needs the network)
 	@$(PIP) install 'pip-audit>=2.7' && $(BIN)/pip-audit --skip-editable $(ARGS) || \

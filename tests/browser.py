@@ -1,44 +1,22 @@
-"""Finds a Chromium, or installs one, and starts it under Playwright. Knows nothing of ampmon.
-
-As a script it makes sure that there is a browser: on the path, else Debian's package where we are root, else the build
-that Playwright fetches. Where none of it works it says what to install.
-"""
+"""Starts a Chromium under Playwright. Knows nothing of ampmon."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 
-from playwright.sync_api import Browser, Playwright, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
-import debian
+from tools import CHROMIUM
 
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox",  # Chromium refuses to run as root, as in containers, with it
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
 )
-HOW = "The browser tests need Chromium: on Debian, apt-get install chromium; elsewhere, playwright install chromium"
-
-
-def on_path() -> Path | None:
-    """The Chromium on the path."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return Path(found) if found else None
-
-
-def installed(playwright: Playwright) -> Path | None:
-    """The Chromium on the path, else the build that Playwright fetched before."""
-    fetched = Path(playwright.chromium.executable_path)
-    return on_path() or (fetched if fetched.exists() else None)
 
 
 @contextmanager
@@ -48,10 +26,10 @@ def chromium(*flags: str) -> Iterator[Browser]:
     While it runs, the thread counts as one of asyncio's: `asyncio.run` works again once it has ended.
     Raises FileNotFoundError, saying what to install, where there is none.
     """
+    program = CHROMIUM.find()
+    if program is None:
+        raise FileNotFoundError(CHROMIUM.missing)
     with sync_playwright() as playwright:
-        program = installed(playwright)
-        if program is None:
-            raise FileNotFoundError(HOW)
         browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS, *flags])
         try:
             yield browser
@@ -81,17 +59,3 @@ def kept() -> Iterator[Lent]:
             yield lent
         finally:
             asyncio._set_running_loop(loop)
-
-
-def ensure() -> bool:
-    """Whether there is a browser to test with, installed if need be."""
-    if on_path() is None:
-        debian.install("chromium")
-    if on_path() is not None:
-        return True
-    fetch = [sys.executable, "-m", "playwright", "install", "chromium"]
-    return subprocess.run(fetch, stdin=subprocess.DEVNULL, check=False, stdout=2).returncode == 0
-
-
-if __name__ == "__main__":
-    sys.exit(None if ensure() else HOW)

@@ -15,10 +15,11 @@ from playwright.sync_api import Browser
 from browser import Lent, kept
 from postgres import Postgres, running
 from serving import Server, Terminal
+from tools import CHROMIUM, POSTGRESQL
 from web.reader import Reader, enter
 
 
-pytest_plugins = ["costs"]
+pytest_plugins = ["costs", "skips"]
 
 # Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
 # kernels, the order of sums would hang on the machine.
@@ -58,6 +59,7 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of this session's own, started when the first test asks for it."""
+    POSTGRESQL.path()
     with running() as server:
         yield server
 
@@ -105,6 +107,7 @@ def terminal() -> Iterator[Terminal]:
 @pytest.fixture(scope="session")
 def kept_browser() -> Iterator[Lent]:
     """One headless Chromium for the session, started when the first test asks for it."""
+    CHROMIUM.path()
     with kept() as lent:
         yield lent
 

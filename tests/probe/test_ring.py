@@ -107,7 +107,7 @@ def test_the_device_is_not_asked_about_what_has_arrived() -> None:
     assert asked == [False, True]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory and events need a GPU")
+@pytest.mark.gpu
 def test_a_gpus_copies_arrive() -> None:
     """Values copied from a GPU behind a long computation are those that it made, in the order they were asked for."""
     work = torch.ones(1 << 24, device="cuda")

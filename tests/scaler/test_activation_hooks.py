@@ -358,7 +358,7 @@ def test_no_value_is_read_where_work_is_enqueued(monkeypatch: pytest.MonkeyPatch
             model(torch.randn(ROWS, 8))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 def test_a_gpu_is_never_waited_for(data_directory: Path) -> None:
     """On CUDA a sampled iteration of the fused route syncs nothing, and records what a CPU does."""
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()

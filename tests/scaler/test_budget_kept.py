@@ -91,7 +91,7 @@ def test_a_fixed_interval_has_no_budget(data_directory: Path) -> None:
     assert [update.interval for update in recorded.updates[:4]] == [3, None, None, 3]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="this needs a GPU")
+@pytest.mark.gpu
 def test_device_time_is_told_without_waiting(data_directory: Path) -> None:
     """On a GPU samples are timed by events, and torch's own unscaling in updates that are not sampled."""
     pytest.importorskip("triton")

@@ -16,7 +16,7 @@ from recording import recording
 from scaler.test_parity import bits
 
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this needs a GPU")
+pytestmark = pytest.mark.gpu
 
 WARM_UP, STEPS = 5, 20
 

@@ -191,7 +191,7 @@ def test_every_way_to_step_trains_as_ever(make: Callable[[Any], Optimizer]) -> N
     assert bits(*ended)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a second device is a GPU's")
+@pytest.mark.gpu
 @pytest.mark.parametrize("place_of_loss", ["cuda", "cpu"])
 def test_parameters_may_lie_on_several_devices(data_directory: Path, place_of_loss: str) -> None:
     """One optimizer with parameters on a CPU and a GPU: both are measured, and an overflow on either is named.

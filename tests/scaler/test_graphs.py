@@ -104,7 +104,7 @@ def test_nothing_is_logged_into_a_capture(
     assert not recorded.events("error")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_a_capture_is_not_broken(data_directory: Path) -> None:
     """A step with a fused optimizer is captured into a CUDA graph under the monitor, and trains when it is replayed."""
     parameter = torch.ones(64, device="cuda", requires_grad=True)

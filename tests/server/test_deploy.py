@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ import yaml
 
 from ampmon_server.cli import _parser
 from serving import Server
+from tools import SYSTEMD
 from waiting import wait_for
 from warm import completed
 
@@ -215,7 +215,7 @@ def test_the_manifest_hangs_together() -> None:
     assert drain < sleep < template["terminationGracePeriodSeconds"]
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+@SYSTEMD.needed
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     """`systemd-analyze` finds nothing wrong with the unit, and little that the service could do to its machine."""
     program = Path(sys.executable).with_name("ampmon")

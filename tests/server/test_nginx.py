@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import urllib3
 
-import nginx
 from ampmon import wire
 from ampmon.transport import HttpTransport
 from batches import Trainer
 from certificates import Authority
 from nginx import Nginx
 from serving import Server
+from tools import NGINX
 
 
-pytestmark = pytest.mark.skipif(not nginx.installed(), reason=nginx.MISSING)
+pytestmark = NGINX.needed
 LARGE = 3 * 2**20
 """Characters of a record that no encoding makes smaller than half: nginx takes 1 MiB unless told otherwise."""
 

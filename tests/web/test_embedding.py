@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Frame
 
-import nginx
 from ampmon_server import notebook
 from nginx import Nginx
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
+from tools import NGINX
 from web.reader import Reader
 
 
@@ -33,7 +33,7 @@ SKIPPED = "[data-number=skipped] dd"
         pytest.param(
             "nginx",
             "/ampmon",
-            marks=pytest.mark.skipif(not nginx.installed(), reason=nginx.MISSING),
+            marks=NGINX.needed,
         ),
     ],
     ids=["taken off", "left on", "nginx"],
