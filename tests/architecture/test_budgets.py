@@ -111,7 +111,11 @@ def test_nothing_is_left_to_do() -> None:
 
 def test_every_test_states_its_fact() -> None:
     """Each test function has a docstring that states what it proves."""
-    assert [place for path in sources("tests/**/*.py") for place in undocumented_tests(path)] == []
+    assert [
+        place
+        for path in sources("tests/**/*.py", "campaigns/**/*.py")
+        for place in undocumented_tests(path)
+    ] == []
 
 
 @pytest.fixture

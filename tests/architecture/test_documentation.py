@@ -29,7 +29,7 @@ PAGES = sorted(
 )
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
-NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
 
 

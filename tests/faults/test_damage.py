@@ -20,8 +20,8 @@ from ampmon.spool import Destination, Position, SpoolReader, SpoolWriter, frame,
 from ampmon.spool.layout import segment_path
 from ampmon.testing import MemoryTransport
 from attempts import DEAD
-from faults.backends import Real
-from faults.life import Key, Refused
+from campaigns.faults.backends import Real
+from campaigns.faults.life import Key, Refused
 
 
 SEGMENT_BYTES = 6000

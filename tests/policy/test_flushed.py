@@ -7,7 +7,7 @@ import pytest
 
 from ampmon_server.series import take_samples
 from ampmon_server.whatif import flushed_in
-from policy.gradients import samples, sparse, underflow_network
+from campaigns.policy.gradients import samples, sparse, underflow_network
 
 
 SPARSE = sparse()

@@ -7,9 +7,9 @@ import torch
 
 from ampmon.formats import BF16, E4M3, E5M2, FP16
 from ampmon_server.whatif import DOWN, LEVELS, best, curve, flushed_in, of_samples
-from policy.gradients import samples, sparse, underflow_network
-from policy.shifted import misses, trained
-from policy.tasks import TASKS
+from campaigns.policy.gradients import samples, sparse, underflow_network
+from campaigns.policy.shifted import misses, trained
+from campaigns.policy.tasks import TASKS
 
 
 CURVE = {

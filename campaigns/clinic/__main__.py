@@ -1,0 +1,99 @@
+"""`make clinic`: the patients that are always the same and 200 drawn by the commit that holds the rules.
+
+Who was trained is kept in a folder, so that a clinic that was interrupted goes on where it stopped, and rules that were
+changed meanwhile are asked again without training anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from campaigns.clinic import drawn, pictures, report
+from campaigns.clinic.patients import PATIENTS
+from campaigns.clinic.session import Session
+
+
+RULES = (
+    *("server/ampmon_server/diagnosis", "server/ampmon_server/thresholds.py"),
+    *("ampmon/lint.py", "ampmon/lints"),
+)
+"""Where the rules are: the commit that last changed them draws the patients."""
+
+
+PICTURES = Path(__file__).parents[2] / "docs" / "findings" / "img"
+TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_runs", "ward")
+
+
+def main() -> int:
+    """The exit code: 0 where all that are always the same are right, and of the drawn ones enough."""
+    arguments = _arguments()
+    seed = arguments.seed or _git("log", "-1", "--format=%H", "--", *RULES)
+    session = Session(arguments.folder / _source(), at_once=arguments.at_once, show=_show)
+    chosen = [
+        patient
+        for patient in PATIENTS
+        if not arguments.only or any(word in patient.name for word in arguments.only)
+    ]
+    fixed = session.run(chosen)
+    if arguments.pictures:
+        with session.server() as server:
+            print(*pictures.take(fixed, server, PICTURES), sep="\n")
+        return 0
+    generated = session.run(drawn.draw(seed, arguments.drawn)) if arguments.drawn else []
+    examined = report.Examined(fixed, generated, seed, session.seconds)
+    print(report.tables(examined))
+    if not arguments.only:
+        report.write(examined)
+    return 0 if report.enough(examined) else 1
+
+
+def _source() -> str:
+    """Of what trains and records: where that is another, all trainings are made anew."""
+    here = Path(__file__).parent
+    trains = (here / f"{name}.py" for name in TRAINS)
+    digest = hashlib.sha256()
+    for path in [*trains, *sorted(here.parents[1].glob("ampmon/**/*.py"))]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).parents[2]
+    return subprocess.check_output(["git", *arguments], cwd=root, text=True).strip()
+
+
+def _show(words: str) -> None:
+    end = "\r\x1b[K" if sys.stderr.isatty() else "\n"
+    print(words, end=end, file=sys.stderr, flush=True)
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.clinic", description=__doc__)
+    parser.add_argument(
+        "--only", nargs="+", help="of those always the same, by parts of their names"
+    )
+    parser.add_argument(
+        "--drawn", type=int, default=drawn.COUNT, help="so many at random (%(default)s)"
+    )
+    parser.add_argument("--seed", help="of those (default: the commit that holds the rules)")
+    parser.add_argument("--at-once", type=int, default=2, help="trainings (%(default)s)")
+    parser.add_argument(
+        "--pictures", action="store_true", help="only take those of docs/findings/img"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir(), "ampmon-clinic"),
+        help="where it keeps who was trained (%(default)s)",
+    )
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

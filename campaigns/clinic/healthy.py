@@ -1,0 +1,85 @@
+"""Healthy trainings whose loop is more than the typical one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from campaigns.clinic.models import SIDE
+from campaigns.clinic.training import Training
+
+
+class Adversarial(Training):
+    """A generator and a discriminator with an optimizer each, and one scaler."""
+
+    def made(self) -> None:
+        self.generator = nn.Sequential(
+            nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, SIDE**2), nn.Sigmoid()
+        )
+        self.model = nn.Sequential(nn.Linear(SIDE**2, 24), nn.LeakyReLU(0.2), nn.Linear(24, 1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 2e-3, betas=(0.5, 0.999))
+        self.second = torch.optim.Adam(self.generator.parameters(), 2e-3, betas=(0.5, 0.999))
+
+    def update(self, number: int) -> None:
+        real, _ = self.batch(number)
+        with torch.autocast("cpu", dtype=self.dtype):
+            made = self.generator(torch.randn(len(real), 8))
+            judged = self.model(torch.cat([real, made.detach()]))
+        truth = torch.cat([torch.ones(len(real), 1), torch.zeros(len(real), 1)])
+        loss = binary_cross_entropy_with_logits(judged.float(), truth)
+        self.backward(loss)
+        self.scaler.step(self.optimizer)
+        self.optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=self.dtype):
+            fooled = self.model(made)
+        loss = binary_cross_entropy_with_logits(fooled.float(), torch.ones(len(real), 1))
+        self.backward(loss)
+        self.scaler.step(self.second)
+        self.scaler.update()
+        self.second.zero_grad()
+        self.optimizer.zero_grad()
+        self.log(loss)
+
+
+class Penalised(Training):
+    """A penalty on the size of the gradients, as torch's recipe has it."""
+
+    def loss(self, number: int) -> Tensor:
+        loss = super().loss(number)
+        parameters = [*self.model.parameters()]
+        scaled = torch.autograd.grad(self.scaler.scale(loss), parameters, create_graph=True)
+        inverse = 1.0 / self.scaler.get_scale()
+        with torch.autocast("cpu", dtype=self.dtype):
+            norm = torch.stack([(each * inverse).square().sum() for each in scaled]).sum().sqrt()
+        return loss + 0.01 * norm
+
+
+class Calmed(Training):
+    """The scale climbs quickly, and is told to take its time once it is high."""
+
+    def update(self, number: int) -> None:
+        if number == 3 * self.plan.updates // 4:
+            self.scaler.set_growth_interval(1000)
+        super().update(number)
+
+
+class ClippedByValue(Training):
+    """Gradients clipped by value, unscaled before."""
+
+    def step(self) -> None:
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
+        self.scaler.step(self.optimizer)
+
+
+class Evaluating(Training):
+    """Looks at all digits now and then, without gradients."""
+
+    def update(self, number: int) -> None:
+        super().update(number)
+        if number % 50 == 49:
+            self.model.eval()
+            with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype):
+                cross_entropy(self.model(self.images).float(), self.labels)
+            self.model.train()

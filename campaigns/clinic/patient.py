@@ -1,0 +1,70 @@
+"""What a patient is: how it trains, and what is known to be wrong with it. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+
+if TYPE_CHECKING:
+    from campaigns.clinic.training import Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a training is set up.
+
+    ``loss`` is a factor on the loss; ``every`` and ``activations`` are `ampmon.Config`'s.
+    """
+
+    model: str = "mlp"
+    optimizer: str = "adam"
+    lr: float = 2e-3
+    batch: int = 16
+    updates: int = 200
+    seed: int = 0
+    init_scale: float = 2.0**16
+    growth_interval: int = 2000
+    accumulate: int = 1
+    clip: float | None = None
+    dtype: Literal["float16", "bfloat16"] = "float16"
+    enabled: bool = True
+    loss: float = 1.0
+    every: int | Literal["auto"] = 10
+    activations: int | None = None
+    strength: float = 1.0
+    """How badly it is sick, in a unit of the sickness's own."""
+
+
+Spoil: TypeAlias = Callable[[Path], None]
+Ends: TypeAlias = Literal["finished", "killed", "hung"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """A run. ``attempts`` are trainings one after another, each by ``ranks`` processes.
+
+    ``rules`` are the findings of which one must come first, none where it is healthy; ``layer`` is where it is sick.
+    ``spoil`` is done to its data directory before its records are delivered.
+    """
+
+    name: str
+    about: str
+    attempts: tuple[type[Training], ...]
+    plan: Plan = field(default_factory=Plan)
+    rules: tuple[str, ...] = ()
+    layer: str | None = None
+    ranks: int = 1
+    ends: Ends = "finished"
+    spoil: Spoil | None = None
+
+    @property
+    def sick(self) -> bool:
+        return bool(self.rules)
+
+    @property
+    def training(self) -> str:
+        """All that its training hangs on, beside the code."""
+        return f"{self.name}, {[kind.__name__ for kind in self.attempts]}, {self.plan}"

@@ -1,0 +1,85 @@
+"""Pictures for the pages of the rules: what the page shows of a patient, drawn by the real page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from browser import chromium
+from campaigns.clinic.verdict import Verdict
+from threaded_server import ThreadedServer
+
+
+DEFAULT_FIGURE = "scale"
+"""Of a finding that names no chart."""
+WIDTH, HEIGHT = 940, 1400
+WAIT_MS = 20_000
+
+_ALONE = """
+([rule, figure]) => {
+const finding = document.querySelector(`details.finding[data-rule=${rule}]`);
+const panel = document.querySelector(`[data-figure=${figure}]`);
+const both = document.createElement("main");
+both.id = "picture";
+both.style.cssText = "padding: 8px; max-width: none";
+both.append(finding);
+document.body.replaceChildren(both);
+const plot = panel?.querySelector(".plot.js-plotly-plot");
+finding.open = !plot;
+if (!plot) return;
+both.append(panel);
+return Plotly.Plots.resize(plot);
+}
+"""
+
+
+def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> list[Path]:
+    """A picture for each rule, of the first patient in which it comes first; else of one in which it comes at all.
+
+    Blocks.
+    """
+    right = [each for each in verdicts if each.right]
+    chosen: dict[str, Verdict] = {}
+    for each in right:
+        if each.first:
+            chosen.setdefault(each.first, each)
+    for each in right:
+        for rule in each.figures:
+            chosen.setdefault(rule, each)
+    folder.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(_login_link(server))
+        return [_take(page, rule, each, server, folder) for rule, each in chosen.items()]
+
+
+def _take(page: Page, rule: str, verdict: Verdict, server: ThreadedServer, folder: Path) -> Path:
+    figure = verdict.figures[rule] or DEFAULT_FIGURE
+    page.goto("about:blank")
+    page.goto(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
+    expect(page.locator(f"details.finding[data-rule={rule}]")).to_be_attached(timeout=WAIT_MS)
+    panel = page.locator(f"[data-figure={figure}]")
+    panel.scroll_into_view_if_needed()
+    # A run without updates has no chart, but words in its place.
+    words = ".empty:not([hidden], :text('Loading'))"
+    drawn = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
+    expect(drawn.first).to_be_visible(timeout=WAIT_MS)
+    page.evaluate(_ALONE, [rule, figure])
+    path = folder / f"{rule}.png"
+    page.locator("#picture").screenshot(path=path)
+    return path
+
+
+def _login_link(server: ThreadedServer) -> str:
+    token = (server.directory / "token").read_text().strip()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/api/v1/login-links",
+        method="POST",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["url"])

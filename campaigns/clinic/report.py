@@ -1,0 +1,147 @@
+"""The clinic in words: tables of who was found, the result that is committed, and docs/clinic.md."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from benchmarks import machine, report
+from campaigns.clinic.verdict import Verdict
+
+
+ROOT = Path(report.__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "campaigns.clinic.md"
+
+ABOUT = """\
+# The clinic
+
+`make clinic` trains small models in fp16 on the CPU, each sick in one known way or healthy: real digits, real
+overflows, real processes, some of them killed. The real client records them, the real server stores and diagnoses
+them. A sick one counts as found if its first finding names what it is sick of, and in the right layer where it is sick
+in one. A healthy one that is told of a warning or worse is a false alarm; notices are allowed. This page is written by
+the command.
+"""
+FIXED = """\
+## Patients that are always the same
+
+What each has is in `campaigns/clinic/patients.py`.
+"""
+DRAWN = """\
+## Patients drawn at random
+
+Model, optimizer, learning rate, batch, seeds, scale, sickness and how bad it is are drawn by a seed, the hash of the
+commit that last changed the rules: they cannot have been tuned to these patients, for a change of a rule draws others.
+"""
+
+
+class Examined(NamedTuple):
+    """What came out, and by which commit's hash the drawn ones were drawn."""
+
+    fixed: Sequence[Verdict]
+    drawn: Sequence[Verdict]
+    seed: str
+    training_seconds: float
+
+
+def tables(examined: Examined) -> str:
+    """Everything as Markdown."""
+    parts = [ABOUT]
+    if examined.fixed:
+        parts += [FIXED, _sum(examined.fixed), _each(examined.fixed)]
+    if examined.drawn:
+        parts += [DRAWN, f"Drawn by {examined.seed}.\n", _sum(examined.drawn)]
+        parts += [confusion(examined.drawn), _wrong(examined.drawn)]
+    return "\n".join(part for part in parts if part)
+
+
+def write(examined: Examined) -> None:
+    """The result among those of the benchmarks, and the page."""
+    torch.set_num_threads(1)  # as in the trainings
+    figures: dict[str, Any] = {
+        "command": "make clinic",
+        "machine": machine.describe(),
+        "rules": examined.seed,
+        "training_seconds": round(examined.training_seconds),
+        "fixed": [msgspec.to_builtins(each) for each in examined.fixed],
+        "drawn": [msgspec.to_builtins(each) for each in examined.drawn],
+    }
+    about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
+    path = RESULTS / f"{machine.slug()}-clinic.json"
+    path.write_text(json.dumps(figures, indent=1, default=str) + "\n")
+    measured = f"\nThe rules are those of {examined.seed}. Trained on: {about}.\n"
+    PAGE.write_text(tables(examined) + measured)
+
+
+def enough(examined: Examined) -> bool:
+    """All that are always the same are right; of the drawn, 95 % of the sick and 98 % of the healthy."""
+    sick = [each.right for each in examined.drawn if each.sick]
+    healthy = [each.right for each in examined.drawn if not each.sick]
+    return (
+        all(each.right for each in examined.fixed)
+        and sum(sick) >= 0.95 * len(sick)
+        and sum(healthy) >= 0.98 * len(healthy)
+    )
+
+
+def _sum(verdicts: Sequence[Verdict]) -> str:
+    sick = [each for each in verdicts if each.sick]
+    healthy = [each for each in verdicts if not each.sick]
+    found, false = sum(each.right for each in sick), sum(not each.right for each in healthy)
+    return (
+        f"Of {len(sick)} sick ones {found} were found{_share(found, len(sick))}; "
+        f"of {len(healthy)} healthy ones {false} were falsely alarmed{_share(false, len(healthy))}.\n"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f" ({part / whole:.1%})" if whole else ""
+
+
+def _each(verdicts: Iterable[Verdict]) -> str:
+    rows = (
+        (each.patient, each.about, _named(each), each.title, "yes" if each.right else "**no**")
+        for each in verdicts
+    )
+    return _table(("patient", "what it has", "first finding", "in words", "right"), rows)
+
+
+def confusion(verdicts: Iterable[Verdict]) -> str:
+    """For each sickness how many had it, and what was named first."""
+    named: dict[str, list[Verdict]] = {}
+    for each in sorted(verdicts, key=lambda each: (each.sick, each.rules)):
+        named.setdefault(" or ".join(each.rules) or "healthy", []).append(each)
+    rows = (
+        (sickness, str(len(group)), str(sum(each.right for each in group)), _counted(group))
+        for sickness, group in named.items()
+    )
+    return _table(("sick of", "patients", "right", "first finding"), rows)
+
+
+def _counted(verdicts: Iterable[Verdict]) -> str:
+    counts = Counter(_named(each) for each in verdicts)
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+
+def _wrong(verdicts: Iterable[Verdict]) -> str:
+    rows = [
+        (each.patient, " or ".join(each.rules) or "healthy", _named(each), each.title)
+        for each in verdicts
+        if not each.right
+    ]
+    return _table(("not right", "has", "first finding", "in words"), rows) if rows else ""
+
+
+def _named(verdict: Verdict) -> str:
+    return f"{verdict.first} ({verdict.severity})" if verdict.first else "none"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    cells = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)

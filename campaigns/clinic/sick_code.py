@@ -1,0 +1,133 @@
+"""Sick in their code: each has one mistake in the loop that people make."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from campaigns.clinic.training import Training
+
+
+class NeverCleared(Training):
+    """Gradients are never set to zero."""
+
+    def clear(self) -> None:
+        pass
+
+
+class ClippedScaled(Training):
+    """Clips the scaled gradients, for it does not unscale them before."""
+
+    def step(self) -> None:
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.strength)
+        self.scaler.step(self.optimizer)
+
+
+class UnscaledWithin(Training):
+    """Unscales after the first of several backward passes."""
+
+    def update(self, number: int) -> None:
+        for part in range(2):
+            loss = self.loss(number)
+            self.backward(loss / 2)
+            if part == 0:
+                self.scaler.unscale_(self.optimizer)
+        self.step()
+        self.rescale()
+        self.clear()
+        self.log(loss)
+
+
+class ScaledWithin(Training):
+    """Sets the scale between the backward passes of one batch."""
+
+    def update(self, number: int) -> None:
+        for part in range(2):
+            loss = self.loss(number)
+            self.backward(loss / 2)
+            if part == 0:
+                self.scaler.update(self.scaler.get_scale() * self.plan.strength)
+        self.step()
+        self.rescale()
+        self.scaler.update(self.scaler.get_scale() / self.plan.strength)
+        self.clear()
+        self.log(loss)
+
+
+class HalfParameters(Training):
+    """The model itself is in fp16."""
+
+    def make_model(self) -> nn.Module:
+        return super().make_model().half()
+
+    def loss(self, number: int) -> Tensor:
+        inputs, targets = self.batch(number)
+        outputs: Tensor = self.model(inputs.half())
+        return cross_entropy(outputs.float(), targets)
+
+
+class BackwardUnderAutocast(Training):
+    """The backward pass runs within autocast."""
+
+    def backward(self, loss: Tensor) -> None:
+        with torch.autocast("cpu", dtype=self.dtype):
+            self.scaler.scale(loss).backward()
+
+
+class NeverUpdated(Training):
+    """`update()` is forgotten."""
+
+    def rescale(self) -> None:
+        pass
+
+
+class StepsItself(Training):
+    """Steps the optimizer itself, with gradients that are still scaled."""
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def rescale(self) -> None:
+        """There is nothing to update: nobody asked for overflows."""
+
+
+class SharedParameter(Training):
+    """Two optimizers have the last layer in common."""
+
+    def made(self) -> None:
+        self.second = torch.optim.SGD([*self.model.parameters()][-2:], lr=1e-2)
+
+    def step(self) -> None:
+        super().step()
+        self.scaler.step(self.second)
+
+
+class Scheduled(Training):
+    """A learning rate that falls with every call of `schedule`; here, called where an update was not skipped."""
+
+    def made(self) -> None:
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.999)
+
+    def rescale(self) -> None:
+        before = self.scaler.get_scale()
+        super().rescale()
+        self.schedule(skipped=self.scaler.get_scale() < before)
+
+    def schedule(self, *, skipped: bool) -> None:
+        if not skipped:
+            self.scheduler.step()
+
+
+class ScheduledOnSkips(Scheduled):
+    """The scheduler goes on where the update was skipped."""
+
+    def schedule(self, *, skipped: bool) -> None:
+        self.scheduler.step()
+
+
+class ScheduledNever(Scheduled):
+    """The scheduler is made, and never called."""
+
+    def schedule(self, *, skipped: bool) -> None:
+        pass

@@ -1,0 +1,226 @@
+"""Sick in their numbers: gradients that overflow, vanish or are NaN, and scales that do not fit them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from campaigns.clinic.models import CLASSES, SIDE
+from campaigns.clinic.training import Training
+
+
+WIDTH = 32
+
+
+def named(**layers: nn.Module) -> nn.Sequential:
+    """A perceptron whose layers have names, with ``layers`` in its middle."""
+    return nn.Sequential(
+        OrderedDict(
+            stem=nn.Linear(SIDE**2, WIDTH),
+            relu=nn.ReLU(),
+            **layers,
+            head=nn.Linear(WIDTH, CLASSES),
+        )
+    )
+
+
+class _Gained(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, inputs: Tensor, gain: float) -> Tensor:
+        context.gain = gain
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * context.gain, None
+
+
+class Gain(nn.Module):
+    """An autograd function of one's own whose backward multiplies by ``gain``, and whose forward does nothing."""
+
+    gain = 1.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = _Gained.apply(inputs, self.gain)  # type: ignore[no-untyped-call]
+        return outputs
+
+
+class BackwardGain(Training):
+    """Every twelfth update a layer of one's own returns gradients that are ``strength`` times too large."""
+
+    def make_model(self) -> nn.Module:
+        self.gain = Gain()
+        return named(mine=self.gain, after=nn.Tanh())
+
+    def forward(self, inputs: Tensor, number: int) -> Tensor:
+        self.gain.gain = self.plan.strength if number % 12 == 11 else 1.0
+        return super().forward(inputs, number)
+
+
+class EndlessGain(BackwardGain):
+    """The same in every update: no scale is small enough."""
+
+    def forward(self, inputs: Tensor, number: int) -> Tensor:
+        self.gain.gain = self.plan.strength
+        return Training.forward(self, inputs, number)
+
+
+class Power(nn.Module):
+    """The fourth power, which leaves fp16 where inputs leave +-16."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * inputs * inputs * inputs
+
+
+class ForwardPower(Training):
+    """Every twelfth batch is not normalised, ``strength`` times too large: an activation overflows."""
+
+    def make_model(self) -> nn.Module:
+        return named(power=Power(), squash=nn.Tanh())
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = super().batch(number)
+        return inputs * (self.plan.strength if number % 12 == 11 else 1.0), targets
+
+
+class Deep(nn.Module):
+    """A perceptron whose last layer takes one more feature, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(SIDE**2, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+        self.head = nn.Linear(WIDTH + 1, CLASSES)
+        self.feature = 0.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.body(inputs))
+        outputs: Tensor = self.head(nn.functional.pad(hidden, (0, 1), value=self.feature))
+        return outputs
+
+
+class WideFeature(Training):
+    """A feature of the last layer is now and then ``strength``: the gradient of its weights alone overflows."""
+
+    def make_model(self) -> nn.Module:
+        return Deep()
+
+    def forward(self, inputs: Tensor, number: int) -> Tensor:
+        assert isinstance(self.model, Deep)
+        self.model.feature = self.plan.strength if number % 40 == 39 else 0.0
+        return super().forward(inputs, number)
+
+
+class NaNData(Training):
+    """Every ``strength``-th batch has a missing value in it; of a strength beyond the run's length, one batch."""
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = super().batch(number)
+        every = int(self.plan.strength)
+        at = every - 1 if every < self.plan.updates else 2 * self.plan.updates // 3
+        if number % every == at:
+            inputs = inputs.clone()
+            inputs[0, 0] = torch.nan
+        return inputs, targets
+
+
+class NaNForever(Training):
+    """From a third of the run on a feature is NaN in every batch."""
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = super().batch(number)
+        if number >= self.plan.updates // 3:
+            inputs = inputs.clone()
+            inputs[:, 0] = torch.nan
+        return inputs, targets
+
+
+class ManualScale(Training):
+    """The scale is set to ``strength`` by hand after every update, as for a static scale."""
+
+    def rescale(self) -> None:
+        self.scaler.update(float(self.plan.strength))
+
+
+class ScaleByTurns(Training):
+    """The scale is set by hand, now to ``strength`` and now to four times that, each for forty updates."""
+
+    def numbers(self) -> Iterator[int]:
+        for number in super().numbers():
+            self.turn = number // 40 % 2
+            yield number
+
+    def rescale(self) -> None:
+        self.scaler.update(float(self.plan.strength) * (1, 4)[self.turn])
+
+
+class Floored(Training):
+    """A floor of one's own under the scale, at ``strength``, though gradients overflow there."""
+
+    def rescale(self) -> None:
+        super().rescale()
+        if self.scaler.get_scale() < self.plan.strength:
+            self.scaler.update(float(self.plan.strength))
+
+
+class Held(Training):
+    """The scale is put back to what it was whenever it might have grown."""
+
+    def rescale(self) -> None:
+        before = self.scaler.get_scale()
+        super().rescale()
+        if self.scaler.get_scale() > before:
+            self.scaler.update(before)
+
+
+class Spikes(Training):
+    """About one batch in ``strength`` weighs a thousandfold."""
+
+    def loss(self, number: int) -> Tensor:
+        spike = torch.rand(()).item() < 1 / self.plan.strength and number > 100
+        return super().loss(number) * (1000.0 if spike else 1.0)
+
+
+class Burst(Training):
+    """From the middle on ``strength`` batches one after another weigh a millionfold."""
+
+    def loss(self, number: int) -> Tensor:
+        middle = self.plan.updates // 2
+        return super().loss(number) * (1e6 if middle <= number < middle + self.plan.strength else 1)
+
+
+class Adapted(nn.Module):
+    """A layer with a small adapter beside it, whose share is ``weight``."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.adapter = nn.Sequential(
+            nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+        )
+        self.weight = weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        adapted: Tensor = self.adapter(inputs)
+        return inputs + adapted * self.weight
+
+
+class SmallLayer(Training):
+    """One small layer has ``strength`` times the gradient of the others."""
+
+    def make_model(self) -> nn.Module:
+        return named(middle=Adapted(self.plan.strength))
+
+
+class PoisonedState(Training):
+    """The optimizer's state comes with a NaN in it, as from a damaged checkpoint, at the ``strength``-th update."""
+
+    def clear(self) -> None:
+        super().clear()
+        self.cleared = getattr(self, "cleared", 0) + 1
+        if self.cleared == int(self.plan.strength):
+            weight = next(itertools.islice(self.model.parameters(), 2, None))
+            self.optimizer.state[weight]["exp_avg"][0, 0] = torch.nan

@@ -1,0 +1,136 @@
+"""Sick as runs: they forget, die, hang, lose records, or their ranks disagree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+import ampmon
+from ampmon.spool import spools
+from campaigns.clinic.training import Training
+
+
+HUNG = "hung"
+"""A file that a training which goes on no more leaves in its folder."""
+
+
+class Saving(Training):
+    """Leaves a checkpoint with all that training goes on from."""
+
+    def end(self) -> None:
+        parts = {name: getattr(self, name).state_dict() for name in self.kept()}
+        torch.save(parts, self.folder / "checkpoint")
+
+    def kept(self) -> tuple[str, ...]:
+        return ("model", "optimizer", "scaler")
+
+
+class Resumed(Saving):
+    """Goes on from the checkpoint."""
+
+    def made(self) -> None:
+        for name, state in torch.load(self.folder / "checkpoint").items():
+            getattr(self, name).load_state_dict(state)
+
+
+class SavingNoScaler(Saving):
+    """Forgets the scaler's state."""
+
+    def kept(self) -> tuple[str, ...]:
+        return ("model", "optimizer")
+
+
+class Killed(Training):
+    """Is killed, as by a machine without memory left."""
+
+    def end(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Raising(Training):
+    """Ends by an exception of its own."""
+
+    def end(self) -> None:
+        raise RuntimeError("a data set is not where it was")
+
+
+class Hanging(Training):
+    """Waits for ever, as in a collective that others do not enter."""
+
+    def end(self) -> None:
+        Path(self.folder, HUNG).touch()
+        time.sleep(3600)
+
+
+class Parallel(Training):
+    """Several ranks, each with a copy of the model and a share of the digits; gradients are averaged by hand."""
+
+    def begin(self) -> None:
+        dist.init_process_group("gloo")
+        super().begin()
+
+    def made(self) -> None:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(self.plan.seed + 1 + rank)
+        self.images, self.labels = self.images[rank::ranks], self.labels[rank::ranks]
+
+    def step(self) -> None:
+        self.average()
+        super().step()
+
+    def average(self) -> None:
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+    def end(self) -> None:
+        dist.destroy_process_group()
+
+
+class NotAveraged(Parallel):
+    """Gradients are not averaged at all, and those of one rank weigh ``strength`` times as much now and then."""
+
+    def average(self) -> None:
+        pass
+
+    def loss(self, number: int) -> Tensor:
+        heavy = dist.get_rank() == 1 and number % 40 == 39
+        return super().loss(number) * (self.plan.strength if heavy else 1.0)
+
+
+class ShardedFused(Parallel):
+    """A sharded model with a fused optimizer, under which the ranks' scalers do not ask each other for overflows."""
+
+    def make_model(self) -> nn.Module:
+        return FullyShardedDataParallel(
+            super().make_model(), use_orig_params=True, device_id=torch.device("cpu")
+        )
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        plan = self.plan
+        scaler = ShardedGradScaler(
+            "cpu", init_scale=plan.init_scale, growth_interval=plan.growth_interval
+        )
+        return ampmon.watch(scaler, model=self.model, monitor=ampmon.Config(every=10))
+
+    def average(self) -> None:
+        """FSDP does."""
+
+
+def lose_some(directory: Path) -> None:
+    """Damage the middle of what waits to be delivered, as a bad disk does."""
+    (spool,) = spools(directory)
+    path = max(spool.glob("*.seg"), key=lambda path: path.stat().st_size)
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(bytes(size // 10))

@@ -1,0 +1,83 @@
+"""The clinic's short form, what it takes for right, and that the same seed draws the same patients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from campaigns.clinic import drawn, report
+from campaigns.clinic.drawn import find
+from campaigns.clinic.patients import HEALTHY, PATIENTS, SICK
+from campaigns.clinic.session import Session
+from campaigns.clinic.verdict import Verdict, verdict
+
+
+pytestmark = pytest.mark.timeout(900)  # a third of a minute where nothing else goes on
+
+SHORT = (
+    *("overflow in backward only", "NaN in every tenth batch", "dead scale"),
+    *("clipped while scaled", "scaler not restored", "killed"),
+    *("typical", "layer norm", "calmed", "resumed"),
+)
+"""Sick and healthy ones, spread over the rules."""
+
+
+def test_the_sick_are_found_and_the_healthy_are_left_alone(tmp_path: Path) -> None:
+    """Real trainings, delivered to a real server: each sickness is its first finding, and no healthy run is warned."""
+    verdicts = Session(tmp_path / "clinic").run([find(name) for name in SHORT])
+    wrong = [each for each in verdicts if not each.right]
+    assert wrong == []
+
+
+def test_there_are_enough_patients() -> None:
+    """At least 25 are sick and 15 healthy, each with a name of its own."""
+    assert len(SICK) >= 25
+    assert len(HEALTHY) >= 15
+    assert len({patient.name for patient in PATIENTS}) == len(PATIENTS)
+
+
+def test_a_finding_is_right_only_first_and_in_its_layer() -> None:
+    """A sick one whose finding comes second, or in another layer, is not found; nor is a warned one healthy."""
+    patient = find("overflow in backward only")
+    finding: dict[str, object] = {
+        "severity": "warning",
+        "title": "",
+        "parameters": ["mine"],
+        "rule": patient.rules[0],
+    }
+    other = {**finding, "rule": "skip_rate"}
+    elsewhere = {**finding, "parameters": ["head", "mine"]}
+
+    def right(*findings: Mapping[str, object]) -> bool:
+        return verdict(patient, "", {"findings": findings}).right
+
+    assert right(finding, other)
+    assert not right(other, finding)
+    assert not right(elsewhere)
+    assert not right()
+    healthy = find("typical")
+    assert not verdict(healthy, "", {"findings": [finding]}).right
+    assert verdict(healthy, "", {"findings": [{**finding, "severity": "notice"}]}).right
+
+
+def test_a_seed_draws_the_same_patients_and_another_others() -> None:
+    """Half of the drawn are healthy; they hang on the seed alone, and each is found again by its name."""
+    patients = drawn.draw("a seed", 60)
+    assert sum(not patient.sick for patient in patients) == 30
+    assert [find(patient.name).plan for patient in patients] == [each.plan for each in patients]
+    others = drawn.draw("another", 60)
+    assert [each.plan for each in others] != [each.plan for each in patients]
+
+
+def test_the_table_says_what_was_missed() -> None:
+    """The confusion table counts a missed sickness and a false alarm, and the clinic has then not passed."""
+    missed, alarmed = (
+        Verdict(patient="", about="", run_id="", rules=rules, first=first, severity="warning")
+        for rules, first in ((("dead_scale",), "skip_rate"), ((), "bf16"))
+    )
+    table = report.confusion([missed, alarmed])
+    assert "| dead_scale | 1 | 0 | skip_rate (warning) 1 |" in table
+    assert "| healthy | 1 | 0 | bf16 (warning) 1 |" in table
+    assert not report.enough(report.Examined([], [missed, alarmed], "", 0.0))

@@ -1,0 +1,120 @@
+"""A training in fp16 as users write it, in methods that a sickness replaces one of. Knows no sickness."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import ampmon
+from campaigns.clinic.models import MODELS, OPTIMIZERS
+from campaigns.clinic.patient import Plan
+
+
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@functools.cache
+def digits() -> tuple[Tensor, Tensor]:
+    """1797 handwritten digits, 64 grey values of 0..1 each, and what they are."""
+    read = load_digits()
+    return torch.tensor(read.data / 16, dtype=torch.float32), torch.tensor(read.target)
+
+
+class Training:
+    """Digits told apart. ``folder`` is the run's own, for what one attempt leaves to the next."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan, self.folder = plan, folder
+        torch.manual_seed(plan.seed)
+        self.begin()
+        self.model = self.make_model()
+        self.optimizer = self.make_optimizer()
+        self.scaler = self.make_scaler()
+        self.images, self.labels = digits()
+        self.dtype = TYPES[plan.dtype]
+        self.made()
+
+    # -- what is set up -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        ampmon.init("clinic", self.folder.name)
+
+    def make_model(self) -> nn.Module:
+        return MODELS[self.plan.model]()
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        return OPTIMIZERS[self.plan.optimizer](self.model.parameters(), self.plan.lr)
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        plan = self.plan
+        return ampmon.GradScaler(
+            "cpu",
+            init_scale=plan.init_scale,
+            growth_interval=plan.growth_interval,
+            enabled=plan.enabled,
+            model=self.model,
+            monitor=ampmon.Config(every=plan.every, activations=plan.activations),
+        )
+
+    def made(self) -> None:
+        """What is left to do once all is there."""
+
+    # -- what is done again and again -----------------------------------------------------------------------------
+
+    def train(self) -> None:
+        for number in self.numbers():
+            self.update(number)
+        self.end()
+
+    def numbers(self) -> Iterator[int]:
+        yield from range(self.plan.updates)
+
+    def update(self, number: int) -> None:
+        for _ in range(self.plan.accumulate):
+            loss = self.loss(number)
+            self.backward(loss / self.plan.accumulate)
+        self.step()
+        self.rescale()
+        self.clear()
+        self.log(loss)
+
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        drawn = torch.randint(len(self.images), (self.plan.batch,))
+        return self.images[drawn], self.labels[drawn]
+
+    def loss(self, number: int) -> Tensor:
+        inputs, targets = self.batch(number)
+        with torch.autocast("cpu", dtype=self.dtype):
+            outputs = self.forward(inputs, number)
+        return cross_entropy(outputs.float(), targets) * self.plan.loss
+
+    def forward(self, inputs: Tensor, number: int) -> Tensor:
+        outputs: Tensor = self.model(inputs)
+        return outputs
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss).backward()
+
+    def step(self) -> None:
+        if self.plan.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip)
+        self.scaler.step(self.optimizer)
+
+    def rescale(self) -> None:
+        self.scaler.update()
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad()
+
+    def log(self, loss: Tensor) -> None:
+        ampmon.log({"loss": loss, "lr": self.optimizer.param_groups[0]["lr"]})
+
+    def end(self) -> None:
+        """What is left to do after the last update."""

@@ -1,0 +1,129 @@
+"""Trains a patient in processes of its own and delivers what it recorded to a real server."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ampmon import identity
+from ampmon.sender import drain
+from ampmon.transport import HttpTransport
+from campaigns.clinic.patient import Patient
+from campaigns.soak.nursery import Child, Nursery
+from serving import free_port
+from threaded_server import ThreadedServer
+
+
+LIMIT_S = 120.0
+"""A training that takes longer is given up."""
+_POLL_S = 0.01
+
+
+def warm() -> None:
+    """Load what the first update of a training loads, which takes seconds."""
+    import torch
+
+    torch.set_num_threads(1)
+    importlib.import_module("campaigns.clinic.drawn")
+    importlib.import_module("ampmon.scaler")
+    from campaigns.clinic.training import digits
+
+    digits()
+    layer = torch.nn.Linear(8, 8)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = layer(torch.ones(4, 8)).sum()
+    torch.amp.GradScaler("cpu").scale(loss).backward()
+
+
+def train(name: str, attempt: int, folder: str) -> None:
+    """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
+    from campaigns.clinic.drawn import find
+
+    patient = find(name)
+    patient.attempts[attempt](patient.plan, Path(folder)).train()
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The run of a patient, and how long it was trained."""
+
+    run_id: str
+    seconds: float
+
+
+class Ward:
+    """Takes patients in, any number at a time, each into a folder of its own under ``folder``."""
+
+    def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
+        self._nursery, self._server, self._folder = nursery, server, folder
+
+    def treat(self, patient: Patient) -> Trained:
+        """Train and deliver. Raises RuntimeError where a training does not end, or the server does not take all."""
+        folder = self._folder / "".join(c if c.isalnum() else "-" for c in patient.name)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        began, run_id = time.monotonic(), identity.uuid7()
+        children: list[Child] = []
+        try:
+            for attempt in range(len(patient.attempts)):
+                children = self._begin(patient, attempt, folder, str(run_id))
+                self._wait(patient, children, folder)
+            seconds = time.monotonic() - began
+            self._deliver(patient, folder)
+        finally:
+            for child in children:
+                child.kill()
+        return Trained(str(run_id), round(seconds, 2))
+
+    def _begin(self, patient: Patient, attempt: int, folder: Path, run_id: str) -> list[Child]:
+        port = str(free_port()) if patient.ranks > 1 else ""
+        return [
+            self._nursery.fork(
+                "campaigns.clinic.ward:train",
+                folder / "log",
+                {
+                    "AMPMON_DIR": str(folder),
+                    "AMPMON_MODE": "offline",
+                    "AMPMON_RUN_ID": run_id,
+                    **(_launched(rank, patient.ranks, port) if port else {}),
+                },
+                name=patient.name,
+                attempt=attempt,
+                folder=str(folder),
+            )
+            for rank in range(patient.ranks)
+        ]
+
+    @staticmethod
+    def _wait(patient: Patient, children: list[Child], folder: Path) -> None:
+        end = time.monotonic() + LIMIT_S
+        while any(child.alive() for child in children):
+            if patient.ends == "hung" and (folder / "hung").exists():
+                return
+            if time.monotonic() > end:
+                raise RuntimeError(f"{patient.name}: still training after {LIMIT_S:.0f} s")
+            time.sleep(_POLL_S)
+
+    def _deliver(self, patient: Patient, folder: Path) -> None:
+        if patient.spoil:
+            patient.spoil(folder)
+        url, token = f"http://127.0.0.1:{self._server.port}", self._server.directory / "token"
+        report = drain(folder, lambda _: HttpTransport(url, token_file=token), modes=("offline",))
+        if report.problems or report.rejected or not report.sent:
+            raise RuntimeError(f"{patient.name}: {report}; {(folder / 'log').read_text()[-2000:]}")
+
+
+def _launched(rank: int, ranks: int, port: str) -> Mapping[str, str]:
+    """The environment that torchrun gives a process."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }

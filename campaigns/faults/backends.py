@@ -1,0 +1,250 @@
+"""Two servers that the state machine breaks in the same ways: the one in memory that ships, and the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from ampmon import wire
+from ampmon.errors import Unreachable
+from ampmon.testing import MemoryTransport
+from ampmon.transport import HttpTransport, Transport
+from ampmon_server.store import Verification
+from campaigns.faults.life import Key
+from proxy import Fault, Proxy
+from threaded_server import ThreadedServer
+
+
+DECODED_BYTES_MAX = 2**22
+
+
+class Account(Protocol):
+    """What an attempt has recorded."""
+
+    id: UUID
+    records: dict[Key, bytes]
+
+
+class Backend(Protocol):
+    """A server and the network before it."""
+
+    faults: tuple[Fault, ...]
+    """What may befall a request."""
+
+    def transport(self) -> Transport:
+        """A new connection."""
+
+    def up(self, *, up: bool) -> None: ...
+
+    def meet(self, fault: Fault) -> None:
+        """Let the next request meet this."""
+
+    def limit(self, bytes_max: int) -> None:
+        """Take no larger batches from here on."""
+
+    def restart(self) -> None: ...
+
+    def empty(self) -> None:
+        """Come back with an empty database."""
+
+    def stored(self) -> set[Key]: ...
+
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
+        """Hold what is stored to what was recorded, value by value, and to itself."""
+
+    def close(self) -> None: ...
+
+
+class InMemory:
+    """`ampmon.testing.MemoryTransport`, with the faults that need no socket."""
+
+    faults: tuple[Fault, ...] = ("drop", "lose_ack", "repeat")
+
+    def __init__(self, directory: Path) -> None:
+        self._server = MemoryTransport()
+        self._faults: list[Fault] = []
+
+    def transport(self) -> Transport:
+        return self
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        fault = self._faults.pop(0) if self._faults else "pass"
+        if fault == "drop":
+            raise Unreachable("dropped")
+        if fault == "lose_ack" and not self._server.down:
+            self._server.lose_acks = 1
+        if fault == "repeat":
+            self._server.send(batch, records)
+        return self._server.send(batch, records)
+
+    def up(self, *, up: bool) -> None:
+        self._server.down = not up
+
+    def meet(self, fault: Fault) -> None:
+        self._faults.append(fault)
+
+    def limit(self, bytes_max: int) -> None:
+        self._server.bytes_max = bytes_max
+
+    def restart(self) -> None:
+        """It has nothing that it could forget."""
+
+    def empty(self) -> None:
+        down, bytes_max = self._server.down, self._server.bytes_max
+        self._server = MemoryTransport()
+        self._server.down, self._server.bytes_max = down, bytes_max
+
+    def stored(self) -> set[Key]:
+        return {key for key, _ in self._records()}
+
+    def _records(self) -> list[tuple[Key, wire.Record]]:
+        return [
+            ((attempt, record.stream, record.seq), record)
+            for attempt in self._server.headers
+            for record in self._server.records(attempt)
+        ]
+
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
+        recorded = {key: payload for life in lives for key, payload in life.records.items()}
+        for key, record in self._records():
+            assert wire.encode(record) == recorded[key]
+
+    def close(self) -> None: ...
+
+
+class Real:
+    """The real app on a real SQLite file, behind a real proxy."""
+
+    faults: tuple[Fault, ...] = (
+        "drop",
+        "reset",
+        "cut_request",
+        "repeat",
+        "echo",
+        "lose_ack",
+        "cut_answer",
+        "hang_up",
+        "error",
+        "busy",
+        "garbage",
+        "nonsense",
+        "redirect",
+    )
+
+    def __init__(self, directory: Path) -> None:
+        self._proxy = Proxy(9)
+        self._server = ThreadedServer(
+            directory,
+            decoded_bytes_max=DECODED_BYTES_MAX,
+            allowed_hosts=(f"127.0.0.1:{self._proxy.port}",),
+        )
+        self._proxy.upstream = self._server.port
+        self._proxy.delay_s = 0.001
+
+    def transport(self) -> Transport:
+        token_file = self._server.directory / "token"
+        return HttpTransport(self._proxy.url, token_file=token_file)
+
+    def up(self, *, up: bool) -> None:
+        self._proxy.upstream = self._server.port if up else 9
+
+    def meet(self, fault: Fault) -> None:
+        self._proxy.next(fault)
+
+    def limit(self, bytes_max: int) -> None:
+        self._server.stop()
+        self._server.start(decoded_bytes_max=bytes_max)
+
+    def restart(self) -> None:
+        self._server.stop()
+        self._server.start()
+
+    def empty(self) -> None:
+        self._server.stop()
+        self._server.empty()
+        self._server.start()
+
+    def stored(self) -> set[Key]:
+        ranges = self._server.rows(
+            "SELECT attempt_id, scaler, first_seq, last_seq FROM ledger"
+            " JOIN streams USING (run_id, stream) JOIN attempts USING (run_id, rank, attempt)"
+        )
+        keys = [
+            (UUID(bytes=attempt), scaler, seq)
+            for attempt, scaler, first, last in ranges
+            for seq in range(first, last + 1)
+        ]
+        assert len(keys) == len(set(keys))
+        return set(keys)
+
+    def lost(self, run_id: UUID) -> int:
+        """How many records of a run the server knows to be missing."""
+        rows = self._server.rows(f"SELECT lost FROM runs WHERE run_id = x'{run_id.hex}'")
+        return int(rows[0][0]) if rows else 0
+
+    def check(self, lives: Iterable[Account], stored: set[Key]) -> None:
+        """Rows are those of the records in the ledger, one each; cells and totals are those of the rows."""
+        rows, expected = self._rows(), _rows_of(lives, stored)
+        for kind, wanted in expected.items():
+            assert rows[kind] == wanted, f"{kind}: {set(rows[kind]) ^ set(wanted)}"
+        with Verification.begin(self._server.settings) as verification:
+            found = [*verification.broken(), *verification.strays()]
+            for run_id in verification.runs():
+                found += verification.run(run_id)
+        assert not found, "\n".join(map(str, found))
+
+    def _rows(self) -> dict[str, list[tuple[object, ...]]]:
+        of = "JOIN streams USING (run_id, stream) JOIN attempts USING (run_id, rank, attempt)"
+        return {
+            "events": sorted(
+                (UUID(bytes=attempt), *row)
+                for attempt, *row in self._server.rows(
+                    f"SELECT attempt_id, scaler, seq, kind, detail FROM events {of}"
+                    " WHERE kind != 'resume'"
+                )
+            ),
+            "updates": sorted(
+                (UUID(bytes=attempt), *row)
+                for attempt, *row in self._server.rows(
+                    f"SELECT attempt_id, step - origin, updates.skipped FROM updates {of}"
+                )
+            ),
+            "scalars": sorted(
+                (UUID(bytes=attempt), *row)
+                for attempt, *row in self._server.rows(
+                    f"SELECT attempt_id, step - origin, name, value FROM scalars {of}"
+                )
+            ),
+        }
+
+    def close(self) -> None:
+        self._proxy.close()
+        self._server.close()
+
+
+def _rows_of(lives: Iterable[Account], stored: set[Key]) -> dict[str, list[tuple[object, ...]]]:
+    """The rows that the records in ``stored`` make: of values logged twice for a step the last stands."""
+    events, updates, scalars = [], [], {}
+    for life in lives:
+        for key, payload in life.records.items():
+            if key not in stored:
+                continue
+            record = wire.decode(payload)
+            if isinstance(record, wire.Event):
+                detail = msgspec.json.encode(record.detail).decode()
+                events.append((life.id, record.stream, record.seq, record.kind, detail))
+            elif isinstance(record, wire.Update):
+                skipped = sum(step.skipped for step in record.optimizers)
+                updates.append((life.id, record.ordinal, skipped))
+            else:
+                for name, value in record.values.items():
+                    scalars[life.id, record.ordinal, name] = value
+    return {
+        "events": sorted(events),
+        "updates": sorted(updates),
+        "scalars": sorted((*key, value) for key, value in scalars.items()),
+    }

@@ -1,0 +1,339 @@
+"""Runs a cell of the matrix: the parts one after the other, one of them with its fault, and then what must be true."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import anyio
+import msgspec
+import torch
+from alembic.script import ScriptDirectory
+
+import ampmon
+from ampmon import identity, wire
+from ampmon.sender import DestinationStatus, SenderStatus, drain, election
+from ampmon.spool import (
+    Destination,
+    Position,
+    SpoolReader,
+    SpoolWriter,
+    attempt_directory,
+    make_private,
+    spools,
+)
+from ampmon_server import migrations
+from ampmon_server.process import Process
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from ampmon_server.store import sqlite
+from campaigns.faults import account, matrix, parts, workload
+from campaigns.faults.account import Account
+from campaigns.faults.matrix import Line
+from campaigns.faults.parts import Part
+from campaigns.faults.seams import Fault
+from campaigns.faults.verdict import Verdict
+
+
+# A server that is forked finds its statements compiled and its migrations loaded.
+sqlite.create_engine = functools.cache(sqlite.create_engine)
+_migrations = ScriptDirectory.from_config(migrations.config())
+ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
+
+DELIVERED_S = 10.0
+_PAUSE_S = 0.01
+_NOBODY = identity.Process(
+    pid=2**22 + 1, started=1, boot_id="before", host=identity.this_process().host, namespace=0
+)
+
+
+@dataclass
+class Cell:
+    """What came of one cell. ``wrong`` says in words what is not as it must be."""
+
+    reached: bool
+    wrong: list[str]
+    seconds: float
+    calls: dict[str, int]
+
+
+@dataclass
+class Sent:
+    """A spool on its way: whose it is, what it holds, and what of it was acknowledged."""
+
+    run_id: UUID
+    attempt_id: UUID
+    holds: Account
+    acked: set[tuple[str, int]] = field(default_factory=set)
+
+    def note(self, attempt: str, seqs: dict[str, list[int]]) -> None:
+        if attempt == self.attempt_id.hex:
+            self.acked |= {(stream, seq) for stream, found in seqs.items() for seq in found}
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A transport without a network."""
+
+    service: Service
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        return self.service.store.ingest(wire.decode_batch(batch)).ack
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Bench:
+    """Runs cells below ``directory``, one at a time, in forks of this process. Close it at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fresh = directory / "fresh"
+        service = Service.open(Settings(data_directory=self._fresh))
+        self._token = service.keys.token
+        service.close()
+        self._log = directory / "log"
+        self._listeners = {
+            name: socket.create_server(("127.0.0.1", 0), backlog=16) for name in ("all", "own")
+        }
+        self._settings = Settings(data_directory=shutil.copytree(self._fresh, directory / "all"))
+        self._server: Part | None = None
+        self._warm_up_training()
+        self._reference = workload.train(torch.amp.GradScaler("cpu", **workload.SETTINGS))
+        self._messages, self._whole = self._record()
+        self._warm_up_server()
+        assert threading.active_count() == 1, "what is forked must have one thread"
+        gc.collect()
+        gc.freeze()
+
+    def close(self) -> list[str]:
+        """End what runs, verify the database that all cells shared, and leave nothing."""
+        if self._server is not None:
+            self._server.kill()
+        for listener in self._listeners.values():
+            listener.close()
+        verdict = Verdict()
+        verdict.sound(self._settings, None, whole=True)
+        shutil.rmtree(self._directory)
+        gc.unfreeze()
+        return verdict.wrong
+
+    def census(self) -> dict[str, dict[str, int]]:
+        """By part, how often each operation is called where nothing fails."""
+        return {part: self.run(Line(part, "", ""), 0).calls for part in matrix.PARTS}
+
+    def run(self, line: Line, number: int) -> Cell:
+        """One cell; with ``number`` 0 nothing fails."""
+        began, verdict, directory = time.monotonic(), Verdict(), self._directory / "cell"
+        self._log.write_text("")
+        part = None
+        try:
+            run = {"trainer": self._trainer, "sender": self._sender, "server": self._served}
+            part = run[line.part](verdict, line, line.fault(number) if number else None, directory)
+        except Exception as error:
+            verdict.wrong.append(f"{type(error).__name__}: {error}")
+        if verdict.wrong:
+            verdict.wrong.append(self._log.read_text()[-2000:])
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(self._directory / "own", ignore_errors=True)
+        return Cell(
+            reached=part is not None and part.reached,
+            wrong=verdict.wrong,
+            seconds=round(time.monotonic() - began, 3),
+            calls=(part.all_told("calls") or [{}])[-1] if part is not None else {},
+        )
+
+    # -- cells --------------------------------------------------------------------------------------------------------
+
+    def _trainer(self, verdict: Verdict, line: Line, fault: Fault | None, directory: Path) -> Part:
+        run_id = identity.uuid7()
+        part = self._train(directory, run_id, fault)
+        verdict.trained(part, self._reference)
+        log = self._log.read_text()
+        verdict.expect("Traceback" not in log, "something was raised")
+        found = spools(directory)
+        verdict.expect(len(found) <= 1, f"{len(found)} spools")
+        verdict.expect(
+            found or part.killed or "not recording" in log, "nothing says that there is no run"
+        )
+        for path in found:
+            sent = Sent(run_id, UUID(path.name), account.of_spool(path))
+            verdict.recorded(part, sent.holds, self._whole, log)
+            self._deliver(verdict, directory, sent)
+            self._judge(verdict, self._settings, sent, whole=False)
+        return part
+
+    def _sender(self, verdict: Verdict, line: Line, fault: Fault | None, directory: Path) -> Part:
+        self._serve_all()
+        sent = self._spool(directory, "all")
+        part = self._send(directory, "all", fault)
+        verdict.expect(part.killed or part.status == 0, f"exit code {part.status}")
+        for each in part.all_told("acked"):
+            sent.note(*each)
+        self._deliver(verdict, directory, sent)
+        self._judge(verdict, self._settings, sent, whole=False)
+        return part
+
+    def _served(self, verdict: Verdict, line: Line, fault: Fault | None, directory: Path) -> Part:
+        settings = self._own()
+        server = part = self._serve(settings, "own", fault, line.plant)
+        sent = self._spool(directory, "own")
+        end = time.monotonic() + DELIVERED_S
+        while account.waiting(directory) and time.monotonic() < end:
+            if line.operation == "request":
+                for each in self._send(directory, "own", None, line.plant).all_told("acked"):
+                    sent.note(*each)
+            else:
+                drain(directory, parts.transports(self._token, sent.note))
+            if server.ended():
+                server = self._serve(settings, "own", None)
+            time.sleep(_PAUSE_S)
+        server.kill() if fault else server.stop()
+        verdict.expect(not account.waiting(directory), "not delivered")
+        if line.kind == "413":  # a record that is too large alone
+            for payload in account.set_aside(directory):
+                sent.holds.leave_out(payload)
+        self._judge(verdict, settings, sent, whole=True)
+        return part
+
+    def _judge(self, verdict: Verdict, settings: Settings, sent: Sent, *, whole: bool) -> None:
+        verdict.stored(settings, sent.attempt_id, sent.holds, sent.acked)
+        verdict.sound(settings, sent.run_id, whole=whole)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _part(
+        self, work: Callable[..., object], fault: Fault | None, root: Path, port: int
+    ) -> Part:
+        return Part(work, fault, root=root, port=port, log=self._log)
+
+    def _port(self, which: str) -> int:
+        return int(self._listeners[which].getsockname()[1])
+
+    def _train(self, directory: Path, run_id: UUID, fault: Fault | None) -> Part:
+        """A trainer that finds a sender at work, which cannot reach the server: so none is started."""
+        office = election.elect(directory)
+        assert office is not None
+        url = f"http://127.0.0.1:{self._port('all')}"
+        status = DestinationStatus(
+            url=url,
+            problem="a server that is away",
+            since=0,
+            waiting_bytes=0,
+            rejected=0,
+            corrupt=0,
+        )
+        SenderStatus(pid=0, updated=time.time_ns() // 1000, destinations=(status,)).write(directory)
+        work = partial(parts.train, directory=directory, run_id=run_id)
+        part = self._part(work, fault, directory, self._port("all"))
+        part.wait()
+        office.resign()
+        return part
+
+    def _send(self, directory: Path, which: str, fault: Fault | None, plant: str = "") -> Part:
+        work = partial(parts.send, directory=directory, token=self._token, plant=plant)
+        part = self._part(work, fault, directory, self._port(which))
+        part.wait()
+        return part
+
+    def _serve(self, settings: Settings, which: str, fault: Fault | None, plant: str = "") -> Part:
+        listener = self._listeners[which]
+        work = partial(parts.serve, settings=settings, listener=listener, plant=plant)
+        return self._part(work, fault, settings.data_directory, self._port(which))
+
+    def _own(self) -> Settings:
+        """A server's data directory for one cell only."""
+        return Settings(data_directory=shutil.copytree(self._fresh, self._directory / "own"))
+
+    def _serve_all(self) -> None:
+        """See to it that there is a server for the cells in which the server does not fail."""
+        if self._server is None or self._server.ended():
+            self._server = self._serve(self._settings, "all", None)
+
+    def _deliver(self, verdict: Verdict, directory: Path, sent: Sent) -> None:
+        """What a sender without a fault does with what is left."""
+        self._serve_all()
+        end = time.monotonic() + DELIVERED_S
+        drain(directory, parts.transports(self._token, sent.note))
+        while account.waiting(directory) and time.monotonic() < end:
+            drain(directory, parts.transports(self._token, sent.note))
+        verdict.expect(not account.waiting(directory), "not delivered")
+        self._tidy(directory)
+        left = os.listdir(directory / "spool")
+        verdict.expect(not left, f"left behind: {left}")
+
+    def _tidy(self, directory: Path) -> None:
+        """Have a sender that comes much later find what one has left that failed while it freed the disk."""
+        for remains in (directory / "spool").iterdir():
+            os.utime(remains, (1, 1))
+        if any((directory / "spool").iterdir()):
+            self._send(directory, "all", None)
+
+    # -- what is loaded and compiled late, once for all forks ---------------------------------------------------------
+
+    def _warm_up_training(self) -> None:
+        os.environ.update(AMPMON_MODE="offline", AMPMON_DIR=str(self._directory / "warm"))
+        workload.train(parts.watched(), ampmon.log)
+        ampmon.finish()
+
+    def _warm_up_server(self) -> None:
+        directory, settings = self._directory / "cell", self._own()
+        service = Service.open(settings)
+        self._spool(directory, "own")
+        drain(directory, lambda destination: _Stored(service))
+        process = Process(service, ready=lambda: setattr(process, "should_exit", True))
+        process.run(sockets=[self._listeners["own"].dup()])
+        service.close()
+        anyio.run(anyio.sleep, 0)
+        Verdict().sound(settings, None, whole=True)
+        shutil.rmtree(directory)
+        shutil.rmtree(settings.data_directory)
+
+    # -- spools -------------------------------------------------------------------------------------------------------
+
+    def _record(self) -> tuple[list[bytes], Account]:
+        """What a training without a fault records: its messages, and the same as an account."""
+        directory = self._directory / "cell"
+        part = self._train(directory, identity.uuid7(), None)
+        assert part.status == 0, self._log.read_text()
+        assert part.all_told("trained") == [self._reference], "it is not deterministic"
+        (path,) = spools(directory)
+        reader = SpoolReader(path, Position(0, 0))
+        messages: list[bytes] = []
+        while (chunk := reader.read(bytes_max=2**24, records_max=10_000, over=True)).entries:
+            messages += [entry.payload for entry in chunk.entries]
+        whole = account.of_spool(path)
+        assert len(whole.skips) == workload.SKIPS
+        shutil.rmtree(directory)
+        return [*reader.headers.values(), *messages], whole
+
+    def _spool(self, directory: Path, which: str) -> Sent:
+        """The same records as of another run, whose process is gone."""
+        run_id, attempt_id = identity.uuid7(), identity.uuid7()
+        make_private(election.home(directory))  # a sender that is at work has one
+        destination = Destination(
+            url=f"http://127.0.0.1:{self._port(which)}", mode="online", process=_NOBODY
+        )
+        writer = SpoolWriter(directory, attempt_id, destination)
+        for payload in self._messages:
+            message = wire.decode(payload)
+            if isinstance(message, wire.AttemptHeader):
+                changed = msgspec.structs.replace(message, run_id=run_id, attempt_id=attempt_id)
+                writer.header("attempt", wire.encode(changed))
+            elif isinstance(message, wire.StreamHeader):
+                writer.header(f"stream {message.stream}", payload)
+            else:
+                writer.append(payload)
+        writer.close()
+        return Sent(run_id, attempt_id, account.of_spool(attempt_directory(directory, attempt_id)))

@@ -1,0 +1,379 @@
+"""Spool, sender and server, broken in any order that hypothesis finds, against a plain list of what was recorded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import ampmon
+from ampmon import identity, wire
+from ampmon.errors import Unreachable
+from ampmon.sender import drain
+from ampmon.sender.courier import Courier
+from ampmon.sender.delivery import Delivery
+from ampmon.spool import Cursor, Destination, spools
+from ampmon.testing import ManualClock
+from ampmon.transport import Transport
+from campaigns.faults.backends import Backend, InMemory, Real
+from campaigns.faults.life import Key, Kind, Life, Refused
+
+
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "0"))
+"""How many more examples to try than a suite has time for; they are others each time."""
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Here a disk is waited for some hundred times in an example."""
+LIVES_MAX = 5
+RANKS = st.integers(0, 1)
+KINDS: st.SearchStrategy[Kind] = st.sampled_from(["event", "update", "skip", "sample", "scalars"])
+PACKAGE = str(Path(ampmon.__file__).parent)
+
+
+class Killed(BaseException):
+    """The sender's process is no more."""
+
+
+# Killed between opening a file and holding it: of a real process the system closes it.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+@contextmanager
+def killed_after(lines: int) -> Iterator[None]:
+    """Raise Killed from whichever line of ampmon comes after so many."""
+    left = lines
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        left -= event == "line"
+        if left == 0:
+            raise Killed
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    except Killed:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+class Witness:
+    """A transport that notes what was acknowledged."""
+
+    def __init__(self, inner: Transport, acked: set[Key]) -> None:
+        self._inner = inner
+        self._acked = acked
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        ack = self._inner.send(batch, records)
+        decoded = wire.decode_batch(batch)
+        for record in decoded.records:
+            assert ack.acked[record.stream] >= record.seq
+            self._acked.add((decoded.attempt_id, record.stream, record.seq))
+        return ack
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Machine(RuleBasedStateMachine):
+    """What may happen to trainers, sender, network and server. Subclasses say which server it is."""
+
+    backend_class: type[InMemory | Real]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="ampmon-machine-", dir=IN_MEMORY))
+        self.directory = self.folder / "ampmon"
+        self.backend: Backend = self.backend_class(self.folder / "server")
+        self.clock = ManualClock()
+        self.run_id = identity.uuid7()
+        self.lives: list[Life] = []
+        self.acked: set[Key] = set()
+        self.gone: set[Key] = set()
+        """What was stored in a database that is no more."""
+        self.limited = False
+        self.emptied = False
+        self.courier: Courier | None = None
+        self.seen: set[str] = set()
+
+    # -- the training processes -------------------------------------------------------------------------------------
+
+    @initialize(rank=RANKS, segment_bytes=st.sampled_from([500, 2000, 20_000]))
+    def begin(self, rank: int, segment_bytes: int) -> None:
+        self.segment_bytes = segment_bytes
+        self.lives.append(Life(self.directory, self.run_id, rank, segment_bytes))
+
+    def living(self) -> list[Life]:
+        return [life for life in self.lives if life.alive]
+
+    def one(self, nth: int) -> Life:
+        """One of those that live."""
+        living = self.living()
+        return living[nth % len(living)]
+
+    @precondition(lambda self: len(self.lives) < LIVES_MAX)
+    @rule(rank=RANKS)
+    def start_trainer(self, rank: int) -> None:
+        """Another process, or a resumed one: one at a time on a rank."""
+        if not any(life.trainer.rank == rank for life in self.living()):
+            self.lives.append(Life(self.directory, self.run_id, rank, self.segment_bytes))
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS, kinds=st.lists(KINDS, min_size=1, max_size=12), size=st.integers(0, 3000))
+    def record(self, nth: int, kinds: list[Kind], size: int) -> None:
+        for kind in kinds:
+            self.one(nth).record(kind, size)
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS)
+    def record_poison(self, nth: int) -> None:
+        self.one(nth).record_poison()
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS, parameters=st.integers(0, 40))
+    def grow_header(self, nth: int, parameters: int) -> None:
+        self.one(nth).grow(parameters)
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS)
+    def sync(self, nth: int) -> None:
+        self.one(nth).sync()
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS)
+    def finish(self, nth: int) -> None:
+        self.one(nth).close()
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS, torn=st.floats(0, 0.99))
+    def kill_trainer(self, nth: int, torn: float) -> None:
+        self.one(nth).kill(torn)
+
+    @precondition(lambda self: self.living())
+    @rule(nth=RANKS, seed=st.integers(0, 2**32))
+    def cut_power(self, nth: int, seed: int) -> None:
+        self.one(nth).cut_power(random.Random(seed))
+
+    # -- the sender -------------------------------------------------------------------------------------------------
+
+    def work(self, turns: int, seconds: float) -> None:
+        """A sender does what its loop does: looks for spools, gives each its turn."""
+        destination = (
+            Destination.read(spools(self.directory)[0]) if spools(self.directory) else None
+        )
+        if destination is None:
+            return
+        if self.courier is None:
+            transport = Witness(self.backend.transport(), self.acked)
+            self.seen = set()
+            self.courier = Courier(destination, transport, self.clock, self.seen.discard)
+        for path in spools(self.directory):
+            described = Destination.read(path)
+            if path.name not in self.seen and described is not None:
+                self.seen.add(path.name)
+                self.courier.add(Delivery(path, described, self.courier.transport, self.clock))
+        for _ in range(turns):
+            self.courier.work()
+            self.clock.advance(seconds)
+
+    def end_sender(self) -> None:
+        if self.courier is not None:
+            self.courier.transport.close()
+        self.courier = None
+
+    @rule(turns=st.integers(1, 4), seconds=st.sampled_from([0.02, 1.0, 40.0]))
+    def send(self, turns: int, seconds: float) -> None:
+        self.work(turns, seconds)
+
+    @rule(lines=st.integers(1, 1500), turns=st.integers(1, 3))
+    def kill_sender(self, lines: int, turns: int) -> None:
+        """At any line of its work; the next one begins from what is on disk."""
+        with killed_after(lines):
+            self.work(turns, 1.0)
+        self.end_sender()
+
+    @rule()
+    def sync_command(self) -> None:
+        """Somebody sends by hand, beside the sender."""
+        drain(self.directory, lambda _: Witness(self.backend.transport(), self.acked))
+
+    @precondition(lambda self: self.lives)
+    @rule(nth=st.integers(0, LIVES_MAX), how=st.sampled_from(["lost", "garbage", "unwritable"]))
+    def spoil_cursor(self, nth: int, how: str) -> None:
+        """The file is lost, makes no sense, or can neither be read nor written; the sender begins anew."""
+        path = self.lives[nth % len(self.lives)].writer.path / "cursor"
+        if not path.parent.exists():
+            return
+        self.end_sender()
+        clear(path)
+        if how == "garbage":
+            path.write_bytes(b'{"segment": 1, "off')
+        elif how == "unwritable":
+            path.mkdir()
+
+    # -- network and server -----------------------------------------------------------------------------------------
+
+    @rule(up=st.booleans())
+    def server_is(self, up: bool) -> None:
+        self.backend.up(up=up)
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def requests_meet(self, data: st.DataObject, count: int) -> None:
+        for _ in range(count):
+            self.backend.meet(data.draw(st.sampled_from(self.backend.faults)))
+
+    @rule(bytes_max=st.sampled_from([600, 4000, 2**22]))
+    def limit_batches(self, bytes_max: int) -> None:
+        self.limited |= bytes_max < 2**22
+        self.backend.limit(bytes_max)
+
+    @rule()
+    def restart_server(self) -> None:
+        self.backend.restart()
+
+    @rule()
+    def empty_server(self) -> None:
+        self.emptied = True
+        self.gone |= self.backend.stored()
+        self.backend.empty()
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    def recorded(self) -> dict[Key, bytes]:
+        return {key: payload for life in self.lives for key, payload in life.records.items()}
+
+    def aside(self) -> set[Key]:
+        """What lies in the files of what was refused, each one a record as it was recorded."""
+        found = set()
+        for life in self.lives:
+            by_payload = {payload: key for key, payload in life.records.items()}
+            path = life.writer.path / "rejected"
+            for line in path.read_bytes().splitlines() if path.exists() else ():
+                payload = msgspec.json.decode(line, type=Refused).record
+                found.add(by_payload[payload])
+        return found
+
+    @invariant()
+    def nothing_is_acknowledged_or_passed_that_is_not_stored(self) -> None:
+        stored = self.backend.stored()
+        assert stored <= set(self.recorded())
+        assert not stored & {key for life in self.lives for key in life.poison}
+        assert self.acked <= stored | self.gone
+        kept = stored | self.gone | self.aside()
+        for life in self.lives:
+            if life.writer.path.exists():
+                position = Cursor.read(life.writer.path).position
+                passed = {key for key, end in life.ends.items() if end <= position}
+                assert passed <= kept | life.lost
+
+    def teardown(self) -> None:
+        try:
+            if self.lives:
+                self._come_to_rest()
+                self._judge()
+        finally:
+            self.end_sender()
+            for life in self.living():
+                life.kill(0.0)
+            self.backend.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _come_to_rest(self) -> None:
+        """Everything comes up, everybody ends, and the sender has all the time it needs."""
+        self.backend.up(up=True)
+        self.backend.limit(2**22)
+        for life in self.living():
+            life.close()
+        for life in self.lives:
+            clear(life.writer.path / "cursor", directories_only=True)
+        for _ in range(400):
+            self.work(1, 40.0)
+            if not any(
+                list(life.writer.path.glob("*.seg")) for life in self.lives if not life.headless
+            ):
+                return
+        raise AssertionError(f"delivery does not end: {self.courier and self.courier.problem}")
+
+    def _judge(self) -> None:
+        stored, aside = self.backend.stored(), self.aside()
+        for life in self.lives:
+            assert set(life.records) - life.lost <= stored | self.gone | aside
+            assert aside & set(life.records) <= (set(life.records) if self.limited else life.poison)
+            refused = (life.writer.path / "rejected").exists()
+            assert life.writer.path.exists() == refused or life.headless
+        self.backend.check(self.lives, stored)
+
+
+def clear(path: Path, *, directories_only: bool = False) -> None:
+    if path.is_dir():
+        path.rmdir()
+    elif not directories_only:
+        path.unlink(missing_ok=True)
+
+
+def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        type("TheMachine", (Machine,), {"backend_class": backend}),
+        settings=settings(
+            max_examples=EXAMPLES or examples,
+            stateful_step_count=steps,
+            # To find the shortest way to a failure takes minutes.
+            phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
+            derandomize=not EXAMPLES,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize(("backend", "examples", "steps"), [(InMemory, 60, 40), (Real, 6, 25)])
+def test_all_that_was_recorded_is_stored_once(
+    backend: type[InMemory | Real], examples: int, steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever befalls spool, sender, network and server: what is acknowledged is stored, and in the end all is."""
+    caplog.set_level(logging.CRITICAL, "ampmon.sender")
+    run(backend, examples, steps)
+
+
+class Rash(InMemory):
+    """A server that acknowledges before it has stored, and then fails to."""
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        try:
+            return super().send(batch, records)
+        except Unreachable:
+            decoded = wire.decode_batch(batch)
+            return wire.Ack(acked={record.stream: record.seq for record in decoded.records})
+
+
+def test_server_that_acknowledges_too_early_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    """The machine can fail: it sees a server that says that it has stored what it has not."""
+    caplog.set_level(logging.CRITICAL, "ampmon.sender")
+    with pytest.raises(AssertionError):
+        run(Rash, 60, 40)

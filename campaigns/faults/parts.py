@@ -1,0 +1,246 @@
+"""The parts that can fail, each a process forked from a warm one: the trainer, the sender and the server, all real."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import ampmon
+from ampmon import process, wire
+from ampmon.sender import delivery
+from ampmon.sender.loop import Loop
+from ampmon.spool import Destination, SpoolWriter
+from ampmon.transport import HttpTransport, Transport
+from ampmon_server.process import Process
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from campaigns.faults import account, seams, workload
+from campaigns.faults.hostile import Hostile
+from campaigns.faults.plants import (
+    AcknowledgesBeforeCommit,
+    TakesSilenceForAcknowledgement,
+    store_whatever_comes,
+)
+from campaigns.faults.seams import Fault, Trap
+
+
+# Small, so that a short training has several segments and several batches.
+SpoolWriter.__init__.__kwdefaults__["segment_bytes"] = 2**12  # type: ignore[index]
+delivery.BATCH_RECORDS_MAX = 9
+
+READ_TIMEOUT_S = 0.25
+"""Shorter than a call that hangs."""
+FASTER = 20
+"""By how much the sender's clock is ahead of ours: it waits for real, but not as long."""
+SENDING_S = 3.0
+PART_S = 20.0
+_PR_SET_PDEATHSIG = 1
+
+Acked = dict[str, set[int]]
+
+
+class Part:
+    """A running part: what it tells, and how it ended."""
+
+    def __init__(
+        self,
+        work: Callable[[Trap], object],
+        fault: Fault | None,
+        *,
+        root: Path,
+        port: int,
+        log: Path,
+    ) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.status: int | None = None
+        self._pipe, tell = os.pipe()
+        self._rest = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._pipe)
+            _be_the_part(work, Trap(fault, root=str(root), port=port, tell=tell), log)
+        os.close(tell)
+
+    def wait(self, deadline_s: float = PART_S) -> bool:
+        """Whether it ended by itself within the deadline; it has ended in any case."""
+        end, ended = time.monotonic() + deadline_s, False
+        while (left_s := end - time.monotonic()) > 0 and not ended:
+            ended = self._listen(left_s)
+        if not ended:
+            os.kill(self.pid, signal.SIGKILL)
+        self._reap()
+        return ended
+
+    def stop(self) -> None:
+        """End it as it is meant to be ended."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGTERM)
+            self._reap()
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self._reap()
+
+    def ended(self) -> bool:
+        """Whether it has ended by itself by now."""
+        if self.status is None and os.waitid(
+            os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        ):
+            self._reap()
+        return self.status is not None
+
+    def all_told(self, what: str) -> list[Any]:
+        return [each[what] for each in self.told if what in each]
+
+    @property
+    def reached(self) -> bool:
+        """Whether the call was made that was to fail."""
+        return bool(self.all_told("reached"))
+
+    @property
+    def killed(self) -> bool:
+        return self.status == -signal.SIGKILL
+
+    def _reap(self) -> None:
+        while not self._listen(1.0):
+            pass
+        os.close(self._pipe)
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _listen(self, wait_s: float) -> bool:
+        """Whether nothing more is to be heard."""
+        if not select.select([self._pipe], [], [], wait_s)[0]:
+            return False
+        heard = os.read(self._pipe, 2**16)
+        *lines, self._rest = (self._rest + heard).split(b"\n")
+        self.told += [json.loads(line) for line in lines]
+        return not heard
+
+
+def _be_the_part(work: Callable[[Trap], object], trap: Trap, log: Path) -> None:
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        seams.arm(trap)
+        work(trap)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        seams.disarm()
+        trap.tell(calls=dict(trap.calls))
+        os._exit(code)
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
+
+
+def watched() -> ampmon.GradScaler:
+    """Ampmon's scaler, as it stands in the place of the stock one."""
+    return ampmon.GradScaler("cpu", **workload.SETTINGS, monitor=ampmon.Config(every=5, budget=1.0))
+
+
+def train(trap: Trap, directory: Path, run_id: UUID) -> None:
+    """The workload with ampmon's scaler, told nothing but by its environment, as an unmodified script is."""
+    os.environ.update(
+        AMPMON_DIR=str(directory),
+        AMPMON_URL=f"http://127.0.0.1:{trap.port}",
+        AMPMON_MODE="online",
+        AMPMON_RUN_ID=str(run_id),
+        AMPMON_NAME="matrix",
+    )
+    scaler = watched()
+    trap.tell(began=True)
+
+    def stepped(step: int) -> None:
+        run = process.current()
+        trap.tell(step=step, in_memory=run is not None and run._spool.kept == "memory")
+
+    trained = workload.train(scaler, ampmon.log, stepped)
+    trap.tell(trained=trained)
+    ampmon.finish(deadline_s=2.0)
+    trap.tell(finished=True)
+
+
+# -- sending ----------------------------------------------------------------------------------------------------------
+
+
+class Witness:
+    """A transport that notes what was acknowledged."""
+
+    def __init__(
+        self, inner: Transport, note: Callable[[str, dict[str, list[int]]], object]
+    ) -> None:
+        self._inner = inner
+        self._note = note
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        ack = self._inner.send(batch, records)
+        sent = wire.decode_batch(batch)
+        seqs = defaultdict(list)
+        for record in sent.records:
+            seqs[record.stream].append(record.seq)
+        self._note(sent.attempt_id.hex, seqs)
+        return ack
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def transports(
+    token: str, note: Callable[[str, dict[str, list[int]]], object]
+) -> Callable[[Destination], Transport]:
+    """HTTP to where a spool belongs, witnessed."""
+    return lambda destination: Witness(
+        HttpTransport(destination.url, token=token, read_timeout_s=READ_TIMEOUT_S), note
+    )
+
+
+def send(trap: Trap, directory: Path, token: str, plant: str = "") -> None:
+    """The sender's loop until nothing is left, or for a while."""
+    stop = threading.Event()
+    end = time.monotonic() + SENDING_S
+
+    def at_work() -> bool:
+        if not account.waiting(directory) or time.monotonic() > end:
+            stop.set()
+        return True
+
+    transport_for = transports(token, lambda attempt, seqs: trap.tell(acked=[attempt, seqs]))
+    if plant == "takes silence for acknowledgement":
+        honest = transport_for
+        transport_for = lambda destination: TakesSilenceForAcknowledgement(honest(destination))  # noqa: E731
+    Loop(directory, transport_for, clock=lambda: time.monotonic() * FASTER).run(stop, at_work)
+
+
+# -- serving ----------------------------------------------------------------------------------------------------------
+
+
+def serve(trap: Trap, settings: Settings, listener: socket.socket, plant: str = "") -> None:
+    """`ampmon serve` on a socket that listens already, until it is ended."""
+    if plant == "stores whatever comes":
+        store_whatever_comes()
+    service = Service.open(settings)
+    process = Process(service, ready=lambda: trap.tell(ready=True))
+    process.config.app = Hostile(process.config.app)
+    if plant == "acknowledges before commit":
+        process.config.app = AcknowledgesBeforeCommit(process.config.app)
+    process.run(sockets=[listener])
+    service.close()

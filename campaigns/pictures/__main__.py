@@ -1,0 +1,113 @@
+"""`make screenshots`: every view, for a desk and a phone, light and dark; with --docs those that docs/img holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Browser
+
+from browser import chromium
+from campaigns.pictures.shots import PHONE, SHOTS, Runs
+from campaigns.pictures.trained import stored
+from serving import Server
+from web.reader import DESK, Reader, enter
+
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "img"
+WIDTHS = {"desk": DESK[0], "phone": PHONE[0]}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+IN_DOCS = {
+    "run": ("run, top", DESK[0]),
+    "charts": ("run, charts", DESK[0]),
+    "list": ("list, trained", DESK[0]),
+    "compare": ("compare, top", DESK[0]),
+    "phone": ("run, top", PHONE[0]),
+}
+"""Files of docs/img, each with its view and its width."""
+
+
+def main() -> int:
+    """Take the pictures; the exit code is 1 where the page quarrelled meanwhile."""
+    given = _arguments()
+    store = given.folder / "store"
+    runs = stored(store)
+    quarrels = []
+    with _open(store) as (browser, server):
+        photographer = Photographer(browser, server, runs)
+        for shot, width, theme, path in _in_docs() if given.docs else _all(given):
+            print(path)
+            quarrels += photographer.take(shot, width, theme, path)
+    print(*quarrels, sep="\n")
+    return 1 if quarrels else 0
+
+
+Picture = tuple[str, int, Literal["light", "dark"], Path]
+
+
+def _all(given: argparse.Namespace) -> Iterator[Picture]:
+    for name, (where, width), theme in product(SHOTS, WIDTHS.items(), THEMES):
+        if not given.only or any(word in name for word in given.only):
+            file = f"{name.replace(',', '').replace(' ', '-')}-{where}-{theme}.png"
+            yield name, width, theme, given.folder / file
+
+
+def _in_docs() -> Iterator[Picture]:
+    for file, (name, width) in IN_DOCS.items():
+        yield name, width, "light", IMAGES / f"{file}.png"
+
+
+class Photographer:
+    """Takes pictures of a server's page, each with a reader of its own."""
+
+    def __init__(self, browser: Browser, server: Server, runs: Runs) -> None:
+        self.browser = browser
+        self.server = server
+        self.runs = runs
+
+    def take(self, name: str, width: int, theme: Literal["light", "dark"], path: Path) -> list[str]:
+        """What the page quarrelled about, and where one never came to the view, that."""
+        reader = Reader(enter(self.browser, self.server), self.server)
+        reader.theme(theme)
+        try:
+            SHOTS[name].arrange(reader, self.runs, width)
+        except Exception as error:  # the other views are wanted all the same
+            return [f"{path}: {str(error).splitlines()[0]}"]
+        finally:
+            reader.page.screenshot(path=path)
+            reader.page.context.close()
+        return [f"{path}: {quarrel}" for quarrel in reader.quarrels()]
+
+
+@contextmanager
+def _open(directory: Path) -> Iterator[tuple[Browser, Server]]:
+    server = Server(directory)
+    server.start()
+    try:
+        with chromium() as browser:
+            yield browser, server
+    finally:
+        server.stop()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.pictures", description=__doc__)
+    parser.add_argument("--only", nargs="+", help="views by parts of their names")
+    parser.add_argument("--docs", action="store_true", help="take those of docs/img")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=ROOT / "build" / "screenshots",
+        help="where they go, and where the trained runs are kept (%(default)s)",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""`make simulate-check`: trains every task under every policy, and holds the simulator to what came of it.
+
+What was trained is kept in a folder: a check that was interrupted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks import machine, report
+from campaigns.policy.reruns import RECORDED, SETTINGS, Row, compare, record, rerun
+from campaigns.policy.tasks import TASKS
+
+
+UPDATES = 1000
+RESULTS = Path(report.__file__).parent / "results"
+TITLE = "Simulated and trained: the skips of other policies"
+ABOUT = f"""\
+Each task is trained in fp16 on the CPU for {UPDATES} updates, once under each of the policies that it is recorded under
+(monitored, stored, and read back), and once under each of the others with the same seeds. A row is a simulation of the
+recorded run, with the band that it gave, beside the skips of the real training. *known* says whether the band is
+narrow enough (3 skips, or 30 % of what is expected); where it is not, the answer is that the run cannot tell.
+"""
+
+
+def main() -> int:
+    """The exit code: 0 where every band that is narrow enough holds what was trained."""
+    parser = argparse.ArgumentParser(prog="python -m campaigns.policy", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "simulate")
+    parser.add_argument("--only", nargs="*", choices=TASKS, default=list(TASKS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for task in arguments.only for row in check(task, arguments.folder)]
+    print(_words(rows))
+    if set(arguments.only) == set(TASKS):
+        _write(rows)
+    return 0 if all(row.inside for row in rows if row.known) else 1
+
+
+def check(task: str, folder: Path) -> list[Row]:
+    """All simulations of a task beside its trainings, of which those that are not in ``folder`` are made now."""
+    real = {}
+    for place, (name, setting) in enumerate(SETTINGS.items()):
+        held = folder / f"{task}-{place}.json"
+        if not held.exists():
+            _say(f"{task}: training with {name}")
+            held.write_text(json.dumps(rerun(task, setting, UPDATES)))
+        real[name] = json.loads(held.read_text())
+    rows = []
+    for name, policy in RECORDED.items():
+        held = folder / f"{task}-{name.replace(' ', '_')}.history"
+        if not held.exists():
+            _say(f"{task}: recording ({name})")
+            with tempfile.TemporaryDirectory() as work:
+                held.write_bytes(pickle.dumps(record(task, UPDATES, Path(work), policy)))
+        history = pickle.loads(held.read_bytes())
+        rows += compare(task, name, history, real)
+    return rows
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def _words(rows: list[Row]) -> str:
+    known = [row for row in rows if row.known]
+    inside = sum(row.inside for row in known)
+    return (
+        f"{len(rows)} simulations: {sum(row.inside for row in rows)} bands hold what was trained. "
+        f"{len(known)} are narrow enough to be an answer, of which {inside} hold it."
+    )
+
+
+def _write(rows: list[Row]) -> None:
+    figures = {
+        "command": "make simulate-check",
+        "machine": machine.describe(),
+        "updates": UPDATES,
+        "rows": [{**asdict(row), "inside": row.inside} for row in rows],
+    }
+    names = list(figures["rows"][0])
+    table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
+    table += [f"| {' | '.join(_cell(each) for each in row.values())} |" for row in figures["rows"]]
+    text = "\n\n".join([f"# {TITLE}", ABOUT.strip(), _words(rows), "\n".join(table)]) + "\n"
+    report.write(RESULTS / f"{machine.slug()}-simulate", text, figures)
+
+
+def _cell(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

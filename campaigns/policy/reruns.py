@@ -1,0 +1,136 @@
+"""Trainings that are recorded, and the same trainings under other policies: what the simulator is held to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import torch
+
+import ampmon
+from ampmon import wire
+from ampmon_server.policy import History, Setting, Simulator
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from campaigns.policy.tasks import TASKS, train
+from recording import recordings
+
+
+RECORDED: Mapping[str, Mapping[str, float]] = {"default": {}, "every 50": {"growth_interval": 50}}
+"""The policies that runs are recorded under."""
+
+SETTINGS: Mapping[str, Setting] = {
+    "growth_interval=20": Setting("torch", 2.0**16, 2.0, 0.5, 20),
+    "growth_interval=100": Setting("torch", 2.0**16, 2.0, 0.5, 100),
+    "growth_interval=400": Setting("torch", 2.0**16, 2.0, 0.5, 400),
+    "init_scale=2^8, growth_interval=30": Setting("torch", 2.0**8, 2.0, 0.5, 30),
+    "by 4 and 1/4, growth_interval=50": Setting("torch", 2.0**16, 4.0, 0.25, 50),
+    "fixed at 2^9": Setting("fixed", 2.0**9),
+    "Megatron's, window 50": Setting("megatron", 2.0**32, growth_interval=50),
+    "fairseq's, window 100": Setting("fairseq", 2.0**15, growth_interval=100),
+}
+"""Those that they are simulated under, and trained under again."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One simulation beside the training that it was of."""
+
+    task: str
+    recorded: str
+    setting: str
+    real: int
+    low: int
+    expected: float
+    high: int
+    known: bool
+
+    @property
+    def inside(self) -> bool:
+        return self.low <= self.real <= self.high
+
+
+def record(task: str, updates: int, folder: Path, policy: Mapping[str, float]) -> History:
+    """Train, monitored, and read back what is stored of it: as many skips as torch made."""
+    os.environ.update(AMPMON_DIR=str(folder / "spool"), AMPMON_MODE="offline")
+    ampmon.init("policy", task)
+    scaler = ampmon.GradScaler("cpu", monitor=ampmon.Config(every=20), **policy)  # type: ignore[arg-type]
+    told = train(TASKS[task], scaler, updates)
+    (recording,) = recordings(folder / "spool")
+    store = Store.open(Settings(data_directory=folder / "server"))
+    try:
+        history = _stored(store, recording.messages)
+    finally:
+        store.close()
+    assert history.skips == sum(skipped for _, skipped in told)
+    return history
+
+
+def _stored(store: Store, messages: list[wire.Header | wire.Record]) -> History:
+    headers = [
+        each for each in messages if isinstance(each, (wire.AttemptHeader, wire.StreamHeader))
+    ]
+    records = [
+        each for each in messages if not isinstance(each, (wire.AttemptHeader, wire.StreamHeader))
+    ]
+    attempt = next(each for each in headers if isinstance(each, wire.AttemptHeader))
+    run_id: UUID = attempt.run_id
+    for first in range(0, len(records), 500):
+        store.ingest(
+            wire.Batch(
+                schema_version=wire.SCHEMA_VERSION,
+                run_id=run_id,
+                attempt_id=attempt.attempt_id,
+                headers=tuple(headers),
+                records=tuple(records[first : first + 500]),
+            )
+        )
+    return store.history(run_id)
+
+
+def rerun(task: str, setting: Setting, updates: int) -> int:
+    """Train again under another policy; how many updates were skipped."""
+    if setting.kind == "torch":
+        scaler = torch.amp.GradScaler(
+            "cpu",
+            init_scale=setting.init_scale,
+            growth_factor=setting.growth_factor or 2.0,
+            backoff_factor=setting.backoff_factor or 0.5,
+            growth_interval=setting.growth_interval or 2000,
+        )
+        return sum(skipped for _, skipped in train(TASKS[task], scaler, updates))
+    machine = setting.machine()
+
+    def move(skipped: bool) -> float:
+        if skipped:
+            machine.overflow()
+        else:
+            machine.clean(1)
+        return machine.scale
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=setting.init_scale)
+    return sum(skipped for _, skipped in train(TASKS[task], scaler, updates, move))
+
+
+def compare(task: str, recorded: str, history: History, real: Mapping[str, int]) -> list[Row]:
+    """The simulation of each setting that was trained, beside what came of it."""
+    simulator = Simulator(history)
+    rows = []
+    for name, skips in real.items():
+        found = simulator.run(SETTINGS[name]).skips
+        rows.append(
+            Row(
+                task,
+                recorded,
+                name,
+                skips,
+                found.low,
+                round(found.expected, 1),
+                found.high,
+                found.known,
+            )
+        )
+    return rows

@@ -1,0 +1,79 @@
+"""`make soak`: rounds until each role was killed, and acknowledgements were lost, a thousand times; writes the result.
+
+What was done is kept in a folder: a soak that was interrupted goes on where it stopped. A round in which something was
+wrong stays there too, to be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from campaigns.soak.campaign import Campaign, Settings
+from campaigns.soak.report import line, write
+
+
+def main() -> int:
+    """The exit code: 0 where nothing was lost, doubled or otherwise wrong."""
+    arguments = _arguments()
+    settings = Settings(
+        target=arguments.kills,
+        seed=arguments.seed,
+        at_once=arguments.at_once,
+        limit_s=arguments.hours * 3600,
+    )
+    campaign = Campaign(arguments.folder, settings)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began_s, done_before = time.monotonic(), campaign.total().fewest()
+    thread = threading.Thread(target=campaign.run)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.5 if sys.stderr.isatty() else 15.0)
+            _show(campaign, time.monotonic() - began_s, done_before)
+    except KeyboardInterrupt:
+        campaign.stop()
+        thread.join()
+        print(f"\nInterrupted: the same command goes on from here ({arguments.folder}).")
+        return 130
+    print(file=sys.stderr)
+    print(write(campaign, arguments.result))
+    return 0 if campaign.complete() and not campaign.wrong() else 1
+
+
+def _show(campaign: Campaign, seconds: float, done_before: int) -> None:
+    words = line(campaign, seconds, done_before)
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{words}")
+    else:
+        sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.soak", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, help="of each role (%(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of what is drawn at random (%(default)s)"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=2, help="rounds beside each other (%(default)s)"
+    )
+    parser.add_argument("--hours", type=float, default=3.0, help="at most (%(default)s)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir(), "ampmon-soak"),
+        help="where it keeps how far it is (%(default)s)",
+    )
+    parser.add_argument("--result", type=Path, help="name of the result, without a suffix")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""What trainers told against what a server's database holds: each record once, as it was, and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, select
+
+from ampmon_server.store.numbers import join, kinds_of_pair
+from ampmon_server.tables import (
+    attempts,
+    gradient_blocks,
+    gradient_totals,
+    ledger,
+    runs,
+    scalars,
+    skips,
+    updates,
+)
+from campaigns.soak.tally import Count
+from campaigns.soak.told import Told, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A trainer that was started: its process, the step it was told to begin with, and where it told what it did."""
+
+    run_id: UUID
+    pid: int
+    resume_step: int | None
+    told: Path
+
+
+def compare(connection: Connection, trainings: Sequence[Training]) -> Count:
+    """Count what of the trainings is stored; nothing else may be."""
+    count = Count()
+    by_run: dict[UUID, list[Training]] = defaultdict(list)
+    for training in trainings:
+        by_run[training.run_id].append(training)
+    for run_id, of_run in by_run.items():
+        _Run(connection, run_id, count).compare(of_run)
+    known = {run_id.bytes for run_id in by_run}
+    foreign = [each for each in connection.scalars(select(runs.c.run_id)) if each not in known]
+    if foreign:
+        count.problems.append(f"{len(foreign)} runs that nobody began")
+    return count
+
+
+class _Run:
+    def __init__(self, connection: Connection, run_id: UUID, count: Count) -> None:
+        self._connection = connection
+        self._id = run_id.bytes
+        self._name = f"run {run_id}"
+        self._count = count
+        self._steps: dict[int, Update] = {}
+        """What stands at each step, the later attempt's where there are two."""
+
+    def compare(self, trainings: list[Training]) -> None:
+        rows = {row.pid: row for row in self._rows(select(attempts), attempts)}
+        ended = []
+        for training in trainings:
+            told, row = Told.read(training.told), rows.pop(training.pid, None)
+            self._count.told += len(told.updates) + len(told.losses)
+            if row is None:
+                self._missing(len(told.updates) + len(told.losses), told)
+                continue
+            attempt = _Attempt(self._connection, self._id, row)
+            self._origin(training, row)
+            self._records(told, attempt)
+            self._ending(told, row)
+            ended.append(row)
+        if rows:
+            self._problem(f"{len(rows)} attempts that nobody began")
+        if ended:
+            self._totals(ended[-1])
+
+    def _problem(self, words: str) -> None:
+        self._count.problems.append(f"{self._name}: {words}")
+
+    def _missing(self, count: int, told: Told) -> None:
+        from_memory = min(count, told.exposed)
+        self._count.lost_from_memory += from_memory
+        self._count.lost += count - from_memory
+
+    # -- one attempt ----------------------------------------------------------------------------------------------
+
+    def _origin(self, training: Training, row: Row[Any]) -> None:
+        assumed = training.resume_step is None
+        expected = max(self._steps, default=-1) + 1 if assumed else training.resume_step
+        if (row.origin, bool(row.origin_assumed and row.attempt)) != (
+            expected,
+            assumed and row.attempt > 0,
+        ):
+            self._problem(f"attempt {row.attempt} begins at {row.origin}, not at {expected}")
+
+    def _records(self, told: Told, attempt: _Attempt) -> None:
+        in_flight = 0
+        for what, recorded, stored in (
+            ("updates", told.updates, attempt.updates),
+            ("losses", told.losses, attempt.losses),
+        ):
+            missing = [at for at in range(len(recorded)) if at not in stored]
+            self._missing(len(missing), told)
+            beyond = [at for at in stored if not 0 <= at < len(recorded)]
+            in_flight += beyond == [len(recorded)]
+            self._count.doubled += len(beyond) if beyond != [len(recorded)] else 0
+            other = [
+                at for at in stored if at < len(recorded) and not _same(stored[at], recorded[at])
+            ]
+            if other:
+                at = other[0]
+                self._problem(
+                    f"attempt {attempt.number}: {len(other)} {what} differ, first {at}: "
+                    f"{recorded[at]} was recorded and {stored[at]} is stored"
+                )
+        self._count.in_flight += in_flight
+        if in_flight > 1:
+            self._problem(f"attempt {attempt.number}: more than one record in flight")
+        for words in attempt.problems():
+            self._problem(f"attempt {attempt.number}: {words}")
+        origin = attempt.origin
+        self._steps |= {origin + ordinal: update for ordinal, update in attempt.updates.items()}
+
+    def _ending(self, told: Told, row: Row[Any]) -> None:
+        may_be = {"finished"} if told.finished else {"crashed"}
+        if told.finishing:
+            may_be |= {"finished"}
+        if row.ended not in may_be:
+            self._problem(
+                f"attempt {row.attempt} is {row.ended}, not {' or '.join(sorted(may_be))}"
+            )
+
+    # -- the run --------------------------------------------------------------------------------------------------
+
+    def _totals(self, last: Row[Any]) -> None:
+        """What the run's row counts, which stands on the page: a resume counts no step twice."""
+        run = self._rows(select(runs), runs)[0]
+        expected = {
+            "updates": len(self._steps),
+            "skipped": sum(bool(update.skipped) for update in self._steps.values()),
+            "lost": 0,
+            "dropped": 0,
+            "errors": 0,
+            "state": last.ended,
+        }
+        for name, value in expected.items():
+            if (held := getattr(run, name)) != value:
+                self._problem(f"its {name} are {held}, not {value}")
+
+    def _rows(self, statement: Any, table: Any) -> list[Row[Any]]:
+        return list(self._connection.execute(statement.where(table.c.run_id == self._id)))
+
+
+class _Attempt:
+    """What is stored of one attempt: updates and losses by ordinal."""
+
+    def __init__(self, connection: Connection, run_id: bytes, row: Row[Any]) -> None:
+        self._connection = connection
+        self._run_id = run_id
+        self.number = row.attempt
+        self.origin = row.origin
+        skipped = defaultdict(list)
+        for each in self._of(skips):
+            skipped[each.step].append(each.name)
+        self._rows = self._of(updates)
+        self.updates = {
+            each.step - self.origin: _update(each, skipped.pop(each.step, []))
+            for each in self._rows
+        }
+        self._stray_skips = len(skipped)
+        self._logged = self._of(scalars)
+        self.losses = {
+            each.step - self.origin: join(each.value, each.kind) for each in self._logged
+        }
+
+    def _of(self, table: Any) -> list[Row[Any]]:
+        statement = select(table).where(
+            table.c.run_id == self._run_id, table.c.attempt == self.number
+        )
+        return list(self._connection.execute(statement))
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong with it, whatever was told."""
+        if self._stray_skips:
+            yield f"{self._stray_skips} skips of updates that are not there"
+        if len(self._rows) != len(self.updates) or len(self._logged) != len(self.losses):
+            yield "two rows of one step"
+        for stream, ranges in self._ranges().items():
+            if len(ranges) != 1 or ranges[0] != 0:
+                yield f"the ledger of stream {stream} is in pieces: they begin at {ranges}"
+        sampled = sum(update.sampled for update in self.updates.values())
+        for table in (gradient_totals, gradient_blocks):
+            if (held := sum(each.samples for each in self._of(table))) != sampled:
+                yield f"{table.name} holds {held} samples, and {sampled} updates are sampled"
+
+    def _ranges(self) -> dict[int, list[int]]:
+        found = defaultdict(list)
+        for each in sorted(self._of(ledger), key=lambda row: row.first_seq):
+            found[each.stream].append(each.first_seq)
+        return found
+
+
+def _update(row: Row[Any], skipped: list[str]) -> Update:
+    before, after = kinds_of_pair(row.kinds)
+    return Update(
+        scale=join(row.scale, before),
+        scale_after=join(row.scale_after, after),
+        skipped=tuple(sorted(skipped)),
+        sampled=bool(row.sampled),
+    )
+
+
+def _same(stored: object, told: object) -> bool:
+    return stored == told or (stored != stored and told != told)  # noqa: PLR0124 - NaN

@@ -1,0 +1,153 @@
+"""Starts processes quickly: forks them from one that has loaded what they need.
+
+`python -m campaigns.soak.nursery TARGET...` calls the targets ("module:function"), then forks a child for each order
+that it reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ampmon.identity.process import start_time
+
+
+ROOT = Path(__file__).parents[2]
+_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_POLL_S = 0.002
+
+
+class Child:
+    """A process that a nursery forked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._started = start_time(pid)
+
+    def alive(self) -> bool:
+        return self._started is not None and start_time(self.pid) == self._started
+
+    def kill(self) -> bool:
+        """End it without a chance to tidy up, and wait; whether it was still there."""
+        there = self.signal(signal.SIGKILL)
+        self.wait(30.0)
+        return there
+
+    def signal(self, number: int) -> bool:
+        """Whether it was there to be told."""
+        if not self.alive():
+            return False
+        os.kill(self.pid, number)
+        return True
+
+    def wait(self, within_s: float) -> bool:
+        """Whether it has ended within ``within_s`` seconds, and with it all that its threads held."""
+        end = time.monotonic() + within_s
+        # The first thread may be a zombie while others are not yet gone; the entry is there as long as any is.
+        while os.path.exists(f"/proc/{self.pid}"):
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+class Nursery:
+    """Forks children, once told to `wait`, from a process that has called ``warm``, a "module:function".
+
+    Any number of threads may use it.
+    """
+
+    def __init__(self, warm: str) -> None:
+        self._lock = threading.Lock()
+        # One thread: a fork takes no other along.
+        threads = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS")}
+        path = (str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "campaigns.soak.nursery", warm],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        )
+
+    def wait(self) -> None:
+        """Until it has called ``warm``. Raises RuntimeError where it cannot."""
+        with self._lock:
+            self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the nursery has ended")
+        return answer
+
+    def fork(
+        self, target: str, log: Path, environment: Mapping[str, str], **arguments: Any
+    ) -> Child:
+        """A child that calls ``target``, a "module:function", and exits with the code it returns.
+
+        What it prints goes to ``log``.
+        """
+        assert self._process.stdin is not None
+        order = {
+            "target": target,
+            "log": str(log),
+            "environment": dict(environment),
+            "arguments": arguments,
+        }
+        with self._lock:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return Child(int(self._answer()))
+
+    def close(self) -> None:
+        """End it, and with it all of its children."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def _main(targets: list[str]) -> None:
+    for target in targets:
+        _find(target)()
+    gc.freeze()
+    print("warm", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end are gone at once
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(_begin(order))
+        print(pid, flush=True)
+
+
+def _begin(order: dict[str, Any]) -> int | None:
+    ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number, source in enumerate((nothing, log, log)):
+        os.dup2(source, number)
+    os.environ.update(order["environment"])
+    return _find(order["target"])(**order["arguments"])
+
+
+def _find(target: str) -> Callable[..., int | None]:
+    module, _, function = target.partition(":")
+    found: Callable[..., int | None] = getattr(importlib.import_module(module), function)
+    return found
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""Processes that send a year's batches: each those of some runs, in order, as the people whose runs they are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from typing import NamedTuple
+
+from ampmon.errors import AmpmonError, Unreachable
+from ampmon.sender.backoff import LOCAL_FIRST_S, LOCAL_MAX_S, Backoff
+from ampmon.transport import HttpTransport
+from benchmarks.store.samples import Real
+from campaigns.year.population import Planned
+from campaigns.year.training import Piece, Samples, Training
+
+
+PROCESSES = 2
+_GIVE_UP_S = 60.0
+
+
+class Person(NamedTuple):
+    """Someone in the team, with a token of their own."""
+
+    name: str
+    token: str
+
+
+class Senders:
+    """Sends what is due, the batches of a run one after another, of several runs at once."""
+
+    def __init__(self, pools: Sequence[ProcessPoolExecutor]) -> None:
+        self._pools = pools
+
+    def send(self, due: Sequence[Piece]) -> None:
+        """Returns once all is acknowledged; raises what any of them raised."""
+        shares: list[list[Piece]] = [[] for _ in self._pools]
+        for piece in due:
+            shares[piece.run % len(shares)].append(piece)
+        futures = [
+            pool.submit(_send, share)
+            for pool, share in zip(self._pools, shares, strict=True)
+            if share
+        ]
+        for future in futures:
+            future.result()
+
+
+@contextmanager
+def sending(
+    url: str, people: Sequence[Person], runs: Mapping[int, Planned], real: Real
+) -> Iterator[Senders]:
+    """Processes that are up as long as this lasts."""
+    context = multiprocessing.get_context("spawn")  # whoever begins this may have threads
+    with ExitStack() as stack:
+        pools = [
+            stack.enter_context(ProcessPoolExecutor(1, context, _begin, (url, people, runs, real)))
+            for _ in range(PROCESSES)
+        ]
+        yield Senders(pools)
+
+
+class _Here:
+    """What a sending process works with."""
+
+    runs: Mapping[int, Planned]
+    people: Sequence[Person]
+    lines: list[HttpTransport]
+    samples: Samples
+
+
+def _begin(url: str, people: Sequence[Person], runs: Mapping[int, Planned], real: Real) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a word: what it was at is sent again
+    _Here.runs, _Here.people, _Here.samples = runs, people, Samples(real)
+    _Here.lines = [HttpTransport(url, token=each.token) for each in people]
+
+
+@lru_cache(maxsize=16)
+def _training(number: int) -> Training:
+    run = _Here.runs[number]
+    return Training.of(run, _Here.people[run.person].name, _Here.samples)
+
+
+def _send(share: Sequence[Piece]) -> None:
+    for piece in share:
+        batch, records = _training(piece.run).batch(piece)
+        try:
+            _deliver(_Here.lines[_Here.runs[piece.run].person], batch, records)
+        except AmpmonError as error:  # which would not pass from one process to another
+            raise RuntimeError(f"{piece}: {error}") from None
+
+
+def _deliver(line: HttpTransport, batch: bytes, records: int) -> None:
+    """Send a batch until it is taken, as a sender does. Raises Unreachable where that takes a minute."""
+    backoff = Backoff(time.monotonic, first_s=LOCAL_FIRST_S, max_s=LOCAL_MAX_S)
+    given_up = time.monotonic() + _GIVE_UP_S
+    while True:
+        try:
+            line.send(batch, records)
+        except Unreachable as told:
+            if time.monotonic() > given_up:
+                raise
+            backoff.failed(told.retry_after_s)
+            time.sleep(backoff.remaining_s())
+        else:
+            return
