@@ -15,6 +15,7 @@ from ampmon import wire
 from ampmon_server.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
+from databases import Databases, shared_work
 from postgres import Postgres
 
 
@@ -36,16 +37,27 @@ def migrated(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> st
     return str(make_url(url).database)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shared_work() -> Iterator[None]:
+    with shared_work():
+        yield
+
+
+@pytest.fixture(scope="session")
+def databases(postgres: Postgres, migrated: str) -> Databases:
+    """PostgreSQL databases at the newest schema, to lend to one test after another."""
+    return Databases(postgres, migrated)
+
+
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """The URL of an empty store: None for the file in the data directory, else a PostgreSQL database."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield None
         return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    url = postgres.new_database(request.getfixturevalue("migrated"))
-    yield url
-    postgres.drop(url)
+    databases: Databases = request.getfixturevalue("databases")
+    with databases.lent() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

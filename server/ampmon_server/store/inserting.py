@@ -41,7 +41,7 @@ def insert_rows(
     if not rows:
         return
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(_row_by_row(table, replace, connection.dialect), list(rows))
+        connection.exec_driver_sql(_row_by_row(table, replace), list(rows))
         return
     if replace:
         rows = _last_of_each_key(table, rows)
@@ -51,7 +51,7 @@ def insert_rows(
 
 
 @lru_cache(maxsize=64)
-def _row_by_row(table: Table, replace: bool, dialect: Dialect) -> str:
+def _row_by_row(table: Table, replace: bool) -> str:
     keys = [column.name for column in table.primary_key]
     statement = sqlite.insert(table)
     if not replace:
@@ -59,7 +59,7 @@ def _row_by_row(table: Table, replace: bool, dialect: Dialect) -> str:
     else:
         changed = {column.name: statement.excluded[column.name] for column in _values(table)}
         statement = statement.on_conflict_do_update(index_elements=keys, set_=changed)
-    return str(statement.compile(dialect=dialect))
+    return str(statement.compile(dialect=sqlite.dialect()))
 
 
 @lru_cache(maxsize=64)

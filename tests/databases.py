@@ -1,0 +1,115 @@
+"""Makes databases cheap: PostgreSQL databases are lent again once emptied, and engines share what they compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, make_url
+from sqlalchemy.util import LRUCache
+
+from ampmon_server import migrations
+from postgres import Postgres
+
+
+COMPILED_MAX = 1500
+
+DEFINITIONS = {
+    "sqlite": "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY 1, 2",
+    # Every catalog row holds the transaction that wrote it (xmin), so any change of a schema shows.
+    "postgresql": " UNION ALL ".join(
+        f"SELECT '{catalog}', count(*), md5(string_agg(xmin::text, ',' ORDER BY ctid)) FROM {catalog}"
+        for catalog in ("pg_class", "pg_attribute", "pg_constraint", "pg_trigger", "pg_namespace")
+    ),
+}
+"""For each engine, a query whose rows are equal for two databases of a server only if their schemas are."""
+DEFINITION = DEFINITIONS["postgresql"]
+REVISION = f"SELECT xmin::text FROM {migrations.VERSION_TABLE}"
+OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid != pg_backend_pid()"""
+TABLES = f"""SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+    AND relname != '{migrations.VERSION_TABLE}'"""
+
+
+class Databases:
+    """Lends copies of a database without rows. A returned copy is emptied and lent again if its schema is unchanged."""
+
+    def __init__(self, postgres: Postgres, template: str) -> None:
+        self._postgres = postgres
+        self._template = template
+        self._definition = postgres.execute(DEFINITION, template)
+        self._revision = postgres.execute(REVISION, template)
+        tables = postgres.execute(TABLES, template)
+        self._empty = "; ".join(f'DELETE FROM "{name}"' for (name,) in tables)
+        self._free: list[str] = []
+
+    @contextmanager
+    def lent(self) -> Iterator[str]:
+        """The URL of a database that nobody else uses."""
+        url = self._free.pop() if self._free else self._postgres.new_database(self._template)
+        yield url
+        if self._emptied(str(make_url(url).database)):
+            self._free.append(url)
+        else:
+            self._postgres.drop(url)
+
+    def _emptied(self, database: str) -> bool:
+        with self._postgres.connect(database) as connection:
+            connection.execute(OTHERS)
+            if connection.execute(DEFINITION).fetchall() != self._definition:
+                return False
+            if connection.execute(REVISION).fetchall() != self._revision:
+                return False
+            connection.execute(self._empty)  # type: ignore[call-overload]
+        return True
+
+
+class Compiled(LRUCache):  # type: ignore[type-arg]
+    """Compiled statements that several engines of one kind share. SQLAlchemy's own caches belong to one engine each."""
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(_of_any_engine(key), default)
+
+    def __setitem__(self, key: tuple[Any, ...], value: Any) -> None:
+        super().__setitem__(_of_any_engine(key), value)
+
+
+def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    dialect, *statement = key
+    return (dialect.name, *statement)
+
+
+@contextmanager
+def shared_work() -> Iterator[None]:
+    """Let all engines of this process share compiled statements, and compare each schema once, not at every start."""
+    compiled = Compiled(COMPILED_MAX)
+
+    def share(connection: Connection) -> None:
+        connection.execution_options(compiled_cache=compiled)
+
+    event.listen(Engine, "engine_connect", share)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "differences", _remembered(migrations.differences))
+        yield
+    event.remove(Engine, "engine_connect", share)
+
+
+def _remembered(
+    differences: Callable[[Connection], list[str]],
+) -> Callable[[Connection], list[str]]:
+    known: dict[object, list[str]] = {}
+
+    def compared(connection: Connection) -> list[str]:
+        definition = connection.exec_driver_sql(DEFINITIONS[connection.dialect.name]).fetchall()
+        key = (
+            connection.engine.url.host,
+            connection.engine.url.query.get("host"),
+            tuple(definition),
+        )
+        if key not in known:
+            known[key] = differences(connection)
+        return known[key]
+
+    return compared
