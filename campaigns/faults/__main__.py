@@ -32,7 +32,8 @@ def main() -> int:
     done = report.done(STATE) if options.all else {}
     most = None if options.all else options.most
     wrong, began = 0, time.monotonic()
-    for count, cell in enumerate(runner.run(lines, most=most, jobs=options.jobs, done=done)):
+    cells = runner.run(lines, most=most, jobs=options.jobs, done=done, call=options.call)
+    for count, cell in enumerate(cells):
         wrong += bool(cell["wrong"])
         if options.json:
             print(json.dumps(cell), flush=True)
@@ -53,6 +54,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.faults", description=__doc__)
     parser.add_argument("--all", action="store_true", help=f"every call; resumes from {STATE}")
     parser.add_argument("--most", type=int, default=MOST, help="calls of each line, unless --all")
+    parser.add_argument("--call", type=int, help="only this call of each line, counted from 1")
     parser.add_argument(
         "--only", nargs="*", default=["*"], help="lines whose name fits, such as 'server/commit/*'"
     )

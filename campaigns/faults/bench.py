@@ -43,6 +43,7 @@ from campaigns.faults.matrix import Line
 from campaigns.faults.parts import Part
 from campaigns.faults.seams import Fault
 from campaigns.faults.verdict import Verdict
+from waiting import DEADLINE_S
 
 
 # A server that is forked finds its statements compiled and its migrations loaded.
@@ -50,7 +51,6 @@ sqlite.create_engine = functools.cache(sqlite.create_engine)
 _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
-DELIVERED_S = 10.0
 _PAUSE_S = 0.01
 _NOBODY = identity.Process(
     pid=2**22 + 1, started=1, boot_id="before", host=identity.this_process().host, namespace=0
@@ -189,7 +189,7 @@ class Bench:
         settings = self._own()
         server = part = self._serve(settings, "own", fault, line.plant)
         sent = self._spool(directory, "own")
-        end = time.monotonic() + DELIVERED_S
+        end = time.monotonic() + DEADLINE_S
         while account.waiting(directory) and time.monotonic() < end:
             if line.operation == "request":
                 for each in self._send(directory, "own", None, line.plant).all_told("acked"):
@@ -264,7 +264,7 @@ class Bench:
     def _deliver(self, verdict: Verdict, directory: Path, sent: Sent) -> None:
         """What a sender without a fault does with what is left."""
         self._serve_all()
-        end = time.monotonic() + DELIVERED_S
+        end = time.monotonic() + DEADLINE_S
         drain(directory, parts.transports(self._token, sent.note))
         while account.waiting(directory) and time.monotonic() < end:
             drain(directory, parts.transports(self._token, sent.note))

@@ -34,6 +34,7 @@ from campaigns.faults.plants import (
     store_whatever_comes,
 )
 from campaigns.faults.seams import Fault, Trap
+from waiting import DEADLINE_S
 
 
 # Small, so that a short training has several segments and several batches.
@@ -45,7 +46,6 @@ READ_TIMEOUT_S = 0.25
 FASTER = 20
 """By how much the sender's clock is ahead of ours: it waits for real, but not as long."""
 SENDING_S = 3.0
-PART_S = 20.0
 _PR_SET_PDEATHSIG = 1
 
 Acked = dict[str, set[int]]
@@ -73,7 +73,7 @@ class Part:
             _be_the_part(work, Trap(fault, root=str(root), port=port, tell=tell), log)
         os.close(tell)
 
-    def wait(self, deadline_s: float = PART_S) -> bool:
+    def wait(self, deadline_s: float = DEADLINE_S) -> bool:
         """Whether it ended by itself within the deadline; it has ended in any case."""
         end, ended = time.monotonic() + deadline_s, False
         while (left_s := end - time.monotonic()) > 0 and not ended:

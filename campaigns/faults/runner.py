@@ -10,10 +10,10 @@ import signal
 import struct
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,28 +32,43 @@ Done = Mapping[str, int]
 """By line, the number of its last cell that is done; -1 for all of them."""
 
 
+class Plan(NamedTuple):
+    """Which cells to run: of each line at most ``most`` calls (None: all) without those ``done``, or one ``call``."""
+
+    lines: Sequence[Line]
+    calls: Mapping[str, Mapping[str, int]]
+    most: int | None
+    done: Done
+    call: int | None
+
+
 def workplace() -> Path:
     """A new folder, in memory where there is such a place: what is proved here needs no disk that turns."""
     return Path(tempfile.mkdtemp(prefix="ampmon-faults-", dir=MEMORY if MEMORY.is_dir() else None))
 
 
 def run(
-    lines: Sequence[Line], *, most: int | None, jobs: int, done: Done
+    lines: Sequence[Line], *, most: int | None, jobs: int, done: Done, call: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Each cell as it is done. ``most`` positions of each line, or all where it is None; without those ``done``."""
+    """Each cell as it is done: ``most`` positions of each line (None: all) without those ``done``, or one ``call``.
+
+    One job works in this process and needs no second warm-up; one ``call`` needs no census.
+    """
     torch.set_num_threads(1)
     place = workplace()
     workers: list[int] = []
     try:
         bench = Bench(place / "first")
-        calls = bench.census()
+        calls = bench.census() if call is None else {}
+        plan = Plan(lines, calls, most, done, call)
+        if jobs == 1:
+            yield {"calls": calls, "wrong": []}
+            yield from _cells(bench, plan, range(len(lines)))
+            return
         yield {"calls": calls, "wrong": bench.close()}
         queue, (told, tell) = _queue(len(lines)), os.pipe()
-        work = partial(
-            _work, lines=lines, calls=calls, most=most, done=done, queue=queue, tell=tell
-        )
         for number in range(jobs):
-            workers.append(_fork(partial(work, place / str(number))))
+            workers.append(_fork(partial(_work, place / str(number), plan, queue, tell)))
         os.close(tell)
         with open(told) as results:
             yield from map(json.loads, results)
@@ -89,38 +104,38 @@ def _fork(work: Callable[[], None]) -> int:
     return pid
 
 
-def _work(
-    place: Path,
-    lines: Sequence[Line],
-    calls: Mapping[str, Mapping[str, int]],
-    most: int | None,
-    done: Done,
-    queue: int,
-    tell: int,
-) -> None:
-    bench = Bench(place)
+def _work(place: Path, plan: Plan, queue: int, tell: int) -> None:
+    taken = (_INDEX.unpack(index)[0] for index in iter(lambda: os.read(queue, _INDEX.size), b""))
+    for cell in _cells(Bench(place), plan, taken):
+        _tell(tell, **cell)
+
+
+def _cells(bench: Bench, plan: Plan, indices: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """The cells of these lines, and at the end what is wrong with the database that all of them shared."""
     try:
-        while index := os.read(queue, _INDEX.size):
-            line = lines[_INDEX.unpack(index)[0]]
-            for number in _numbers(line, calls, most, done.get(line.name, 0)):
+        for line in map(plan.lines.__getitem__, indices):
+            for number in _numbers(line, plan):
                 cell = bench.run(line, number)
-                _tell(tell, line=line.name, number=number, **_result(cell))
-                if not cell.reached and most is None:
+                yield {"line": line.name, "number": number, **_result(cell)}
+                if not cell.reached and plan.most is None:
                     break
     finally:
-        _tell(tell, line="all cells together", wrong=bench.close())
+        wrong = bench.close()
+    yield {"line": "all cells together", "wrong": wrong}
 
 
-def _numbers(
-    line: Line, calls: Mapping[str, Mapping[str, int]], most: int | None, done: int
-) -> Iterator[int]:
+def _numbers(line: Line, plan: Plan) -> Iterator[int]:
+    done = plan.done.get(line.name, 0)
     if done < 0:
         return
-    if most is None and line.everywhere:
+    if plan.call is not None:
+        yield plan.call
+    elif plan.most is None and line.everywhere:
         yield from range(done + 1, 2**31)
     else:
-        called = calls[line.part].get(line.operation, 0)
-        yield from (number for number in some(line, called, most or LASTING_MOST) if number > done)
+        called = plan.calls[line.part].get(line.operation, 0)
+        numbers = some(line, called, plan.most or LASTING_MOST)
+        yield from (number for number in numbers if number > done)
 
 
 def _result(cell: Cell) -> dict[str, Any]:

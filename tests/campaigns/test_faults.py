@@ -1,0 +1,46 @@
+"""The fault matrix at its smallest: a few cells of each part, and one planted bug. `make faults` runs all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+ROOT = Path(__file__).parents[2]
+SOUND = (
+    *("trainer/write/ENOSPC", "trainer/fsync/kill"),
+    *("sender/receive/reset", "server/request/lost ack"),
+)
+PLANTED = "server/request/double (stores whatever comes)"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parts are forked from a warm process")
+def test_faults_lose_nothing_and_a_planted_bug_is_found() -> None:
+    """Four faults in trainer, sender and server leave nothing wrong; a server that stores records twice is found."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "campaigns.faults", "--json", "--jobs", "1", "--call", "2"]
+        + ["--only", *SOUND, PLANTED],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])},
+    )
+    cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in ran.stdout.splitlines():
+        cell = json.loads(line)
+        cells[cell.get("line", "no fault")].append(cell)
+
+    reached = {line for line, found in cells.items() if any(c.get("reached") for c in found)}
+    wrong = {line: c["wrong"] for line, found in cells.items() for c in found if c["wrong"]}
+    assert reached == {*SOUND, PLANTED}, ran.stderr
+    assert wrong.keys() - {"all cells together"} == {PLANTED}, wrong
+    assert wrong.get("all cells together") is None, wrong
+    assert ran.returncode == 1
