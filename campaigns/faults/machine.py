@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import shutil
@@ -15,8 +14,6 @@ from types import FrameType
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -24,12 +21,10 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 import ampmon
 from ampmon import identity, wire
-from ampmon.errors import Unreachable
 from ampmon.sender import drain
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
@@ -40,8 +35,6 @@ from campaigns.faults.backends import Backend, InMemory, Real
 from campaigns.faults.life import Key, Kind, Life, Refused
 
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "0"))
-"""How many more examples to try than a suite has time for; they are others each time."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Here a disk is waited for some hundred times in an example."""
 LIVES_MAX = 5
@@ -52,10 +45,6 @@ PACKAGE = str(Path(ampmon.__file__).parent)
 
 class Killed(BaseException):
     """The sender's process is no more."""
-
-
-# Killed between opening a file and holding it: of a real process the system closes it.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 
 @contextmanager
@@ -327,7 +316,7 @@ class Machine(RuleBasedStateMachine):
             assert aside & set(life.records) <= (set(life.records) if self.limited else life.poison)
             refused = (life.writer.path / "rejected").exists()
             assert life.writer.path.exists() == refused or life.headless
-        self.backend.check(self.lives, stored)
+        self.backend.check(self.lives, stored, aside)
 
 
 def clear(path: Path, *, directories_only: bool = False) -> None:
@@ -335,45 +324,3 @@ def clear(path: Path, *, directories_only: bool = False) -> None:
         path.rmdir()
     elif not directories_only:
         path.unlink(missing_ok=True)
-
-
-def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        type("TheMachine", (Machine,), {"backend_class": backend}),
-        settings=settings(
-            max_examples=EXAMPLES or examples,
-            stateful_step_count=steps,
-            # To find the shortest way to a failure takes minutes.
-            phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
-            derandomize=not EXAMPLES,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-
-
-@pytest.mark.parametrize(("backend", "examples", "steps"), [(InMemory, 60, 40), (Real, 6, 25)])
-def test_all_that_was_recorded_is_stored_once(
-    backend: type[InMemory | Real], examples: int, steps: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whatever befalls spool, sender, network and server: what is acknowledged is stored, and in the end all is."""
-    caplog.set_level(logging.CRITICAL, "ampmon.sender")
-    run(backend, examples, steps)
-
-
-class Rash(InMemory):
-    """A server that acknowledges before it has stored, and then fails to."""
-
-    def send(self, batch: bytes, records: int) -> wire.Ack:
-        try:
-            return super().send(batch, records)
-        except Unreachable:
-            decoded = wire.decode_batch(batch)
-            return wire.Ack(acked={record.stream: record.seq for record in decoded.records})
-
-
-def test_server_that_acknowledges_too_early_is_found(caplog: pytest.LogCaptureFixture) -> None:
-    """The machine can fail: it sees a server that says that it has stored what it has not."""
-    caplog.set_level(logging.CRITICAL, "ampmon.sender")
-    with pytest.raises(AssertionError):
-        run(Rash, 60, 40)

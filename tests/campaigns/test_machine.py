@@ -1,0 +1,63 @@
+"""The state machine of campaigns/faults at its smallest; `MACHINE_EXAMPLES=2000` tries more, others each time."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from ampmon import wire
+from ampmon.errors import Unreachable
+from campaigns.faults.backends import InMemory, Real
+from campaigns.faults.machine import Machine
+
+
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "0"))
+
+# A sender killed between opening and closing a file leaves it open. The system closes the files of a real process.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+def run(backend: type[InMemory | Real], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        type("TheMachine", (Machine,), {"backend_class": backend}),
+        settings=settings(
+            max_examples=EXAMPLES or examples,
+            stateful_step_count=steps,
+            # To find the shortest way to a failure takes minutes.
+            phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
+            derandomize=not EXAMPLES,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.parametrize(("backend", "examples", "steps"), [(InMemory, 15, 40), (Real, 2, 25)])
+def test_all_that_was_recorded_is_stored_once(
+    backend: type[InMemory | Real], examples: int, steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever befalls spool, sender, network and server: what is acknowledged is stored, and in the end all is."""
+    caplog.set_level(logging.CRITICAL, "ampmon.sender")
+    run(backend, examples, steps)
+
+
+class Rash(InMemory):
+    """A server that acknowledges before it has stored, and then fails to."""
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        try:
+            return super().send(batch, records)
+        except Unreachable:
+            decoded = wire.decode_batch(batch)
+            return wire.Ack(acked={record.stream: record.seq for record in decoded.records})
+
+
+def test_server_that_acknowledges_too_early_is_found(caplog: pytest.LogCaptureFixture) -> None:
+    """The machine can fail: it sees a server that says that it has stored what it has not."""
+    caplog.set_level(logging.CRITICAL, "ampmon.sender")
+    with pytest.raises(AssertionError):
+        run(Rash, 15, 40)
