@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +16,9 @@ from sqlalchemy import Connection, Engine, event, make_url
 from sqlalchemy.util import LRUCache
 
 from ampmon_server import migrations
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from ampmon_server.tables import metadata
 from postgres import Postgres
 
 
@@ -21,7 +29,13 @@ DEFINITIONS = {
     # Every catalog row holds the transaction that wrote it (xmin), so any change of a schema shows.
     "postgresql": " UNION ALL ".join(
         f"SELECT '{catalog}', count(*), md5(string_agg(xmin::text, ',' ORDER BY ctid)) FROM {catalog}"
-        for catalog in ("pg_class", "pg_attribute", "pg_constraint", "pg_trigger", "pg_namespace")
+        for catalog in (
+            "pg_class",
+            "pg_attribute",
+            "pg_constraint",
+            "pg_trigger",
+            "pg_db_role_setting",
+        )
     ),
 }
 """For each engine, a query whose rows are equal for two databases of a server only if their schemas are."""
@@ -29,8 +43,24 @@ DEFINITION = DEFINITIONS["postgresql"]
 REVISION = f"SELECT xmin::text FROM {migrations.VERSION_TABLE}"
 OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid != pg_backend_pid()"""
-TABLES = f"""SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
-    AND relname != '{migrations.VERSION_TABLE}'"""
+
+
+@cache
+def empty_file() -> Path:
+    """An SQLite database at the newest schema, to copy. Made once: migrating takes longer than most tests."""
+    directory = Path(tempfile.mkdtemp(prefix="ampmon-tests-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    settings = Settings(data_directory=directory)
+    Store.open(settings).close()
+    return settings.server_directory / "ampmon.db"
+
+
+def provide(directory: Path) -> None:
+    """Give a data directory without a database an empty one at the newest schema."""
+    server = Settings(data_directory=directory).server_directory
+    if not (server / "ampmon.db").exists():
+        server.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(empty_file(), server)
 
 
 class Databases:
@@ -41,8 +71,8 @@ class Databases:
         self._template = template
         self._definition = postgres.execute(DEFINITION, template)
         self._revision = postgres.execute(REVISION, template)
-        tables = postgres.execute(TABLES, template)
-        self._empty = "; ".join(f'DELETE FROM "{name}"' for (name,) in tables)
+        tables = reversed(metadata.sorted_tables)  # a row goes before the one that it refers to
+        self._empty = "; ".join(f"DELETE FROM {table.name}" for table in tables)
         self._free: list[str] = []
 
     @contextmanager

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -18,13 +17,13 @@ import psycopg
 from sqlalchemy import make_url
 
 from tools import POSTGRESQL
+from waiting import DEADLINE_S, wait_for
 
 
 DRIVER = "postgresql+psycopg"
 USER = "ampmon"
 STRANGER = "stranger"
 """The one role that would need a password."""
-START_S = 30.0
 UNPRIVILEGED = "nobody"
 """Who runs it where the tests run as root, whom PostgreSQL refuses."""
 # Nothing that is written here has to outlive anything.
@@ -51,7 +50,7 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises RuntimeError where it does not come up."""
+        """Start it, and wait until it answers. Raises RuntimeError if it ends instead."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [programs() / "postgres", "-D", self.folder / "data", "-k", self.folder]
@@ -63,7 +62,8 @@ class Postgres:
                 cwd=self.folder,
                 start_new_session=True,  # Ctrl-C is for pytest, which then ends it
             )
-        _wait_for(self, self._process)
+        process = self._process
+        wait_for(lambda: _answers(self, process), "PostgreSQL")
 
     def stop(self) -> None:
         """End it, once whoever is connected has gone, or soon."""
@@ -162,16 +162,14 @@ def _initialise(programs: Path, folder: Path, user: str | None) -> None:
     rules.write_text(f"local all {STRANGER} scram-sha-256\n{rules.read_text()}")
 
 
-def _wait_for(server: Postgres, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            server.connect().close()
-        except psycopg.OperationalError:
-            time.sleep(0.02)
-        else:
-            return
-    raise RuntimeError(f"PostgreSQL did not come up: {(server.folder / 'log').read_text()}")
+def _answers(server: Postgres, process: subprocess.Popen[bytes]) -> bool:
+    try:
+        server.connect().close()
+    except psycopg.OperationalError:
+        if process.poll() is None:
+            return False
+        raise RuntimeError(f"PostgreSQL ended: {(server.folder / 'log').read_text()}") from None
+    return True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -180,4 +178,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(3)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)  # ends whoever is connected still
-        process.wait(10)
+        process.wait(DEADLINE_S)

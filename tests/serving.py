@@ -9,17 +9,16 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
+from waiting import DEADLINE_S, wait_for
 from warm import Command
 
 
-START_S = 30.0
 CLOSE = {"Connection": "close"}
 """A connection kept may be closed by the server, or die with a worker, just as it is used again."""
 
@@ -84,26 +83,34 @@ class Server:
         self.log = terminal.path if terminal else directory / "serve.log"
         self.process: Command | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(
-            retries=False, timeout=10.0, ca_certs=str(ca) if ca else None
+            retries=False, timeout=DEADLINE_S, ca_certs=str(ca) if ca else None
         )
 
     def start(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it does not."""
+        """Start it and wait until it answers. Raises RuntimeError, with what it printed, if it ends instead."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self._is_ours and "--database-url" not in self.options:
+            # Imported late: it loads the store, which few tests of the trainer's side need.
+            from databases import provide
+
+            provide(self.directory)
         command = ["serve", "--port", str(self.port), "--data-dir", str(self.directory)]
         self.process = self._begin([*command, *self.options], environment)
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            if self.answers():
-                return
-            time.sleep(0.05)
-        self.kill()
-        raise RuntimeError(f"ampmon serve did not come up; it printed:\n{self.printed}")
+        wait_for(self._is_up, self.url)
+
+    def _is_up(self) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            raise RuntimeError(f"ampmon serve did not start; it printed:\n{self.printed}")
+        return self.answers()
+
+    @property
+    def _is_ours(self) -> bool:
+        return self.python == Path(sys.executable)
 
     def _begin(
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> Command | subprocess.Popen[bytes]:
-        if self.python == Path(sys.executable):
+        if self._is_ours:
             return Command(command, self.log, environment)
         with self.log.open("ab") as output:
             return subprocess.Popen(
@@ -171,7 +178,7 @@ class Server:
         if self.process.poll() is None:
             getattr(self.process, how)()
         try:
-            self.process.wait(10)
+            self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import shutil
 import socket
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,7 +15,7 @@ import uvicorn
 from ampmon_server.app import create_app
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store
+from databases import provide
 
 
 class ThreadedServer:
@@ -35,10 +31,7 @@ class ThreadedServer:
         self._settings = settings
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        database = self.settings.server_directory
-        if not database.exists():
-            database.mkdir(parents=True)
-            shutil.copy(_empty_database(), database)
+        provide(directory)
         self.start()
 
     @property
@@ -65,7 +58,7 @@ class ThreadedServer:
         """Put an empty database in the place of its own. Only while it is stopped."""
         for left in self.settings.server_directory.glob("ampmon.db*"):
             left.unlink()
-        shutil.copy(_empty_database(), self.settings.server_directory)
+        provide(self.directory)
 
     def close(self) -> None:
         self.stop()
@@ -76,14 +69,3 @@ class ThreadedServer:
         path = self.settings.server_directory / "ampmon.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
-
-
-@functools.cache
-def _empty_database() -> Path:
-    """A database at the newest schema: made once, for that takes longer than a test."""
-    directory = tempfile.mkdtemp(prefix="ampmon-tests-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    settings = Settings(data_directory=Path(directory))
-    settings.server_directory.mkdir()
-    Store.open(settings).close()
-    return settings.server_directory / "ampmon.db"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ampmon import wire
 from ampmon_server.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from databases import Databases, shared_work
+from databases import Databases, provide, shared_work
 from postgres import Postgres
 
 
@@ -60,16 +59,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def new_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database at the newest schema, to copy."""
-    settings = Settings(data_directory=tmp_path_factory.mktemp("new"))
-    Store.open(settings).close()
-    return settings.server_directory / "ampmon.db"
-
-
 @pytest.fixture
-def settings(tmp_path: Path, database: str | None, new_file: Path) -> Settings:
+def settings(tmp_path: Path, database: str | None) -> Settings:
     """Of a server whose database is there, at the newest schema and with nothing in it."""
     settings = Settings(
         data_directory=tmp_path / "data",
@@ -80,8 +71,7 @@ def settings(tmp_path: Path, database: str | None, new_file: Path) -> Settings:
     )
     if database is None:
         settings.data_directory.mkdir(mode=0o700)
-        settings.server_directory.mkdir(mode=0o700)
-        shutil.copy(new_file, settings.server_directory)
+        provide(settings.data_directory)
     return settings
 
 
