@@ -25,6 +25,10 @@ pytest_plugins = ["costs", "skips"]
 # kernels, the order of sums would hang on the machine.
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
+# Hundreds of processes import ampmon: each would compile all of it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
 settings.register_profile("suite", deadline=None, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
