@@ -1,54 +1,76 @@
-"""A training process that reports to a server."""
+"""A training process that reports to a server and does as many updates as it is asked for."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
+import tempfile
 
+from scripts import Script
 from serving import Server
 
 
 TRAINER = """
-import sys, time, torch, ampmon
+import sys, torch, ampmon
 ampmon.init("tests", "trainer")
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.named_parameters(), lr=1e-3)
 scaler = ampmon.GradScaler("cpu", init_scale=2.0, growth_interval=40, monitor=ampmon.Config(every=10))
 print(scaler.monitor.run_id, flush=True)
-for update in range(int(sys.argv[1])):
-    scaler.scale(model(torch.ones(4, 8)).sum()).backward()
-    if update % 100 == 99:
-        model.bias.grad[0] = float("inf")
-    scaler.step(optimizer)
-    scaler.update()
-    optimizer.zero_grad()
-    ampmon.log({"loss": float("nan") if update == 3 else 1.0 / (update + 1)})
-    time.sleep(float(sys.argv[2]))
+update = 0
+for order in sys.stdin:
+    for update in range(update, update + int(order)):
+        scaler.scale(model(torch.ones(4, 8)).sum()).backward()
+        if update % 100 == 99:
+            model.bias.grad[0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        ampmon.log({"loss": float("nan") if update == 3 else 1.0 / (update + 1)})
+    update += 1
+    print(update, flush=True)
 """
 
 
 class Trainer:
-    """A training process, killed at the end if it has not ended by itself; ``run_id`` is the run that it began."""
+    """The process, killed at the end of the block if it still runs; ``run_id`` is the run that it began."""
 
-    def __init__(self, updates: int, pause_s: float) -> None:
-        command = [sys.executable, "-c", TRAINER, str(updates), str(pause_s)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        orders, ours = os.pipe()
+        self._orders = os.fdopen(ours, "w", buffering=1)
+        self.process = Script(
+            *("-c", TRAINER), stdin=orders, stdout=subprocess.PIPE, stderr=self._errors
         )
+        os.close(orders)
         assert self.process.stdout is not None
         self.run_id = self.process.stdout.readline().strip()
 
+    def train(self, updates: int) -> None:
+        """Do so many more updates, and wait until the last of them returned."""
+        print(updates, file=self._orders)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline(), self.errors()
+
+    def finish(self) -> str:
+        """Let the script end, which must succeed; what it wrote to stderr."""
+        self._orders.close()
+        errors = self.errors()
+        assert self.process.returncode == 0, errors
+        return errors
+
     def errors(self) -> str:
         """What it wrote to stderr, once it has ended."""
-        return self.process.communicate()[1]
+        self.process.wait()
+        self._errors.seek(0)
+        return self._errors.read()
 
     def __enter__(self) -> Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        if self.process.stdout is not None and not self.process.stdout.closed:
-            self.process.communicate()
+        with self.process, self._errors, self._orders:
+            pass
 
 
 def stored(server: Server, run_id: str) -> int:

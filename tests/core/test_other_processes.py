@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader
 
 import ampmon
+import scripts
 from recording import recording, recordings
 
 
@@ -39,7 +38,7 @@ if __name__ == "__main__":
     ):
         child = multiprocessing.get_context(method).Process(target=work, args=(scaler, updates))
         child.start()
-        child.join(60)
+        child.join()
         assert child.exitcode == status, (method, child.exitcode)
     train(scaler, 1)
 """
@@ -53,7 +52,7 @@ def test_children_that_train_are_attempts_of_their_own(
     """
     script = tmp_path / "training.py"
     script.write_text(TRAINING)
-    subprocess.run([sys.executable, str(script)], check=True, timeout=100)
+    scripts.run(str(script))
     recorded = recordings(data_directory)
     finished = {len(one.updates): len(one.events("finish")) for one in recorded}
     assert finished == {2: 1, 3: 1, 4: 0, 5: 1}
@@ -98,6 +97,6 @@ os.waitpid(child, 0)
 
 def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Path) -> None:
     """Of the threads of a forked child one begins its attempt, in which all that they log is kept, and it ends."""
-    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60)
+    scripts.run("-c", FORKED)
     recorded = recordings(data_directory)
     assert [(len(one.scalars), len(one.events("finish"))) for one in recorded] == [(0, 1), (8, 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 import torch
 
 import ampmon
+import scripts
 from ampmon import process, wire
 from ampmon.errors import ConfigurationError
 from ampmon.iteration import taken
@@ -210,9 +210,7 @@ def test_a_script_that_ends_says_how(
     data_directory: Path, end: str, status: int, last: tuple[str, dict[str, str]]
 ) -> None:
     """At exit the run is finished by itself; after an uncaught exception its type is recorded, and no finish."""
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(end=end)], check=False, stderr=subprocess.PIPE
-    )
+    ended = scripts.run("-c", SCRIPT.format(end=end), check=False)
     assert ended.returncode == status
     recorded = recording(data_directory)
     assert len(recorded.updates) == 3
@@ -222,7 +220,7 @@ def test_a_script_that_ends_says_how(
 def test_a_script_killed_in_mid_step_leaves_every_update(data_directory: Path) -> None:
     """After `kill -9` all updates that returned are on disk, without a finish."""
     end = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    ended = subprocess.run([sys.executable, "-c", SCRIPT.format(end=end)], check=False)
+    ended = scripts.run("-c", SCRIPT.format(end=end), check=False)
     assert ended.returncode == -9
     recorded = recording(data_directory)
     assert [update.ordinal for update in recorded.updates] == [0, 1, 2]
@@ -288,9 +286,7 @@ def test_ranks_of_a_launcher_begin_another_run_with_another_init(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     script = "import ampmon; print(ampmon.init(), ampmon.init())"
-    ids = [
-        subprocess.check_output([sys.executable, "-c", script], text=True).split() for _ in range(2)
-    ]
+    ids = [scripts.run("-c", script).stdout.split() for _ in range(2)]
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 2
 
@@ -302,9 +298,9 @@ def test_a_launch_of_another_project_or_name_is_another_run(
     """An id given to torchrun that was used before goes on with a run of the same project and name, and no other."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "100")
     script = f"import ampmon; print(ampmon.init(), ampmon.init(**{options}))"
-    first = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    first = scripts.run("-c", script).stdout.split()
     script = f"import ampmon; print(ampmon.init(**{options}), ampmon.init())"
-    again = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    again = scripts.run("-c", script).stdout.split()
     assert not set(first) & set(again)
 
 
@@ -372,30 +368,36 @@ def test_series_named_in_several_threads_at_once_have_names_of_their_own() -> No
     assert len({stream.name for stream in streams}) == 800
 
 
+# These timers count processor time, so that signals come as often on a busy machine.
 INTERRUPTED = """
 import signal
 from ampmon import init, log
-signal.signal(signal.SIGALRM, lambda *_: log({"signal": 1.0}))
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+signal.signal(signal.SIGPROF, lambda *_: log({"signal": 1.0}))
+signal.setitimer(signal.ITIMER_PROF, 0.0005, 0.0005)
 init(name="mine")
 log({"last": 1.0})
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.setitimer(signal.ITIMER_PROF, 0)
 """
 
 
 SIGNALLED = """
 import signal, torch, ampmon
+handled = 0
+def handle(*_):
+    global handled
+    handled += 1
+    ampmon.log({"signal": 1.0})
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = ampmon.GradScaler("cpu", init_scale=2.0)
 ampmon.log({"before": 1.0})
-signal.signal(signal.SIGALRM, lambda *_: ampmon.log({"signal": 1.0}))
-signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-for _ in range(2000):
+signal.signal(signal.SIGPROF, handle)
+signal.setitimer(signal.ITIMER_PROF, 0.0005, 0.0005)
+while scaler.monitor.updates < 500 or handled < 50:
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     scaler.step(optimizer)
     scaler.update()
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.setitimer(signal.ITIMER_PROF, 0)
 """
 
 
@@ -403,7 +405,7 @@ def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
     data_directory: Path,
 ) -> None:
     """What a handler logs before there is a run is dropped, or of the run that `init` begins."""
-    subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=60)
+    scripts.run("-c", INTERRUPTED)
     recorded = recordings(data_directory)[-1]
     assert recorded.attempt.name == "mine"
     assert {"last": 1.0} in [one.values for one in recorded.scalars]
@@ -412,10 +414,11 @@ def test_a_signal_handler_that_logs_while_a_run_is_begun_begins_no_other(
 
 def test_a_signal_handler_may_log(data_directory: Path) -> None:
     """A handler that interrupts a record being written neither hangs the process nor tears a record."""
-    subprocess.run([sys.executable, "-c", SIGNALLED], check=True, timeout=60)
+    scripts.run("-c", SIGNALLED)
     recorded = recording(data_directory)
-    assert [update.ordinal for update in recorded.updates] == list(range(2000))
-    assert len(recorded.scalars) > 10
+    assert [update.ordinal for update in recorded.updates] == list(range(len(recorded.updates)))
+    assert len(recorded.updates) >= 500
+    assert len(recorded.scalars) > 50
     seqs = sorted(
         record.seq
         for record in recorded.messages

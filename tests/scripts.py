@@ -1,0 +1,200 @@
+"""Python scripts in processes that start quickly: forked from one that has imported torch, which takes two seconds.
+
+A script has its own `__main__`, arguments, environment and files, and ends as it would in an interpreter of its own.
+ampmon is imported after the fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from waiting import DEADLINE_S
+
+
+class Script:
+    """`python ARGUMENTS`, running, with the methods of `subprocess.Popen` that tests use.
+
+    ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes, by default, where this
+    process's goes.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        stdin: int | None = None,
+        stdout: IO[str] | int = 1,
+        stderr: IO[str] | int = 2,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.arguments = arguments
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        reports, report = os.pipe()
+        null = os.open(os.devnull, os.O_RDONLY)
+        ours = [report, null]
+        if stdout == subprocess.PIPE:
+            end, stdout = os.pipe()
+            self.stdout = os.fdopen(end)
+            ours.append(stdout)
+        files = [each if isinstance(each, int) else each.fileno() for each in (stdout, stderr)]
+        order = [arguments, dict(os.environ if env is None else env), str(cwd or Path.cwd())]
+        _start(json.dumps(order).encode(), [null if stdin is None else stdin, *files, report])
+        for each in ours:
+            os.close(each)
+        self._reports = os.fdopen(reports)
+        self.pid = int(self._reports.readline())
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = DEADLINE_S) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.arguments, timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, within_s: float | None) -> int | None:
+        if self.returncode is None and select.select([self._reports], [], [], within_s)[0]:
+            self.returncode = int(self._reports.readline())
+            self._reports.close()
+        return self.returncode
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
+        if self.stdout is not None:
+            self.stdout.close()
+
+
+def run(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run `python ARGUMENTS` to its end, however long it takes: pytest's own timeout ends a hang.
+
+    Raises AssertionError, with what the script printed, if the exit status is not 0 and ``check`` is set.
+    """
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        with Script(*arguments, stdout=out, stderr=err, env=env, cwd=cwd) as script:
+            code = script.wait(None)
+        out.seek(0)
+        err.seek(0)
+        done = subprocess.CompletedProcess([*arguments], code, out.read(), err.read())
+    assert not check or code == 0, f"exit status {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@cache
+def _forker() -> socket.socket:
+    """The connection to this process's forker, which ends when it is closed."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, __file__, str(theirs.fileno())]
+        forker = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parent, stdin=subprocess.DEVNULL
+        )
+
+    def end() -> None:
+        ours.close()
+        forker.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _start(order: bytes, files: list[int]) -> None:
+    socket.send_fds(_forker(), [len(order).to_bytes(4, "big")], files)
+    _forker().sendall(order)
+
+
+def _fork(orders: socket.socket) -> Any:
+    """Fork a process for each order. Returns in those processes, with the order; the forker itself ends."""
+    reports: dict[int, int] = {}
+
+    def reap(*_: object) -> None:
+        while reports and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with os.fdopen(reports.pop(ended[0]), "w") as report:
+                print(os.waitstatus_to_exitcode(ended[1]), file=report)
+
+    signal.signal(signal.SIGCHLD, reap)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        size, files, _, _ = socket.recv_fds(orders, 4, 4)
+        if not size:
+            sys.exit()
+        order = orders.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        if not (pid := os.fork()):
+            _take(files, [orders.fileno(), *reports.values()])
+            return json.loads(order)
+        os.write(files[3], f"{pid}\n".encode())
+        reports[pid] = files[3]
+        for file in files[:3]:
+            os.close(file)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
+def _take(files: list[int], others: list[int]) -> None:
+    """Make ``files`` the standard ones, close what is the forker's, and heed signals as a new process does."""
+    for number, file in enumerate(files[:3]):
+        os.dup2(file, number)
+    for file in (*files, *others):
+        os.close(file)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+
+
+def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None:
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    how, *rest = arguments
+    sys.path[0] = "" if how.startswith("-") else str(Path(how).parent)
+    sys.argv[:] = arguments if how != "-c" else ["-c", *rest[1:]]
+    if how == "-m":
+        sys.argv[:] = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        return
+    main = types.ModuleType("__main__")
+    source = rest[0] if how == "-c" else Path(how).read_text()
+    if how != "-c":
+        main.__file__ = how
+    sys.modules["__main__"] = main
+    exec(compile(source, "<string>" if how == "-c" else how, "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    import numpy  # noqa: F401
+    import torch  # noqa: F401
+
+    gc.freeze()  # or a fork that ends would look at each object, and so copy nearly all memory
+    _become(*_fork(socket.socket(fileno=int(sys.argv[1]))))
