@@ -8,7 +8,6 @@ training.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec
 
@@ -164,7 +163,7 @@ class Monitor(Shown):
         """`_unscale_grads_` is about to read and unscale the gradients of an optimizer, fp16 ones too if it may."""
         if self._stream is None:
             return
-        started = time.perf_counter_ns()
+        started = self._account.clock()
         self._raised = None
         iteration = self._iteration
         if self._registry.meet(optimizer):
@@ -199,7 +198,7 @@ class Monitor(Shown):
         """
         if self._measurer.set_aside is None:
             return None
-        started = time.perf_counter_ns()
+        started = self._account.clock()
         found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
         if found is not None:
             self._account.spend(started)
@@ -211,7 +210,7 @@ class Monitor(Shown):
     ) -> None:
         """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
         if self._stream is not None:
-            started = time.perf_counter_ns()
+            started = self._account.clock()
             self._measurer.after_unscale(optimizer, self._iteration, found)
             self._account.spend(started)
 
@@ -231,14 +230,14 @@ class Monitor(Shown):
         """`update()` is about to change the scale, and to forget what each optimizer found."""
         self._raised = None
         if self._stream is not None:
-            started = time.perf_counter_ns()
+            started = self._account.clock()
             self._iteration.before = outcome.read(scaler, self._iteration.steps)
             self._account.spend(started)
 
     @guarded
     def after_update(self, scaler: Any, manual: bool) -> None:
         """`update()` has returned: hand the record over, or the event where no optimizer stepped."""
-        started = time.perf_counter_ns()
+        started = self._account.clock()
         stream, iteration, before = self._stream, self._iteration, self._iteration.before
         self._iteration = Iteration()
         if stream is None or before is None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ampmon.probe.budget import Budget
 from ampmon.probe.timing import DeviceTimer, Span
 
 
 class Account:
-    """The monitor's cost, update by update, as far as it is known. Times are of time.perf_counter_ns()."""
+    """The monitor's cost, update by update, as far as it is known. Times are those of ``clock``, in nanoseconds."""
 
-    def __init__(self, budget: Budget, timer: DeviceTimer) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        timer: DeviceTimer,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.clock = clock
         self._budget = budget
         self._timer = timer
         self._busy_us = self._elapsed_us = 0.0
@@ -30,7 +38,7 @@ class Account:
 
     def spend(self, started: int) -> None:
         """Count the time since ``started`` as spent on the update at hand."""
-        self._spent_ns += time.perf_counter_ns() - started
+        self._spent_ns += self.clock() - started
 
     def lap(self, now: int) -> float | None:
         """Microseconds since the last update; None at the first."""
@@ -63,4 +71,4 @@ class Account:
 
     def handed_over(self, started: int, *, sampled: bool) -> None:
         """A record was handed over, since ``started``: it counts as spent before the next update."""
-        self._owed_ns = self._handing_over[sampled] = time.perf_counter_ns() - started
+        self._owed_ns = self._handing_over[sampled] = self.clock() - started

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.timing import Baseline, DeviceTimer, Span
+from ampmon.testing import ManualClock
 from probe.scripted import Device
 
 
@@ -152,15 +151,21 @@ def test_the_account_adds_device_time_when_it_is_known(timer: DeviceTimer, devic
 
 def test_the_account_counts_the_clock(timer: DeviceTimer) -> None:
     """What was spent since the last update, and on handing its record over, is in this update's cost, once."""
-    account = Account(Budget("auto", 0.01), timer)
-    now = time.perf_counter_ns()
-    account.spend(now - 3_000_000)
-    assert account.settle(None, 0.0, [], sampled=True) == pytest.approx(3 * MS, rel=0.2)
-    account.handed_over(time.perf_counter_ns() - 4_000_000, sampled=True)
-    account.spend(time.perf_counter_ns() - 2_000_000)
-    assert account.settle(100 * MS, 0.0, [], sampled=False) == pytest.approx(6 * MS, rel=0.2)
+    clock = ManualClock(0.0)
+    account = Account(Budget("auto", 0.01), timer, clock=lambda: round(clock() * 1e9))
+
+    def begun_before(ms: float) -> int:
+        started = account.clock()
+        clock.advance(ms / 1000)
+        return started
+
+    account.spend(begun_before(3))
+    assert account.settle(None, 0.0, [], sampled=True) == 3 * MS
+    account.handed_over(begun_before(4), sampled=True)
+    account.spend(begun_before(2))
+    assert account.settle(100 * MS, 0.0, [], sampled=False) == 6 * MS
     assert account.settle(100 * MS, 0.0, [], sampled=False) == 0.0
-    assert account.overhead == pytest.approx(0.03, rel=0.2)
+    assert account.overhead == 0.03
 
 
 def test_the_account_knows_the_laps(timer: DeviceTimer) -> None:

@@ -1,8 +1,8 @@
-"""Real training under a budget: what it decides, and what the monitor then takes by its own account."""
+"""Training under a budget: when the monitor samples, and the overhead it reports, by a clock that the test moves."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,54 @@ import torch
 from torch.optim import SGD
 
 import ampmon
+from ampmon.measurement import Measurer
+from ampmon.testing import ManualClock
 from recording import recording
+
+
+class Loop:
+    """Trains a small network. What an update and the monitor's work on it take is by ``clock``, in milliseconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = ManualClock(0.0)
+        self.sample_ms = self.bare_ms = 0.0
+        measure = Measurer.before_unscale
+
+        def measured(
+            measurer: Any, optimizer: Any, iteration: Any, *given: Any, **named: Any
+        ) -> None:
+            measure(measurer, optimizer, iteration, *given, **named)
+            self.clock.advance((self.sample_ms if iteration.sampling else self.bare_ms) / 1000)
+
+        monkeypatch.setattr(Measurer, "before_unscale", measured)
+
+    def train(
+        self, updates: int, *, config: ampmon.Config, update_ms: float, **options: Any
+    ) -> Any:
+        """Train for so many updates; the monitor."""
+
+        def rest() -> None:
+            self.clock.advance(update_ms / 1000)
+
+        return train(updates, config=config, rest=rest, clock=self.clock, **options)
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(monkeypatch)
 
 
 def train(
     updates: int,
     *,
     config: ampmon.Config,
-    rest_s: float = 0.0,
+    rest: Callable[[], object] = lambda: None,
+    clock: ManualClock | None = None,
     device: str = "cpu",
     width: int = 16,
     **options: Any,
 ) -> Any:
-    """The monitor of a small network that was trained, resting after each update as a slow loop does."""
+    """The monitor of a small network that was trained, ``rest`` called after each update."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Linear(width, 4))
     model.to(device)
@@ -31,51 +66,60 @@ def train(
     scaler = ampmon.GradScaler(
         device, **{"init_scale": 256.0, **options}, model=model, monitor=config
     )
+    assert scaler.monitor is not None
+    if clock is not None:
+        scaler.monitor._account.clock = lambda: round(clock() * 1e9)
     inputs = torch.randn(8, width, device=device)
     for _ in range(updates):
         optimizer.zero_grad()
         scaler.scale(model(inputs).square().mean()).backward()
         scaler.step(optimizer)
         scaler.update()
-        time.sleep(rest_s)
-    assert scaler.monitor is not None
+        rest()
     return scaler.monitor
 
 
-def test_a_small_model_on_a_slow_loop_is_sampled_every_update(data_directory: Path) -> None:
+def test_a_small_model_on_a_slow_loop_is_sampled_every_update(
+    data_directory: Path, loop: Loop
+) -> None:
     """Where updates are far apart every one is sampled, each record says so, and the budget is kept."""
-    monitor = train(12, config=ampmon.Config(budget=0.1), rest_s=0.1)
+    loop.sample_ms = 1.0
+    monitor = loop.train(12, config=ampmon.Config(budget=0.1), update_ms=99.0)
     assert (monitor.samples, monitor.interval, monitor.over_budget) == (12, 1, False)
-    assert 0 < monitor.overhead < 0.1
+    assert monitor.overhead == pytest.approx(0.01)
     recorded = recording(data_directory)
     assert recorded.header().budget == 0.1
     assert {(update.interval, update.over_budget) for update in recorded.updates} == {(1, False)}
 
 
-def test_steps_of_a_millisecond_are_not_slowed(data_directory: Path) -> None:
+def test_steps_of_a_millisecond_are_not_slowed(data_directory: Path, loop: Loop) -> None:
     """With 1 % of such steps, samples are as rare as they may be; what the rest costs by itself is not hidden."""
-    often = train(150, config=ampmon.Config(every=1))
-    rarely = train(1200, config=ampmon.Config())
-    assert rarely.interval == 128
-    assert rarely.samples <= 20
-    assert rarely.over_budget
-    assert rarely.overhead < 0.6 * often.overhead
-    assert "budget 1%, exceeded" in repr(rarely)
+    loop.sample_ms, loop.bare_ms = 1.02, 0.02
+    monitor = loop.train(1200, config=ampmon.Config(), update_ms=1.0)
+    assert monitor.interval == 128
+    assert monitor.samples <= 20
+    assert monitor.over_budget
+    spent_ms = 0.02 * 1199 + 1.0 * (monitor.samples - 1)  # the first update has no duration
+    assert monitor.overhead == pytest.approx(spent_ms / (1199 + spent_ms), rel=1e-3)
+    assert "budget 1%, exceeded" in repr(monitor)
 
 
-def test_a_budget_that_can_be_kept_is_kept(data_directory: Path) -> None:
-    """Given 30 % of short steps, the interval settles between the ends, and what was spent is near the budget."""
-    monitor = train(1500, config=ampmon.Config(budget=0.3))
+def test_a_budget_that_can_be_kept_is_kept(data_directory: Path, loop: Loop) -> None:
+    """Given 30 % of short steps, the interval settles between the ends, and what is spent is within the budget."""
+    loop.sample_ms, loop.bare_ms = 0.9, 0.1
+    monitor = loop.train(600, config=ampmon.Config(budget=0.3), update_ms=1.0)
     assert not monitor.over_budget
-    assert 2 <= monitor.interval <= 64
-    assert monitor.overhead < 0.45
+    assert monitor.interval == 4
+    assert 0.2 < monitor.overhead < 0.3
     last = [update for update in recording(data_directory).updates if update.gradients][-1]
     assert (last.interval, last.over_budget) == (monitor.interval, False)
 
 
-def test_a_scale_that_grows_at_every_update_is_told(data_directory: Path) -> None:
+def test_a_scale_that_grows_at_every_update_is_told(data_directory: Path, loop: Loop) -> None:
     """With growth_interval=1 each update has its sample, as promised, and the budget is said to be exceeded."""
-    monitor = train(80, config=ampmon.Config(), init_scale=2.0**-40, growth_interval=1)
+    loop.sample_ms = 1.0
+    more = {"init_scale": 2.0**-40, "growth_interval": 1}
+    monitor = loop.train(80, config=ampmon.Config(), update_ms=1.0, **more)
     assert monitor.samples == 80
     assert monitor.over_budget
     assert [update.over_budget for update in recording(data_directory).updates][-1]
