@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +60,17 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     yield directory
     if process := sys.modules.get("ampmon.process"):
         process.finish(deadline_s=5.0)
+    if os.environ["AMPMON_MODE"] == "online":
+        _end_sender(directory)
+
+
+def _end_sender(directory: Path) -> None:
+    """End the sender of a data directory, which tries on for as long as records wait for a server."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # another process that ended just now
+            words = file.read_bytes().split(b"\0")
+            if b"ampmon.sender" in words and str(directory).encode() in words:
+                os.kill(int(file.parent.name), signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")

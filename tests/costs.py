@@ -47,7 +47,6 @@ class Costs:
     def count(self, file: str) -> None:
         """Charge to ``file`` what was spent since the last call."""
         now_s = spent_s()
-        # A browser that ends is waited for by nobody in the tree, and takes what it spent along.
         self.by_file[file] += max(0.0, now_s - self._counted_s)
         self._counted_s = now_s
 
@@ -61,6 +60,11 @@ class Costs:
         if nextitem is None or nextitem.path != item.path:
             self.count(str(item.path.relative_to(TESTS)))
         return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        if nextitem is None:  # the browser ends now, and nobody in the tree waits for its processes
+            self.count(str(item.path.relative_to(TESTS)))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if (output := getattr(session.config, "workeroutput", None)) is not None:

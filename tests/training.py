@@ -69,8 +69,9 @@ class Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self.process, self._errors, self._orders:
-            pass
+        with self.process:
+            self._orders.close()
+        self._errors.close()
 
 
 def stored(server: Server, run_id: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +32,7 @@ def receivers() -> Iterator[dict[str, Receiver]]:
         found["refusing"].answer = 500
         found["redirecting"].answer = 307
         found["redirecting"].location = f"http://{found['good'].place}/inner"
-        found["hanging"].answer = lambda: let_go.wait(60)
+        found["hanging"].answer = let_go.wait
         stack.callback(let_go.set)
         yield found
 
@@ -44,7 +43,7 @@ def alarmed(
 ) -> Server:
     """A server that tells them all."""
     targets = "".join(
-        f'[[targets]]\nname = "{name}"\nurl = "json://{each.place}/{name}?rto=50&cto=50"\n'
+        f'[[targets]]\nname = "{name}"\nurl = "json://{each.place}/{name}?rto=600&cto=600"\n'
         for name, each in receivers.items()
     )
     file = written(tmp_path / "alerts.toml", f"allow_private = true\n{targets}{AT_ONCE}")
@@ -95,9 +94,8 @@ def test_an_alert_arrives_and_resolves_while_others_fail(
     assert re.search(r"(?m)^firing +warning +tests +run-7 +head.weight is the first", listed)
     assert re.search(r"(?m)^refusing +json .* it refused the message \(500\)$", listed)
 
-    began = time.monotonic()
     run.event("finish")
-    assert time.monotonic() - began < 10
+    assert deliveries()["hanging"]["sent"] is None, "nobody waits for the one that hangs"
     wait_for(lambda: any("resolved: run-7" in title for title in good.titles))
     targets = {each["name"]: each for each in alarmed.get("/alerts/targets")["targets"]}
     assert targets["good"]["trouble"] is None

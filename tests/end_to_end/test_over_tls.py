@@ -12,7 +12,7 @@ import ampmon
 from certificates import Authority
 from serving import Server
 from training import stored
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 def test_records_go_over_tls(
@@ -32,6 +32,6 @@ def test_records_go_over_tls(
         scaler.scale(model(torch.ones(4, 8)).sum()).backward()
         scaler.step(optimizer)
         scaler.update()
-    ampmon.finish(deadline_s=30.0)
+    ampmon.finish(deadline_s=DEADLINE_S)
 
     assert wait_for(lambda: stored(server, str(run_id)) == 20)

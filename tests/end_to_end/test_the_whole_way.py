@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
     scales, skips = train(torch.amp.GradScaler("cpu", **arguments), UPDATES)
     run_id = ampmon.init("tests", "ledger")
     train(ampmon.GradScaler("cpu", **arguments), UPDATES)
-    ampmon.finish(deadline_s=30.0)
+    ampmon.finish(deadline_s=DEADLINE_S)
 
     summary = wait_for(
         lambda: (run := server.get(f"/runs/{run_id}"))["status"] == "finished" and run
@@ -86,14 +85,16 @@ def test_the_server_tells_what_the_stock_scaler_did(server: Server) -> None:
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server, end: str) -> None:
     """The server is ended in the middle of training and started again: nothing is lost, nothing stored twice."""
-    with Trainer(400, 0.01) as trainer:
+    with Trainer() as trainer:
         run_id = trainer.run_id
-        wait_for(lambda: stored(server, run_id) > 50)
+        trainer.train(100)
+        wait_for(lambda: stored(server, run_id) == 100)
+        trainer.train(100)  # some of them are on their way
         getattr(server, end)()
-        time.sleep(1.0)
-        assert trainer.process.poll() is None, "training must go on without the server"
+        trainer.train(100)
         server.start()
-        assert trainer.process.wait(DEADLINE_S) == 0
+        trainer.train(100)
+        trainer.finish()
     wait_for(lambda: stored(server, run_id) == 400)
     updates = server.get(f"/runs/{run_id}/updates")
     assert updates["step"] == list(range(400))
@@ -112,14 +113,13 @@ def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
     server: Server,
 ) -> None:
     """After `kill -9` of the trainer the sender delivers what is on disk, and the run is `crashed`."""
-    with Trainer(100_000, 0.002) as trainer:
+    with Trainer() as trainer:
         run_id = trainer.run_id
-        wait_for(lambda: stored(server, run_id) > 100)
+        trainer.train(200)
     wait_for(lambda: server.get(f"/runs/{run_id}")["status"] == "crashed")
     summary = server.get(f"/runs/{run_id}")
-    steps = server.get(f"/runs/{run_id}/updates")["step"]
-    assert steps == list(range(len(steps)))
-    assert (summary["updates"], summary["lost_records"]) == (len(steps), 0)
+    assert server.get(f"/runs/{run_id}/updates")["step"] == list(range(200))
+    assert (summary["updates"], summary["lost_records"]) == (200, 0)
 
 
 def test_a_server_that_starts_adopts_what_dead_processes_left(
@@ -129,9 +129,9 @@ def test_a_server_that_starts_adopts_what_dead_processes_left(
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
-    with Trainer(100_000, 0.002) as trainer:
+    with Trainer() as trainer:
+        trainer.train(100)
         sender = wait_for(lambda: status(data_directory))
-        time.sleep(1.0)
     os.kill(sender.pid, signal.SIGKILL)
     started = new_server(data_directory, port=later.port)
     wait_for(
@@ -140,33 +140,35 @@ def test_a_server_that_starts_adopts_what_dead_processes_left(
             and started.get(f"/runs/{trainer.run_id}")["status"] == "crashed"
         )
     )
-    steps = started.get(f"/runs/{trainer.run_id}/updates")["step"]
-    assert steps == list(range(len(steps)))
+    assert started.get(f"/runs/{trainer.run_id}/updates")["step"] == list(range(100))
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
 def test_a_run_goes_on_whatever_becomes_of_the_database(server: Server, tmp_path: Path) -> None:
     """After a restore what came since the copy counts as lost; a server that lost all is told headers anew."""
     where, copy = ["--data-dir", str(server.directory)], str(tmp_path / "copy.db")
-    with Trainer(100_000, 0.01) as trainer:
-        wait_for(lambda: stored(server, trainer.run_id) > 10)
+    with Trainer() as trainer:
+        path = f"/runs/{trainer.run_id}"
+        trainer.train(20)
+        wait_for(lambda: stored(server, trainer.run_id) == 20)
         assert completed(["db", "backup", copy, *where]).returncode == 0
-        then = stored(server, trainer.run_id)
-        wait_for(lambda: stored(server, trainer.run_id) > then + 20)
+        trainer.train(30)
+        wait_for(lambda: stored(server, trainer.run_id) == 50)
         server.stop()
         assert completed(["db", "restore", copy, *where]).returncode == 0
         server.start()
-        wait_for(lambda: server.get(f"/runs/{trainer.run_id}")["lost_records"] > 0)
-        run = server.get(f"/runs/{trainer.run_id}")
-        wait_for(lambda: stored(server, trainer.run_id) > run["updates"])
-        assert (run["name"], run["lost_records"] >= 20) == ("trainer", True)
-        assert run["last_step"] >= run["updates"] + 19
+        trainer.train(10)
+        wait_for(lambda: server.get(path)["last_step"] == 59)
+        run = server.get(path)
+        assert (run["name"], run["updates"]) == ("trainer", 30)
+        assert run["lost_records"] >= 30  # what was logged is a record too
         server.stop()
         for file in (server.directory / "server").glob("ampmon.db*"):
             file.unlink()
         server.start()
-        wait_for(lambda: stored(server, trainer.run_id) > 10)
-        assert server.get(f"/runs/{trainer.run_id}")["name"] == "trainer"
+        trainer.train(10)
+        wait_for(lambda: stored(server, trainer.run_id) == 10)
+        assert server.get(path)["name"] == "trainer"
 
 
 def test_records_wait_for_a_server_that_is_not_there_yet(
@@ -176,9 +178,9 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     later = Server(data_directory)
     monkeypatch.setenv("AMPMON_MODE", "online")
     monkeypatch.setenv("AMPMON_URL", later.url)
-    with Trainer(400, 0.01) as trainer:
-        assert trainer.process.wait(DEADLINE_S) == 0
-        warnings = trainer.errors()
+    with Trainer() as trainer:
+        trainer.train(400)
+        warnings = trainer.finish()
     assert warnings.count("cannot be reached") == 1
     assert later.url in warnings
     started = new_server(data_directory, port=later.port)

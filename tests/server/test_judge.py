@@ -17,7 +17,7 @@ from ampmon_server.thresholds import Levels, Thresholds
 from batches import Trainer
 from serving import Server
 from training import Trainer as RealTrainer
-from training import wait_for
+from waiting import wait_for
 
 
 @pytest.fixture
@@ -98,7 +98,8 @@ def test_a_rule_that_raises_does_no_harm(
 
 def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:
     """A training that loses every hundredth update has its verdict on the server before it ends."""
-    with RealTrainer(100_000, 0.002) as trainer:
+    with RealTrainer() as trainer:
+        trainer.train(500)
         path = f"/api/v1/runs/{trainer.run_id}"
 
         def severity() -> Any:
