@@ -35,6 +35,10 @@ class Training:
     resume_step: int | None
     told: Path
 
+    def began(self) -> bool:
+        """Whether it has recorded anything yet."""
+        return self.told.exists() and self.told.stat().st_size > 0
+
 
 def compare(connection: Connection, trainings: Sequence[Training]) -> Count:
     """Count what of the trainings is stored; nothing else may be."""

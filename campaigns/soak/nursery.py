@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ampmon.identity.process import start_time
+from waiting import DEADLINE_S
 
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ class Child:
     def kill(self) -> bool:
         """End it without a chance to tidy up, and wait; whether it was still there."""
         there = self.signal(signal.SIGKILL)
-        self.wait(30.0)
+        self.wait(DEADLINE_S)
         return there
 
     def signal(self, number: int) -> bool:
@@ -63,18 +64,18 @@ class Child:
 
 
 class Nursery:
-    """Forks children, once told to `wait`, from a process that has called ``warm``, a "module:function".
+    """Forks children, once told to `wait`, from a process that has called each of ``warm``, a "module:function".
 
     Any number of threads may use it.
     """
 
-    def __init__(self, warm: str) -> None:
+    def __init__(self, *warm: str) -> None:
         self._lock = threading.Lock()
         # One thread: a fork takes no other along.
         threads = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS")}
         path = (str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "campaigns.soak.nursery", warm],
+            [sys.executable, "-m", "campaigns.soak.nursery", *warm],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

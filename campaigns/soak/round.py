@@ -50,6 +50,8 @@ class Plan:
     rest_s: float = 90.0
     """So long nothing may arrive of what is left, before it is given up."""
     lanes: int = 2
+    exact: bool = False
+    """Whether a role that was killed often enough is left alone, so that the others come to their number sooner."""
     lives: Lives = field(default_factory=Lives)
     server: str = "campaigns.soak.service:serve"
     """What is called as the server."""
@@ -126,9 +128,9 @@ class Round:
         while tally.fewest() < plan.kills and time.monotonic() - began_s < plan.limit_s:
             now_s = time.monotonic()
             for lane in self._lanes:
-                lane.tick(now_s, begin=True)
-            self._sender.tick(now_s)
-            self._server.tick(now_s, killing=True)
+                lane.tick(now_s, begin=True, killing=self._wanted(tally.trainer))
+            self._sender.tick(now_s, killing=self._wanted(tally.sender))
+            self._server.tick(now_s, killing=self._wanted(tally.server))
             self._note()
             self._balance()
             behind = tally.lost_acks < min(tally.trainer, tally.sender, tally.server)
@@ -136,6 +138,9 @@ class Round:
             self._proxy.chances = {**_BESIDE, "lose_ack": lost}
             if stop.wait(_TICK_S):
                 raise Stopped
+
+    def _wanted(self, kills: int) -> bool:
+        return not self._plan.exact or kills < self._plan.kills
 
     def _balance(self) -> None:
         """Let those live longer of whom many were killed: all four come to their number at about the same time."""

@@ -17,6 +17,7 @@ from ampmon.identity.process import start_time
 from campaigns.soak.comparison import Training
 from campaigns.soak.nursery import Child, Nursery
 from campaigns.soak.told import Told
+from waiting import DEADLINE_S
 
 
 _LOOK_S = 0.05
@@ -29,7 +30,7 @@ Span: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """How long each lives, and the pause before the next. Senders and servers live from when they are at work.
+    """How long each lives, from when it is at work, and the pause before the next.
 
     Lives are as many times as long as a victim's ``stretch`` says.
     """
@@ -39,7 +40,7 @@ class Lives:
     server: Span = (0.0, 2.0)
     pause: Span = (0.0, 0.2)
     early: float = 0.15
-    """Share of senders and servers whose lives are drawn from their start, so that many end in it."""
+    """Share of those whose lives are drawn from their start, so that many end in it."""
     finishing: float = 0.1
     """Share of the trainings that come to their end, unless they are killed in it."""
 
@@ -66,16 +67,19 @@ class Lane:
         self._lives = lives
         self._child: Child | None = None
         self._run_id = identity.uuid7()
-        self._end_s = self._begin_s = 0.0
+        self._end_s = self._begin_s = self._lives_s = 0.0
 
-    def tick(self, now_s: float, *, begin: bool) -> bool:
-        """Do what is due, beginning another training only if told to; whether one is at work."""
+    def tick(self, now_s: float, *, begin: bool, killing: bool = True) -> bool:
+        """Do what is due, beginning and killing a training only if told to; whether one is at work."""
         if self._child is None:
             if begin and now_s >= self._begin_s:
                 self._begin(now_s)
         elif not self._child.alive():
             self._ended(now_s)
-        elif now_s >= self._end_s:
+        elif self._end_s == math.inf:
+            if self.trainings[-1].began():
+                self._end_s = now_s + self._lives_s
+        elif killing and now_s >= self._end_s:
             self.kills += self._child.kill()
             self._ended(now_s, killed=True)
         return self._child is not None
@@ -100,9 +104,11 @@ class Lane:
             scale=2.0 ** chance.randrange(8, 13),
         )
         self.trainings.append(Training(self._run_id, self._child.pid, resume_step, told))
-        self._end_s = now_s + self.stretch * (
+        self._lives_s = self.stretch * (
             8.0 if finishes and chance.random() < 0.5 else chance.uniform(*self._lives.trainer)
         )
+        early = chance.random() < self._lives.early
+        self._end_s = now_s + self._lives_s if early else math.inf
 
     def _checkpoint(self) -> int | None:
         """A step to go on with: some of those that were done are done again, or it is left to the server."""
@@ -149,7 +155,7 @@ class SenderVictim:
         self._others: dict[int, int] = {}
         """How often another process was looked at."""
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, now_s: float, *, killing: bool = True) -> None:
         if now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
@@ -160,7 +166,7 @@ class SenderVictim:
             if end_s == math.inf and self._works(process):
                 end_s = now_s + self.stretch * self._chance.uniform(*self._lives.sender)
             self._ends[process] = end_s
-            if now_s >= end_s:
+            if killing and now_s >= end_s:
                 self._kill(pid)
 
     def _works(self, process: _Process) -> bool:
@@ -276,7 +282,7 @@ class ServerVictim:
         """End it as Ctrl-C does."""
         if self._child is not None:
             self._child.signal(signal.SIGTERM)
-            if not self._child.wait(10.0):
+            if not self._child.wait(DEADLINE_S):
                 self.problems.append("a server did not end when it was told to")
                 self._child.kill()
             self._child = None
