@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -12,6 +12,8 @@ from uuid import UUID
 from ampmon import identity, wire
 from ampmon.config import resolve
 from ampmon.spool import Destination, SpoolWriter
+from ampmon.testing import ManualClock
+from waiting import wait_for
 
 
 DEAD = identity.Process(
@@ -37,7 +39,10 @@ def give_token(directory: Path) -> None:
 
 @dataclass
 class Attempt:
-    """A training process as the sender sees it. ``process`` is who is said to write; this process by default."""
+    """A training process as the sender sees it. ``process`` is who is said to write; this process by default.
+
+    ``clock`` times its writes. It stands still by default: none is slow, so records go straight to the disk.
+    """
 
     directory: Path
     url: str = "http://127.0.0.1:9"
@@ -45,6 +50,7 @@ class Attempt:
     process: identity.Process | None = None
     announced: bool = True
     segment_bytes: int = 2**23
+    clock: Callable[[], float] = field(default_factory=ManualClock)
     id: UUID = field(default_factory=identity.uuid7)
     run: UUID = field(default_factory=identity.uuid7)
     seq: int = 0
@@ -57,7 +63,9 @@ class Attempt:
                 url=destination.url, mode=destination.mode, process=self.process
             )
         self.spool = SpoolWriter(
-            self.directory, self.id, destination, segment_bytes=self.segment_bytes
+            *(self.directory, self.id, destination),
+            segment_bytes=self.segment_bytes,
+            clock=self.clock,
         )
         give_token(self.directory)
         if self.announced:
@@ -74,14 +82,13 @@ class Attempt:
 
     def events(self, count: int, **detail: object) -> None:
         for _ in range(count):
-            while self.spool.fullness > 1 and self.spool.trouble is None:  # a slow disk catches up
-                time.sleep(0.005)
+            if self.spool.fullness > 1:  # a slow disk catches up
+                wait_for(lambda: self.spool.fullness <= 1 or self.spool.trouble is not None)
             self.event("step_raised", **detail)
 
     def leave(self) -> None:
         """As its process would end: all that it wrote is on disk, and not a word that it is over."""
-        while self.spool.waiting:
-            time.sleep(0.005)
+        wait_for(lambda: not self.spool.waiting)
         self.spool.abandon()
 
     def finish(self) -> None:

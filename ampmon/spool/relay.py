@@ -24,10 +24,12 @@ class Relay:
     """Does writes in the order in which they are put in, on a daemon thread, each again and again until it succeeds.
 
     One thread at a time may `put`, which makes no system call while the thread runs. ``quick`` is how many writes in a
-    row were neither slow nor refused, ``problem`` what the last one was refused for, None where it was not.
+    row were neither slow nor refused, ``problem`` what the last one was refused for, None where it was not. ``clock``
+    times them, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.quick = 0
         self.problem: str | None = None
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -51,7 +53,7 @@ class Relay:
     def stuck(self) -> bool:
         """Whether a write that was begun a while ago has not returned."""
         began_s = self._began_s
-        return began_s is not None and time.perf_counter() - began_s >= _STUCK_S
+        return began_s is not None and self._clock() - began_s >= _STUCK_S
 
     def put(self, write: Callable[[], None], size: int) -> bool:
         """Have ``write``, which holds a payload of ``size`` bytes, done soon; False where memory is full."""
@@ -103,7 +105,7 @@ class Relay:
 
     def _write_next(self) -> bool:
         size, write = self._waiting[0]
-        self._began_s = started = time.perf_counter()
+        self._began_s = started = self._clock()
         try:
             write()
         except Exception as error:
@@ -113,7 +115,7 @@ class Relay:
         finally:
             self._began_s = None
         self.problem = None
-        self.quick = self.quick + 1 if time.perf_counter() - started < SLOW_S else 0
+        self.quick = self.quick + 1 if self._clock() - started < SLOW_S else 0
         self._went_bytes += size
         self._waiting.popleft()
         return True

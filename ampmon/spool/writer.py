@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -34,7 +35,8 @@ class SpoolWriter:
     """Appends the records of one attempt to ``directory/spool/<attempt id>/``.
 
     One thread at a time may append; `sync` and `look` may run beside it in another. Raises SpoolError at construction
-    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept.
+    where the directory cannot be written, and never afterwards: ``failed`` counts what could not be kept. ``clock``
+    times the writes, in seconds.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SpoolWriter:
         *,
         segment_bytes: int = layout.SEGMENT_BYTES,
         quota_bytes: int = SPOOL_BYTES,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.path = layout.attempt_directory(directory, attempt_id)
         self.failed = 0
@@ -54,7 +57,8 @@ class SpoolWriter:
         self._stored = 0.0
         """How much of the quota lay on the disk at the last look."""
         self._closed = False
-        self._relay = Relay()
+        self._clock = clock
+        self._relay = Relay(clock)
         self._relayed: str | None = None
         """Why records go through memory; None where they do not."""
         self._for_good = False
@@ -122,7 +126,7 @@ class SpoolWriter:
         """
         if self._relayed is not None and not self._quick_again():
             return self._pass_on(payload, key)
-        started = time.perf_counter()
+        started = self._clock()
         try:
             self._tail.write(payload, key)
         except (OSError, ValueError) as error:
@@ -132,7 +136,7 @@ class SpoolWriter:
                 return self._fail()
             self._relayed = words(error) or "a signal broke it off"
             return self._pass_on(payload, key)
-        took_s = time.perf_counter() - started
+        took_s = self._clock() - started
         if took_s >= SLOW_S or self._waited_s > 0:
             self._weigh(took_s)
         return True
@@ -201,5 +205,5 @@ class SpoolWriter:
     def abandon(self) -> None:
         """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
         self._closed = True
-        self._relay = Relay()
+        self._relay = Relay(self._clock)
         self._tail.abandon()
