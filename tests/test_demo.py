@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,13 +20,14 @@ from ampmon_server import demo
 from ampmon_server.demo import service, text
 from ampmon_server.demo.session import has_display
 from ampmon_server.demo.story import Row, Story, power
+from scripts import Script
 from serving import Server
+from waiting import wait_for
 from web.reader import Reader
 
 
-STEPS = 60
+STEPS = 30
 CLIMBED = 2.0**13
-DEADLINE_S = 100.0
 
 
 class Demo:
@@ -37,16 +37,11 @@ class Demo:
         self.server = Server(directory)
         self.directory = directory
         self._output = directory.with_suffix(".log")
-        command = [sys.executable, "-m", "ampmon_server.cli", "demo", "--no-browser"]
+        command = ["-m", "ampmon_server.cli", "demo", "--no-browser"]
         command += ["--port", str(self.server.port), "--data-dir", str(directory), *options]
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "AMPMON_MODE": "online"},
-            )
+        with self._output.open("w") as output:
+            environment = {**os.environ, "AMPMON_MODE": "online"}
+            self.process = Script(*command, stdout=output, stderr=output, env=environment)
 
     @property
     def printed(self) -> str:
@@ -54,16 +49,13 @@ class Demo:
 
     def wait_for(self, words: str) -> None:
         """Wait until the terminal shows these words."""
-        deadline = time.monotonic() + DEADLINE_S
-        while words not in self.printed:
-            assert self.process.poll() is None, self.printed
-            assert time.monotonic() < deadline, self.printed
-            time.sleep(0.1)
+        wait_for(lambda: words in self.printed or self.process.poll() is not None, words)
+        assert words in self.printed, self.printed
 
     def interrupt(self) -> int:
         """Ctrl-C; returns the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(30)
+        return self.process.wait()
 
     def end(self) -> None:
         """End it whatever state it is in, and first in the way that takes its server along."""
@@ -77,11 +69,11 @@ class Demo:
 
 @pytest.fixture
 def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts a demo that climbs to its ceiling within fifty updates."""
+    """Starts a demo that climbs to its ceiling within thirty updates."""
     started: list[Demo] = []
 
     def start(*options: str) -> Demo:
-        started.append(Demo(tmp_path / "demo", "--growth-interval", "2", *options))
+        started.append(Demo(tmp_path / "demo", "--growth-interval", "1", *options))
         return started[-1]
 
     yield start
