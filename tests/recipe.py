@@ -1,12 +1,13 @@
 """Runs one recipe of examples/, as it is or with the stock scaler in its line, and keeps all that it leaves behind.
 
-`main` does so for one rank of recipes that several processes run.
+`main` does so for recipes that several processes run.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import io
 import itertools
 import os
@@ -133,17 +134,32 @@ def _local(tree: Any) -> Any:
 
 
 def main() -> None:
-    """One rank's part of recipes that several processes run, each first with the stock scaler, then with ampmon's.
+    """Recipes that several processes run, each first with the stock scaler, then with ampmon's.
 
-    Arguments: the folder for the outcomes, a port for each process group to come, and the recipes' names.
+    Arguments: the folder for the outcomes, the number of ranks, a port for each process group to come, and the recipes'
+    names. Each rank is a fork of this process, which has imported what takes long.
     """
-    folder, ports, *names = sys.argv[1:]
-    free = iter(ports.split(","))
+    folder, ranks, ports, *names = sys.argv[1:]
+    for module in ("sklearn.datasets", "torch._dynamo", "torch.distributed.fsdp"):
+        importlib.import_module(module)
     torch.set_num_threads(1)
+    children = []
+    for rank in range(int(ranks)):
+        if not (child := os.fork()):
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            _run_together(Path(folder), ports.split(","), names)
+            return
+        children.append(child)
+    failed = [child for child in children if os.waitpid(child, 0)[1]]
+    assert not failed
+
+
+def _run_together(folder: Path, ports: list[str], names: list[str]) -> None:
+    free = iter(ports)
     for name in names:
         outcomes = []
         for stock in (True, False):
             os.environ.update(MASTER_PORT=next(free), AMPMON_NAME=name)
             outcomes.append(run(name, stock=stock))
         process.finish()
-        torch.save(outcomes, Path(folder) / f"{name}-{os.environ['RANK']}.pt")
+        torch.save(outcomes, folder / f"{name}-{os.environ['RANK']}.pt")

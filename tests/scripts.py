@@ -1,4 +1,4 @@
-"""Python scripts in processes that start quickly: forked from one that has imported torch, which takes two seconds.
+"""Python scripts in processes that start quickly: forked from one that has imported torch.
 
 A script has its own `__main__`, arguments, environment and files, and ends as it would in an interpreter of its own.
 ampmon is imported after the fork.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -26,11 +27,15 @@ from typing import IO, Any
 from waiting import DEADLINE_S
 
 
+PRELOAD = "torch._dynamo"
+"""What every optimizer imports, as much again as torch itself. It imports Triton."""
+
+
 class Script:
     """`python ARGUMENTS`, running, with the methods of `subprocess.Popen` that tests use.
 
     ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes, by default, where this
-    process's goes.
+    process's goes. ``preload`` is the module that is imported before the fork.
     """
 
     def __init__(
@@ -41,6 +46,7 @@ class Script:
         stderr: IO[str] | int = 2,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        preload: str = PRELOAD,
     ) -> None:
         self.arguments = arguments
         self.returncode: int | None = None
@@ -54,7 +60,8 @@ class Script:
             ours.append(stdout)
         files = [each if isinstance(each, int) else each.fileno() for each in (stdout, stderr)]
         order = [arguments, dict(os.environ if env is None else env), str(cwd or Path.cwd())]
-        _start(json.dumps(order).encode(), [null if stdin is None else stdin, *files, report])
+        given = [null if stdin is None else stdin, *files, report]
+        _start(_forker(preload), json.dumps(order).encode(), given)
         for each in ours:
             os.close(each)
         self._reports = os.fdopen(reports)
@@ -97,13 +104,16 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     check: bool = True,
+    preload: str = PRELOAD,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGUMENTS` to its end, however long it takes: pytest's own timeout ends a hang.
 
     Raises AssertionError, with what the script printed, if the exit status is not 0 and ``check`` is set.
     """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with Script(*arguments, stdout=out, stderr=err, env=env, cwd=cwd) as script:
+        with Script(
+            *arguments, stdout=out, stderr=err, env=env, cwd=cwd, preload=preload
+        ) as script:
             code = script.wait(None)
         out.seek(0)
         err.seek(0)
@@ -113,11 +123,11 @@ def run(
 
 
 @cache
-def _forker() -> socket.socket:
-    """The connection to this process's forker, which ends when it is closed."""
+def _forker(preload: str) -> socket.socket:
+    """The connection to the process that has imported ``preload``, and ends when it is closed."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, __file__, str(theirs.fileno())]
+        command = [sys.executable, __file__, preload, str(theirs.fileno())]
         forker = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], cwd=Path(__file__).parent, stdin=subprocess.DEVNULL
         )
@@ -130,9 +140,9 @@ def _forker() -> socket.socket:
     return ours
 
 
-def _start(order: bytes, files: list[int]) -> None:
-    socket.send_fds(_forker(), [len(order).to_bytes(4, "big")], files)
-    _forker().sendall(order)
+def _start(forker: socket.socket, order: bytes, files: list[int]) -> None:
+    socket.send_fds(forker, [len(order).to_bytes(4, "big")], files)
+    forker.sendall(order)
 
 
 def _fork(orders: socket.socket) -> Any:
@@ -193,8 +203,7 @@ def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None
 
 
 if __name__ == "__main__":
-    import numpy  # noqa: F401
-    import torch  # noqa: F401
-
+    importlib.import_module("numpy")
+    importlib.import_module(sys.argv[1])
     gc.freeze()  # or a fork that ends would look at each object, and so copy nearly all memory
-    _become(*_fork(socket.socket(fileno=int(sys.argv[1]))))
+    _become(*_fork(socket.socket(fileno=int(sys.argv[2]))))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from starlette.routing import Route
 
 import ampmon
+import scripts
 from ampmon import wire
 from ampmon_server.app import create_app
 from ampmon_server.figures import FIGURES
@@ -148,9 +147,7 @@ def test_the_search_for_what_is_missing_can_fail() -> None:
 @pytest.mark.parametrize(("page", "block"), [*code_blocks("python")])
 def test_python_blocks_run(page: str, block: str) -> None:
     """Each block of Python in the documentation runs as it stands, in a process of its own."""
-    ran = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
-
-    assert ran.returncode == 0, f"{page}: {ran.stderr}"
+    scripts.run("-c", block)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -244,12 +241,8 @@ def apply(diff: str, script: str) -> str:
 def test_the_one_changed_line_of_the_readme_is_enough(data_directory: Path) -> None:
     """README's diff, applied to a training script that knows nothing of ampmon, records each of its updates."""
     diffs = [block for page, block in code_blocks("diff") if page == "README.md"]
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for script in (STOCK_TRAINING, apply(diffs[0], STOCK_TRAINING))
-    ]
+    programs = (STOCK_TRAINING, apply(diffs[0], STOCK_TRAINING))
+    printed = [scripts.run("-c", program).stdout.strip() for program in programs]
 
     assert printed == ["not watched", "12"]
     assert os.listdir(data_directory / "spool")

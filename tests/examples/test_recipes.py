@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import torch
 
 import recipe
+import scripts
 from ampmon import wire
 from recipe import EXAMPLES, Outcome
 from recording import Recording, recording, recordings
@@ -157,20 +156,11 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "MASTER_ADDR": "127.0.0.1",
         "WORLD_SIZE": str(RANKS),
     }
-    command = [sys.executable, "-c", "import recipe; recipe.main()", str(folder), ports, *TOGETHER]
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=Path(recipe.__file__).parent,
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    for rank in ranks:
-        _, complaint = rank.communicate(timeout=100)
-        assert rank.returncode == 0, complaint
+    scripts.run(
+        *("-c", "import recipe; recipe.main()", str(folder), str(RANKS), ports, *TOGETHER),
+        cwd=Path(recipe.__file__).parent,
+        env=environment,
+    )
     return folder
 
 
@@ -193,10 +183,8 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
 
 def test_a_recipe_of_several_processes_starts_them_itself(data_directory: Path) -> None:
     """`python examples/ddp.py` trains on two ranks, which are one run."""
-    command = [sys.executable, str(EXAMPLES / "ddp.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = scripts.run(str(EXAMPLES / "ddp.py"))
 
-    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("step   0  loss 2.")
     attempts = [recorded.attempt for recorded in recordings(data_directory)]
     assert sorted(attempt.rank for attempt in attempts) == [0, 1]

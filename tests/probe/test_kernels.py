@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import torch
 from packaging.version import Version
 
+import scripts
 from ampmon.probe import kernels
 
 
@@ -29,36 +28,32 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def run_suite(**environment: str) -> None:
+def run_suite(interpret: bool, folder: Path) -> None:
     """Run kernel_suite.py in a process of its own, for Triton decides when it is imported whether to interpret."""
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(SUITE), **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = scripts.run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", str(SUITE)),
+        cwd=ROOT,
+        preload="torch",
+        env={
+            **os.environ,
+            "TRITON_INTERPRET": str(int(interpret)),
+            "TRITON_CACHE_DIR": str(folder),
+        },
+    )
     assert re.search(r"\b\d\d passed", done.stdout), done.stdout
 
 
 @needs_tools
-@pytest.mark.timeout(300)
-def test_the_kernels_under_the_interpreter() -> None:
+def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
     """Every fact of kernel_suite.py holds under Triton's interpreter."""
-    run_suite(TRITON_INTERPRET="1")
+    run_suite(interpret=True, folder=tmp_path)
 
 
 @needs_triton
 @pytest.mark.gpu
-def test_the_kernels_on_a_gpu() -> None:
+def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
     """Every fact of kernel_suite.py holds on a CUDA device."""
-    run_suite(TRITON_INTERPRET="0")
+    run_suite(interpret=False, folder=tmp_path)
 
 
 def compile_for(capability: int, name: str, dtype: torch.dtype, **flags: bool) -> Any:
@@ -131,6 +126,5 @@ def test_triton_is_not_imported_before_a_launch(importable: bool) -> None:
         "print([kernels.supported(torch.device(name)) for name in ('cpu', 'mps', 'cuda')])\n"
         "print(bool(sys.modules.get('triton')))\n"
     )
-    done = run("-c", code)
-    assert done.returncode == 0, done.stderr
+    done = scripts.run("-c", code, preload="torch")
     assert done.stdout.splitlines() == [str([False, False, importable and HAS_TRITON]), "False"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,8 @@ def test_autograd_is_told_what_torch_tells_it() -> None:
 def test_samples_go_on_where_no_baseline_can_be_timed(data_directory: Path) -> None:
     """Where torch's own unscaling cannot be timed, as by events on a CPU, updates are spared for it three times."""
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
+    # Each look at the clock takes 1 us: the first kernels, which are slow, do not make samples rarer.
+    scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
     for _ in range(measurement.BASELINES + 2):
         step(scaler, optimizer)
@@ -186,6 +189,8 @@ def test_a_pass_counts_over_torchs_own(
     timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
+    # Each look at the clock takes 1 us: the first kernels, which are slow, do not make samples rarer.
+    scaler.monitor._account.clock = itertools.count(0, 1000).__next__
     optimizer = SGD(with_gradients(torch.ones(5)), lr=0.0)
     for _ in range(5):
         step(scaler, optimizer)

@@ -6,7 +6,6 @@ Two processes joined over gloo go through all scenarios once; the tests then loo
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor.debug import CommDebugMode
 
 import ampmon
+import scripts
 from recording import Recording, recordings
+from serving import free_port
 
 
 RANKS = 2
@@ -59,11 +60,16 @@ def work(rank: int, directory: str, port: int) -> None:
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the ranks left a data directory for each scenario."""
     path = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    multiprocessing.spawn(work, (str(path), port), nprocs=RANKS)
+    program = (
+        f"from scaler import test_distributed; test_distributed.start({str(path)!r}, {free_port()})"
+    )
+    scripts.run("-c", program, cwd=Path(__file__).parents[1])
     return path
+
+
+def start(directory: str, port: int) -> None:
+    """Run `work` on each rank, in forks of this process, which has imported what takes long."""
+    multiprocessing.start_processes(work, (directory, port), nprocs=RANKS, start_method="fork")
 
 
 def by_rank(directory: Path) -> dict[int, Recording]:

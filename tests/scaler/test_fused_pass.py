@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import scripts
 
 
 HERE = Path(__file__).parent
@@ -21,17 +21,14 @@ CHOSEN = "fused_suite or kinds or route or culprit or zero or clipping or maximu
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is built for Linux on x86-64 only"
 )
-def test_the_kernels_in_the_scaler() -> None:
+def test_the_kernels_in_the_scaler(tmp_path: Path) -> None:
     """What holds of the scaler holds where kernels measure gradients in the pass that unscales them."""
     # numpy, which the interpreter computes with, warns of overflows that are meant.
     options = ("-q", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning", "-k", CHOSEN)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *(str(HERE / suite) for suite in SUITES)],
+    done = scripts.run(
+        *("-m", "pytest", *options, *(str(HERE / suite) for suite in SUITES)),
         cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+        preload="torch",
+        env={**os.environ, "TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\b[3-9]\d passed", done.stdout), done.stdout
