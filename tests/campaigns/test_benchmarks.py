@@ -1,0 +1,30 @@
+"""One benchmark at its smallest, and a bar that does not hold. `make test-campaigns` tries all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import __main__ as benchmarks
+from benchmarks import peers, peers_gradients
+from benchmarks.paired import Ratio
+
+
+def test_a_benchmark_measures_and_a_bar_that_does_not_hold_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tools look at real gradients, one of them not installed; a ratio above its bar does not hold."""
+    monkeypatch.setattr(peers, "version", lambda peer: None)
+    names = (peers_gradients.CONTROL, "ampmon, default", "wandb.watch")
+    tools = {name: peers_gradients.TOOLS[name] for name in names}
+
+    control, ours, peer = peers_gradients.compare([torch.randn(100)], tmp_path, tools, rounds=2)
+
+    assert (control["elements"], ours["elements"]) == (0, 100)
+    assert ours["ratio"] is not None
+    assert (peer["ratio"], peer["note"]) == (None, "not measured: wandb is not installed")
+    assert "peers_gradients" in benchmarks.BENCHMARKS
+    assert Ratio(0.2, 0.1, 0.3).row(bar=0.3)["holds"] == "yes"
+    assert Ratio(0.5, 0.4, 0.6).row(bar=0.3)["holds"] == "no"

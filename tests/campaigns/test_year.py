@@ -1,0 +1,69 @@
+"""The year at its smallest: two of its runs through real ingest, and accounts that do not add up."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches import PARAMETERS, statistics
+from benchmarks.store.samples import Real
+from campaigns.year import campaign, senders
+from campaigns.year.account import account
+from campaigns.year.campaign import Campaign
+from campaigns.year.population import RUNS, population
+
+
+SCALE, SEED = 0.0001, 3
+
+
+def test_a_year_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update of a year that is pruned once is stored or was thinned, and the totals are exact."""
+    monkeypatch.setattr(campaign, "MONTH_ENDS", (365,))
+    monkeypatch.setattr(campaign, "LOOKED_AT", ())
+    monkeypatch.setattr(senders, "PROCESSES", 1)
+    monkeypatch.setenv("BENCHMARK_CLOCK", "")  # restored afterwards
+    year = Campaign(tmp_path, SCALE, SEED, look_s=0.0)
+
+    found = year.run(Real(PARAMETERS, [statistics()]), lambda: None)
+
+    assert found.problems == []
+    assert found.held + found.thinned == found.sent == year.total > 0
+    assert min(found.held, found.thinned) > 0
+
+
+@pytest.mark.parametrize(
+    ("held", "summary", "problem"),
+    [
+        (20, {}, None),
+        (19, {}, "19 held"),
+        (20, {"updates": 61}, "updates is 61"),
+        (20, {"run_id": "another"}, "is not in the list"),
+    ],
+)
+def test_what_does_not_add_up_is_told(
+    tmp_path: Path, held: int, summary: dict[str, Any], problem: str | None
+) -> None:
+    """Of 60 updates 40 were thinned: a row less, another total and a run not listed are problems."""
+    (run,) = population(1 / RUNS, SEED)
+    run = replace(run, updates=60, ranks=1, fate="finished")
+    file = tmp_path / "ampmon.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE updates (run_id)")
+        connection.execute("CREATE TABLE streams (run_id, rows_from)")
+        rows = [(run.run_id.bytes,)] * held
+        connection.executemany("INSERT INTO updates VALUES (?)", rows)
+        connection.execute("INSERT INTO streams VALUES (?, 40)", rows[0])
+        connection.commit()
+    told = {"run_id": str(run.run_id), "updates": 60, "skipped": 2, "last_step": 59, "ranks": 1}
+    told |= {"attempts": 1, "lost_records": 0, "project": run.project, "status": "finished"}
+    told |= {"verdict": "healthy"}
+
+    found = account([{**told, **summary}], file, [run], {0: 2})
+
+    assert [problem in each for each in found.problems[:1]] == ([] if problem is None else [True])
+    assert found.judged == (summary.get("run_id") is None)
