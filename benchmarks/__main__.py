@@ -1,4 +1,4 @@
-"""Runs the benchmarks. A whole group writes benchmarks/results/MACHINE*.json and .md, for the machine at hand."""
+"""Runs the benchmarks. A whole group writes benchmarks/results/MACHINE*.md and .json.gz, for the machine at hand."""
 
 from __future__ import annotations
 

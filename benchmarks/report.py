@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+
+RAW_BYTES_MAX = 50_000
+"""How large a file of raw figures in the repository may be."""
 
 
 class Benchmark(NamedTuple):
@@ -30,10 +36,36 @@ def as_markdown(title: str, benchmarks: Mapping[str, Benchmark], figures: Mappin
 
 
 def write(path: Path, markdown: str, figures: Mapping[str, Any]) -> None:
-    """Both forms side by side: ``path`` with .json and with .md behind it."""
+    """Write ``path`` with .md behind it, for people, and with .json.gz, which holds all figures.
+
+    The same figures give the same bytes. Raises ValueError where they take more than `RAW_BYTES_MAX`.
+    """
+    raw = compressed(json.dumps(figures, separators=(",", ":")))
+    file = path.with_name(f"{path.name}.json.gz")
+    if len(raw) > RAW_BYTES_MAX:
+        raise ValueError(
+            f"{file} would have {len(raw)} bytes, and {RAW_BYTES_MAX} is the limit of what is committed: "
+            "keep fewer of the single measurements in the figures."
+        )
     path.parent.mkdir(exist_ok=True)
-    path.with_name(f"{path.name}.json").write_text(json.dumps(figures, indent=2) + "\n")
+    file.write_bytes(raw)
     path.with_name(f"{path.name}.md").write_text(markdown)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The figures that `write` stored under ``path``."""
+    found: dict[str, Any] = json.loads(
+        gzip.decompress(path.with_name(f"{path.name}.json.gz").read_bytes())
+    )
+    return found
+
+
+def compressed(text: str) -> bytes:
+    """``text`` in gzip's form, without the time or a file's name in it."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile("", "wb", fileobj=buffer, mtime=0) as file:
+        file.write(text.encode())
+    return buffer.getvalue()
 
 
 def _about(figures: Mapping[str, Any]) -> str:
@@ -47,7 +79,7 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Rows of equal columns in Markdown."""
-    # A column of lists holds what the others were made of: it is in the JSON.
+    # A column of lists holds what the others were made of: it is in the raw figures.
     names = [name for name in rows[0] if not any(isinstance(row[name], list) for row in rows)]
     table = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     table += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]

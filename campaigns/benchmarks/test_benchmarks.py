@@ -248,7 +248,7 @@ def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
     assert (gpu_kernels.__doc__ or "-").strip() in text
     assert BENCHMARKS["whole_step"].title not in text
     assert {path.name for path in (tmp_path / "results").iterdir()} == {
-        "machine-probe.json",
+        "machine-probe.json.gz",
         "machine-probe.md",
     }
 

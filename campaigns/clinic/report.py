@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,11 +71,29 @@ def write(examined: Examined) -> None:
         "fixed": [msgspec.to_builtins(each) for each in examined.fixed],
         "drawn": [msgspec.to_builtins(each) for each in examined.drawn],
     }
-    about = ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
-    path = RESULTS / f"{machine.slug()}-clinic.json"
-    path.write_text(json.dumps(figures, indent=1, default=str) + "\n")
+    report.write(RESULTS / f"{machine.slug()}-clinic", compact(examined, figures), figures)
+    about = _about(figures)
     measured = f"\nThe rules are those of {examined.seed}. Trained on: {about}.\n"
     PAGE.write_text(tables(examined) + measured)
+
+
+def compact(examined: Examined, figures: Mapping[str, Any]) -> str:
+    """Who was found, in a table of sicknesses for each kind of patient; ``figures`` say where and by what."""
+    text = (
+        f"# The clinic\n\nMeasured by `{figures['command']}` on: {_about(figures)}. "
+        f"The rules are those of {figures['rules']}.\n"
+    )
+    for title, verdicts in (
+        ("Patients that are always the same", examined.fixed),
+        ("Patients drawn at random", examined.drawn),
+    ):
+        if verdicts:
+            text += f"\n## {title}\n\n{_sum(verdicts)}\n{confusion(verdicts)}"
+    return text
+
+
+def _about(figures: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in figures["machine"].items())
 
 
 def enough(examined: Examined) -> bool:

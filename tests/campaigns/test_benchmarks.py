@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import peers, peers_gradients
+from benchmarks import peers, peers_gradients, report
 from benchmarks.paired import Ratio
 
 
@@ -28,3 +28,20 @@ def test_a_benchmark_measures_and_a_bar_that_does_not_hold_is_reported(
     assert "peers_gradients" in benchmarks.BENCHMARKS
     assert Ratio(0.2, 0.1, 0.3).row(bar=0.3)["holds"] == "yes"
     assert Ratio(0.5, 0.4, 0.6).row(bar=0.3)["holds"] == "no"
+
+
+def test_a_result_is_the_same_bytes_each_time_and_never_large(tmp_path: Path) -> None:
+    """Figures come back as they were written, from the same bytes; too many of them are an error and write nothing."""
+    figures = {"rows": [{"what": "ampmon", "ratio": 1.25}]}
+    for name in "ab":
+        report.write(tmp_path / name, "# Result\n", figures)
+    assert report.read(tmp_path / "a") == figures
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+    assert (tmp_path / "a.md").read_text() == "# Result\n"
+
+    many = {"times": torch.rand(10_000).tolist()}
+    with pytest.raises(
+        ValueError, match=r"c\.json\.gz would have \d+ bytes, and 50000 is the limit"
+    ):
+        report.write(tmp_path / "c", "# Result\n", many)
+    assert sorted(each.name for each in tmp_path.glob("c*")) == []
