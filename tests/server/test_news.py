@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,22 +17,13 @@ import pytest
 from sqlalchemy import event, make_url
 
 from ampmon import wire
-from ampmon_server.bus import Advance, Bus, Follower
+from ampmon_server.bus import Advance, Bus, Follower, follower
 from ampmon_server.settings import Settings
 from ampmon_server.store import Edit, Store
 from ampmon_server.store.notices import CHANNEL
 from batches import Trainer
 from postgres import Postgres
-
-
-PATIENCE_S = 10.0
-
-
-def wait_for(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
+from waiting import DEADLINE_S, wait_for
 
 
 @dataclass
@@ -63,7 +55,7 @@ class Process:
         task = loop.create_task(listen())
         thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
         thread.start()
-        listening.wait(PATIENCE_S)
+        assert listening.wait(DEADLINE_S)
         yield told
         loop.call_soon_threadsafe(task.cancel)
         thread.join()
@@ -147,11 +139,13 @@ def test_each_version_is_told_once(pair: Pair) -> None:
         for _ in range(30):
             far.ingest(trainer.batch(trainer.updates(1)))
         wait_for(lambda: told and told[-1].version == 30)
-        time.sleep(0.3)
-    versions = [advance.version for advance in told]
+        later = Trainer()
+        far.ingest(later.batch(later.updates(1)))
+        wait_for(lambda: told[-1].run_id == later.run_id)
+    versions = [advance.version for advance in told[:-1]]
 
     assert versions == sorted(set(versions))
-    assert told[-1] == Advance(trainer.run_id, 30, 29)
+    assert told[-2:] == [Advance(trainer.run_id, 30, 29), Advance(later.run_id, 1, 0)]
 
 
 @pytest.mark.parametrize(("database", "way"), [("postgresql", "polling")], indirect=["database"])
@@ -168,36 +162,70 @@ def test_a_late_commit_is_told(pair: Pair, postgres: Postgres, settings: Setting
         wait_for(lambda: Advance(trainer.run_id, 2, 0) in told)
 
 
+@contextmanager
+def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that hears every notice on the database."""
+    url = make_url(settings.url).set(drivername="postgresql")
+    with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
+        line.execute(f"LISTEN {CHANNEL}")
+        yield line
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Counter[Bus]:
+    """How often each follower found nobody who listens; it looks again soon."""
+    counted: Counter[Bus] = Counter()
+    wait = Bus.wait_for_listeners
+
+    def waited(bus: Bus, timeout_s: float) -> bool:
+        found = wait(bus, timeout_s)
+        counted[bus] += not found
+        return found
+
+    monkeypatch.setattr(Bus, "wait_for_listeners", waited)
+    monkeypatch.setattr(follower, "_IDLE_S", 0.01)
+    return counted
+
+
 @on_postgresql
-def test_nobody_is_asked_for_nobody(pair: Pair) -> None:
-    """While nobody listens the database is not asked, by however many runs others move on."""
+def test_nobody_is_asked_for_nobody(rounds: Counter[Bus], pair: Pair, settings: Settings) -> None:
+    """While nobody listens the database is not queried, however many runs other processes advance."""
     near, far = pair
     trainer, asked = Trainer(), []
     event.listen(near.store._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
-    far.ingest(trainer.batch(trainer.updates(1)))
-    time.sleep(1.3)
+    with overheard(settings) as line:
+        far.ingest(trainer.batch(trainer.updates(1)))
+        next(line.notifies(timeout=DEADLINE_S))
+    before = rounds[near.bus]
+    wait_for(lambda: rounds[near.bus] > before + 20)
     assert asked == []
     with near.ear():
         wait_for(lambda: asked)
 
 
-def kill_listeners(postgres: Postgres) -> int:
-    """End the connections that wait for notices; how many."""
-    statement = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
-    return len(postgres.execute(statement))
+def listening(postgres: Postgres, settings: Settings) -> set[int]:
+    """The database's processes that wait for notices."""
+    of = f"query LIKE 'LISTEN%' AND datname = '{make_url(settings.url).database}'"
+    return {pid for (pid,) in postgres.execute(f"SELECT pid FROM pg_stat_activity WHERE {of}")}
 
 
 @on_postgresql
-def test_a_lost_connection_costs_time_only(pair: Pair, postgres: Postgres) -> None:
-    """Without the connection for notices changes are told by polling, and soon there is another."""
+def test_a_lost_connection_costs_time_only(
+    pair: Pair, postgres: Postgres, settings: Settings
+) -> None:
+    """Without the connection for notices changes are told by polling, until there is another."""
     near, far = pair
     assert near.follower is not None
     trainer = Trainer()
     with near.ear() as told:
-        assert kill_listeners(postgres) == 2
+        lost = listening(postgres, settings)
+        for pid in lost:
+            postgres.execute(f"SELECT pg_terminate_backend({pid})")
         far.ingest(trainer.batch(trainer.updates(1)))
         wait_for(lambda: told)
     assert told == [Advance(trainer.run_id, 1, 0)]
+    assert len(lost) == 2
+    wait_for(lambda: len(listening(postgres, settings) - lost) == 2)
     wait_for(lambda: near.follower.way == "notices")
 
 
@@ -218,30 +246,28 @@ def test_trouble_ends_with_the_last_listener(
     postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-@contextmanager
-def overheard(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that hears every notice on the database."""
-    url = make_url(settings.url).set(drivername="postgresql")
-    with psycopg.connect(url.render_as_string(False), autocommit=True) as line:
-        line.execute(f"LISTEN {CHANNEL}")
-        yield line
-
-
 @on_postgresql
 def test_notices_are_few_and_hold_ids_only(pair: Pair, settings: Settings) -> None:
     """A thousand versions of three hundred runs become a few notices, of run ids and versions and nothing else."""
     _, far = pair
-    runs = [Trainer().run_id for _ in range(300)]
+    runs, last = [Trainer().run_id for _ in range(300)], Trainer().run_id
+    payloads: list[str] = []
     with overheard(settings) as line:
-        for version in range(1, 4):
-            for run in runs:
-                far.bus.publish(Advance(run, version, None))
-        payloads = [notice.payload for notice in line.notifies(timeout=0.5)]
+        with far.follower._notices._changed:  # type: ignore[union-attr]  # nothing is sent meanwhile
+            for version in range(1, 4):
+                for run in runs:
+                    far.bus.publish(Advance(run, version, None))
+        heard = line.notifies(timeout=DEADLINE_S)
+        while sum(len(payload.split()) for payload in payloads) < len(runs):
+            payloads.append(next(heard).payload)
+        far.bus.publish(Advance(last, 1, None))
+        assert next(heard).payload == f"{last.hex}:1"  # nothing else came before it
+        heard.close()  # it has the connection
     words = [word.split(":") for payload in payloads for word in payload.split()]
 
-    assert len(payloads) <= 9
-    assert {run for run, _ in words} == {run.hex for run in runs}
-    assert {run for run, version in words if version == "3"} == {run.hex for run in runs}
+    assert len(payloads) == 3
+    assert sorted(run for run, _ in words) == sorted(run.hex for run in runs)
+    assert {version for _, version in words} == {"3"}
 
 
 @on_postgresql
