@@ -6,10 +6,9 @@ outlives its trainer). It is read from `/proc`, so it is counted on Linux only.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,14 @@ import pytest
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 TESTS = Path(__file__).parent
+BUDGET_S = {
+    "(start)": 50,
+    "server": 150,
+    "web": 110,
+    "examples": 30,
+    "end_to_end": 50,
+}
+"""Seconds of processor time for each folder. Half as much again as a quiet machine takes; 480 in all."""
 
 
 def spent_s() -> float:
@@ -66,17 +73,70 @@ class Costs:
         if nextitem is None:  # the browser ends now, and nobody in the tree waits for its processes
             self.count(str(item.path.relative_to(TESTS)))
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if (output := getattr(session.config, "workeroutput", None)) is not None:
-            output["costs"] = dict(self.by_file)
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
         self.by_file.update(getattr(node, "workeroutput", {}).get("costs", {}))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if (output := getattr(session.config, "workeroutput", None)) is not None:
+            output["costs"] = dict(self.by_file)
+        elif (
+            session.config.getoption("--costs")
+            and not session.exitstatus
+            and over(self.by_file, BUDGET_S)
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        by = terminalreporter.config.getoption("--costs")
+        if by == "folder":
+            terminalreporter.section("processor time, and its budget")
+            lines = table(self.by_file, BUDGET_S)
+        elif by == "file":
+            terminalreporter.section("processor time")
+            lines = (f"{s:8.1f} s  {file}" for file, s in self.by_file.most_common())
+        else:
+            return
+        for line in lines:
+            terminalreporter.write_line(line)
+
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         if (file := os.environ.get("COSTS_FILE")) and not hasattr(config, "workeroutput"):
-            Path(file).write_text(json.dumps(self.by_file, indent=0))
+            Path(file).write_text(__import__("json").dumps(self.by_file, indent=0))
+
+
+def by_folder(by_file: Mapping[str, float]) -> Counter[str]:
+    """Seconds by folder, and by file for those that are in none."""
+    folders: Counter[str] = Counter()
+    for file, seconds in by_file.items():
+        folders[file.partition("/")[0]] += seconds
+    return folders
+
+
+def over(by_file: Mapping[str, float], budget_s: Mapping[str, float]) -> list[str]:
+    """The folders that took more than their budget, or have none."""
+    return [name for name, s in by_folder(by_file).items() if s > budget_s.get(name, 0.0)]
+
+
+def table(by_file: Mapping[str, float], budget_s: Mapping[str, float]) -> Iterator[str]:
+    """The cost of each folder, the highest first, beside its budget, and their sum."""
+    folders = by_folder(by_file)
+    exceeded = over(by_file, budget_s)
+    for name, seconds in folders.most_common():
+        mark = "  OVER BUDGET" if name in exceeded else ""
+        yield f"{seconds:8.1f} s of {budget_s.get(name, 0):4.0f} s  {name}{mark}"
+    yield f"{folders.total():8.1f} s of {sum(budget_s.values()):4.0f} s  in all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--costs",
+        nargs="?",
+        const="folder",
+        choices=("folder", "file"),
+        help="print the processor time by folder or file; fail if a folder exceeds its budget",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
