@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from ampmon import identity, wire
+from ampmon import identity, sender, wire
 from ampmon.config import resolve
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.testing import ManualClock
@@ -94,6 +96,13 @@ class Attempt:
     def finish(self) -> None:
         self.event("finish")
         self.spool.close()
+
+
+def end_sender(directory: Path) -> None:
+    """End the sender that works there, which nobody is the parent of."""
+    found = wait_for(lambda: sender.status(directory))
+    os.kill(found.pid, signal.SIGTERM)
+    wait_for(lambda: not identity.process_alive(found.pid, 0))
 
 
 def seqs(records: list[wire.Record]) -> list[int]:
