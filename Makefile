@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools busy faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools busy test-campaigns faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-tools: $(VENV)/.dev ## install the system programs that some tests need: Ch
 
 busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour; ARGS="--rounds 1")
 	@$(BIN)/python -m campaigns.busy $(ARGS)
+
+test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
+	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
