@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,20 +19,42 @@ HEAD_BYTES_MAX = 64 * 1024
 """Of a request's line and headers together: 400 beyond."""
 
 
-class Connection(H11Protocol):
-    """Ends at once where ``proxies`` do not admit the other side, and where that does not do its part in its time.
+class Timer(Protocol):
+    """A call that is due later."""
 
-    uvicorn itself would wait for ever: for a head, for the rest of a body that was answered already, and for who does
-    not read.
+    def cancel(self) -> object:
+        """Do not make it."""
+
+
+class Timers(Protocol):
+    """Makes calls later. An asyncio event loop does so by the real clock."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None], /) -> Timer:
+        """Make a call in so many seconds, on the event loop."""
+
+
+class Connection(H11Protocol):
+    """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client does not do its part.
+
+    uvicorn itself sets no timeout for a head, for the rest of a body that was answered already, or for an answer that
+    nobody reads. ``timers`` replace the event loop's where a test moves time by hand.
     """
 
-    def __init__(self, *given: Any, proxies: Proxies, settings: Settings, **more: Any) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        proxies: Proxies,
+        settings: Settings,
+        timers: Timers | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*given, **more)
         self._proxies = proxies
         self._begun = False
-        self._head = _Deadline(self.loop, settings.head_seconds_max, self._lose_patience)
-        self._rest = _Deadline(self.loop, settings.body_seconds_max, self._abort)
-        self._reading = _Deadline(self.loop, settings.unread_seconds_max, self._abort_unless_read)
+        timers = timers or self.loop
+        self._head = _Deadline(timers, settings.head_seconds_max, self._lose_patience)
+        self._rest = _Deadline(timers, settings.body_seconds_max, self._abort)
+        self._reading = _Deadline(timers, settings.unread_seconds_max, self._abort_unless_read)
         self._unread = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -118,15 +140,13 @@ class Connection(H11Protocol):
 class _Deadline:
     """Once begun, ``then`` is called after so many seconds, unless it has ended; to begin again changes nothing."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, seconds: float, then: Callable[[], None]
-    ) -> None:
-        self._loop, self._seconds, self._then = loop, seconds, then
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, timers: Timers, seconds: float, then: Callable[[], None]) -> None:
+        self._timers, self._seconds, self._then = timers, seconds, then
+        self._timer: Timer | None = None
 
     def begin(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._over)
+            self._timer = self._timers.call_later(self._seconds, self._over)
 
     def end(self) -> None:
         if self._timer is not None:

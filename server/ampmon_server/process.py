@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth.proxies import Proxies
-from ampmon_server.connection import HEAD_BYTES_MAX, Connection
+from ampmon_server.connection import HEAD_BYTES_MAX, Connection, Timers
 from ampmon_server.service import Service
 
 
@@ -37,9 +37,14 @@ _log = logging.getLogger(__name__)
 
 
 class Process(uvicorn.Server):
-    """Serves an open service; ``ready`` is called once it does."""
+    """Serves an open service; calls ``ready`` once it does. ``timers`` are those of its connections."""
 
-    def __init__(self, service: Service, ready: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        ready: Callable[[], None] | None = None,
+        timers: Timers | None = None,
+    ) -> None:
         settings = service.settings
         super().__init__(
             uvicorn.Config(
@@ -48,6 +53,7 @@ class Process(uvicorn.Server):
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
+                    timers=timers,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 proxy_headers=False,  # the guard knows whose count

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pytest
 
+from ampmon_server import process as server_process
 from ampmon_server.app import create_app
 from ampmon_server.bus import Advance
 from ampmon_server.process import Process
@@ -23,97 +26,133 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer
 from certificates import Authority
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
-HEAD_S, BODY_S, UNREAD_S = 1.0, 0.5, 0.8
+BODY_S = 0.2
+"""How long a body may take that never arrives whole."""
 BUFFER_BYTES = 4096
-"""What the system holds of an answer that is not read, on either side: it makes a little more of it."""
+"""What the system is asked to hold of an answer that is not read, on either side."""
+
+
+class Timers:
+    """A server's timeouts, which pass when a test says so and not by the clock."""
+
+    def __init__(self) -> None:
+        self._pending: dict[asyncio.Future[None], Callable[[], None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call_later(self, _: float, callback: Callable[[], None]) -> asyncio.Future[None]:
+        self._loop = asyncio.get_running_loop()
+        timer = self._loop.create_future()
+        self._pending[timer] = callback
+        return timer
+
+    @property
+    def pending(self) -> list[str]:
+        """What would be called now, by its name."""
+        return [
+            call.__self__._then.__name__
+            for timer, call in list(self._pending.items())
+            if not timer.cancelled()
+        ]  # type: ignore[attr-defined]
+
+    def run_out(self) -> None:
+        """Let the time of all of them pass."""
+        over = threading.Event()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._run_out, over)
+            assert over.wait(DEADLINE_S)
+
+    def _run_out(self, over: threading.Event) -> None:
+        pending, self._pending = self._pending, {}
+        for timer, callback in pending.items():
+            if not timer.cancelled():
+                callback()
+        over.set()
+
+
+@dataclass
+class Served:
+    """A server process in a thread."""
+
+    port: int
+    service: Service
+    process: Process
+    timers: Timers
+
+    @property
+    def connections(self) -> int:
+        return len(self.process.server_state.connections)
 
 
 @contextlib.contextmanager
-def serving(settings: Settings) -> Iterator[tuple[int, Service]]:
-    """The port of a server process in a thread, whose patience is short."""
-    service = Service.open(
-        replace(
-            settings,
-            head_seconds_max=HEAD_S,
-            body_seconds_max=BODY_S,
-            unread_seconds_max=UNREAD_S,
-        )
-    )
+def serving(settings: Settings) -> Iterator[Served]:
+    service, timers = Service.open(settings), Timers()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
-        process = Process(service, ready=ready.set)
+        process = Process(service, ready=ready.set, timers=timers)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
-        assert ready.wait(30)
-        yield listener.getsockname()[1], service
+        assert ready.wait(DEADLINE_S)
+        yield Served(listener.getsockname()[1], service, process, timers)
         process.should_exit = True
-        thread.join()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
     service.close()
 
 
 @pytest.fixture
-def served(settings: Settings) -> Iterator[tuple[int, Service]]:
+def served(settings: Settings) -> Iterator[Served]:
     with serving(settings) as server:
         yield server
 
 
-@pytest.fixture
-def port(served: tuple[int, Service]) -> tuple[int, str]:
-    """The port of such a server, and its token."""
-    return served[0], served[1].keys.token
-
-
-def said(port: int, pieces: Iterator[bytes]) -> tuple[str, float]:
-    """The first line of the answer to these pieces, "" for a connection that ended without, and the seconds it took."""
-    began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+def said(port: int, pieces: Iterator[bytes]) -> str:
+    """The first line of the answer to these pieces, "" for a connection that ended without one."""
+    with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
                 connection.sendall(piece)
-                connection.settimeout(0.0)
-                with contextlib.suppress(BlockingIOError):
-                    if connection.recv(1, socket.MSG_PEEK) is not None:
-                        break
-                connection.settimeout(10)
-        connection.settimeout(10)
+                if select.select([connection], [], [], 0)[0]:
+                    break
         try:
             answer = connection.recv(65536)
         except ConnectionError:
             answer = b""
-    return answer.partition(b"\r\n")[0].decode(), time.monotonic() - began
-
-
-def drip(head: bytes, piece: bytes) -> Iterator[bytes]:
-    """The head, and then a little now and then, for longer than anybody waits."""
-    yield head
-    for _ in range(100):
-        time.sleep(0.05)
-        yield piece
+    return answer.partition(b"\r\n")[0].decode()
 
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "many headers": lambda: (HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(10_000)), b"\r\n"),
+    "many headers": lambda: (HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(10_000)),),
     "one huge header": lambda: (HEAD, *[b"X: " + b"y" * 65_536] * 64, b"\r\n\r\n"),
     "a huge line": lambda: (b"GET /" + b"y" * 2**20,),
     "headers without an end": lambda: (HEAD, *[b"X: y\r\n" * 1000] * 1000),
-    "a slow header": lambda: drip(HEAD, b"X: y\r\n"),
-    "a slow line": lambda: drip(b"GET /", b"y"),
 }
+SLOW = {"nothing": b"", "a slow header": HEAD + b"X: y\r\n", "a slow line": b"GET /y"}
 
 
 @pytest.mark.parametrize("how", FLOODS)
-def test_a_head_is_so_large_and_no_more(port: tuple[int, str], how: str) -> None:
-    """Too many headers, one too long, and some that take their time end in a 400 or the end of the connection, soon."""
-    line, seconds = said(port[0], iter(FLOODS[how]()))
+def test_a_head_is_so_large_and_no_more(served: Served, how: str) -> None:
+    """Too many headers, or one too long, end in a 400 or the end of the connection, and others are served."""
+    line = said(served.port, iter(FLOODS[how]()))
 
     assert line in {"", "HTTP/1.1 400 Bad Request"}
-    assert seconds < 5
-    assert said(port[0], iter([HEAD + b"\r\n"]))[0] == "HTTP/1.1 401 Unauthorized"
+    assert said(served.port, iter([HEAD + b"\r\n"])) == "HTTP/1.1 401 Unauthorized"
+
+
+@pytest.mark.parametrize("how", SLOW)
+def test_a_head_is_waited_for_so_long(served: Served, how: str) -> None:
+    """A head that does not arrive in its time ends in a 400 or the end of the connection, and others are served."""
+    with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
+        connection.sendall(SLOW[how])
+        wait_for(lambda: served.timers.pending)
+        wait_for(lambda: served.timers.run_out() or not served.connections)
+        assert connection.recv(65536).partition(b"\r\n")[0] in {b"", b"HTTP/1.1 400 Bad Request"}
+
+    assert said(served.port, iter([HEAD + b"\r\n"])) == "HTTP/1.1 401 Unauthorized"
 
 
 TAKEN = [
@@ -137,44 +176,37 @@ def begun(service: Service, method: str, path: str) -> bytes:
 
 
 @pytest.mark.parametrize(("method", "path"), TAKEN)
-def test_a_slow_body_is_sent_away(served: tuple[int, Service], method: str, path: str) -> None:
+def test_a_slow_body_is_sent_away(settings: Settings, method: str, path: str) -> None:
     """A body that does not arrive in its time is answered 408, as the document of the routes says."""
-    port, service = served
-    line, seconds = said(port, drip(begun(service, method, path), b"x"))
+    with serving(replace(settings, body_seconds_max=BODY_S)) as served:
+        line = said(served.port, iter([begun(served.service, method, path), b"x"]))
 
     assert line == "HTTP/1.1 408 Request Timeout"
-    assert BODY_S <= seconds < 5
-    operation = create_app(service.settings, service).openapi()["paths"][path][method.lower()]
+    operation = create_app(settings).openapi()["paths"][path][method.lower()]
     assert "408" in operation["responses"]
 
 
 @pytest.mark.parametrize(("method", "path"), TAKEN)
 def test_a_body_whose_sender_is_gone_fails_nothing(
-    served: tuple[int, Service], caplog: pytest.LogCaptureFixture, method: str, path: str
+    served: Served, caplog: pytest.LogCaptureFixture, method: str, path: str
 ) -> None:
     """Who goes away within a body is a line of the log, and no failure of the server's."""
     caplog.set_level(logging.INFO, "ampmon_server")
-    port, service = served
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(begun(service, method, path) + b"x")
-    deadline = time.monotonic() + 10
-    while not (lines := [each.getMessage() for each in caplog.records]):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
+        connection.sendall(begun(served.service, method, path) + b"x")
 
-    assert lines == [f"{method} {path}: 400"]
+    assert wait_for(lambda: [each.getMessage() for each in caplog.records]) == [
+        f"{method} {path}: 400"
+    ]
 
 
-def test_a_head_in_pieces_is_one(port: tuple[int, str]) -> None:
+def test_a_head_in_pieces_is_one(served: Served) -> None:
     """Who is quick enough may send a head byte by byte, and ask again on the same connection."""
-    with socket.create_connection(("127.0.0.1", port[0]), 10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         for _ in range(2):
             for byte in HEAD + b"\r\n":
                 connection.sendall(bytes([byte]))
-            answer = b""
-            while not answer.endswith(b"}"):
-                answer += connection.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 401")
+            assert answer_on(connection).startswith(b"HTTP/1.1 401")
 
 
 REFUSED = b"POST /api/v1/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n"
@@ -190,88 +222,126 @@ def answer_on(connection: socket.socket) -> bytes:
     return answer
 
 
-def test_a_body_that_was_answered_is_not_waited_for(port: tuple[int, str]) -> None:
+def test_a_body_that_was_answered_is_not_waited_for(served: Served) -> None:
     """Who was refused before the body was there, and goes on with it byte by byte, is cut off in its time."""
-    with socket.create_connection(("127.0.0.1", port[0]), 10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         connection.sendall(REFUSED % 1000)
         assert answer_on(connection).startswith(b"HTTP/1.1 401")
-        began = time.monotonic()
-        with pytest.raises(ConnectionError):  # noqa: PT012 - whichever byte it is
-            for _ in range(200):
-                time.sleep(0.05)
-                connection.sendall(b"x")
+        for _ in range(10):
+            connection.sendall(b"x")
+        wait_for(lambda: "_abort" in served.timers.pending)
+        assert served.connections == 1
+        served.timers.run_out()
+        wait_for(lambda: not served.connections)
 
-    assert BODY_S / 2 <= time.monotonic() - began < 5
 
-
-def test_a_body_that_was_answered_may_end(port: tuple[int, str]) -> None:
+def test_a_body_that_was_answered_may_end(served: Served) -> None:
     """Whoever sends the rest of a body that was refused in its time asks again on the same connection, later."""
-    with socket.create_connection(("127.0.0.1", port[0]), 10) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), DEADLINE_S) as connection:
         for _ in range(3):
             connection.sendall(REFUSED % 10)
             assert answer_on(connection).startswith(b"HTTP/1.1 401")
-            time.sleep(BODY_S / 4)
+            wait_for(lambda: served.timers.pending == ["_abort"])
             connection.sendall(b"x" * 10)
-            time.sleep(BODY_S)
+            wait_for(lambda: "_abort" not in served.timers.pending)
 
 
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
 
 
-SCRIPT = (
-    "GET /vendor/plotly.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
-    "Accept-Encoding: gzip\r\nConnection: {}\r\n\r\n"
+ASK = (
+    "GET /api/v1/runs/{} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
+    "Connection: {}\r\n\r\n"
 )
-"""Asks for more than a megabyte in one piece."""
 
 
 def connected(port: int) -> socket.socket:
-    """To somebody who has little room for what is not read."""
+    """A connection of somebody who has little room for what is not read."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    connection.settimeout(10)
+    connection.settimeout(DEADLINE_S)
     connection.connect(("127.0.0.1", port))
     return connection
 
 
-def read(connection: socket.socket, pause_s: float) -> tuple[int, int]:
-    """Bytes of the body that were announced and that came, read a little at a time."""
-    answer, announced = b"", 0
+def held_by_the_system() -> int:
+    """More bytes than the system holds of an answer that is not read: what it grants, or takes, whichever is more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        with connected(listener.getsockname()[1]) as reader, listener.accept()[0] as writer:
+            granted = writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            granted += reader.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            writer.setblocking(False)
+            taken = 0
+            while select.select([], [writer], [], 0.1)[1]:
+                taken += writer.send(b"x" * 2**20)
+    return 2 * max(granted, taken)
+
+
+def large(service: Service, size: int) -> str:
+    """A run whose description takes so many bytes."""
+    trainer = Trainer()
+    header = msgspec.structs.replace(trainer.attempt, config={"filling": "x" * size})
+    service.store.ingest(trainer.batch(headers=(header,)), Sender(None))
+    return str(trainer.run_id)
+
+
+def asked(served: Served, connection: socket.socket, then: str, size: int) -> None:
+    """Ask for an answer of so many bytes, and wait until the server holds what the system does not take of it."""
+    run_id = large(served.service, size)
+    connection.sendall(ASK.format(run_id, served.service.keys.token, then).encode())
+    wait_for(lambda: "_abort_unless_read" in served.timers.pending)
+
+
+def read(connection: socket.socket, each: int, between: Callable[[], object]) -> tuple[int, int]:
+    """Bytes of the body that were announced and that came; ``between`` is called after every ``each`` bytes."""
+    answer, announced, since = b"", 0, 0
     with contextlib.suppress(ConnectionError):
         while not announced or len(answer) < announced:
             received = connection.recv(32768)
             if not received:
                 break
             answer += received
+            since += len(received)
             head, _, body = answer.partition(b"\r\n\r\n")
             if not announced:
                 length = head.lower().partition(b"content-length: ")[2]
                 announced, answer = int(length.partition(b"\r\n")[0]), body
-            time.sleep(pause_s)
+            if since > each:
+                between()
+                since = 0
     return announced, len(answer)
 
 
 @pytest.mark.parametrize("then", ["close", "keep-alive"])
-def test_who_reads_nothing_is_cut_off(port: tuple[int, str], then: str) -> None:
+def test_who_reads_nothing_is_cut_off(served: Served, then: str) -> None:
     """Of an answer of which nothing is read for its time no more is kept, whatever was to become of the connection."""
-    with connected(port[0]) as connection:
-        connection.sendall(SCRIPT.format(port[1], then).encode())
-        time.sleep(3 * UNREAD_S)
-        announced, came = read(connection, 0.0)
+    held = held_by_the_system()
+    with connected(served.port) as connection:
+        asked(served, connection, then, 4 * held)
+        wait_for(lambda: served.timers.run_out() or not served.connections)
+        announced, came = read(connection, held, lambda: None)
 
     assert 0 < came < announced / 2
 
 
 @pytest.mark.parametrize("then", ["close", "keep-alive"])
-def test_who_reads_slowly_gets_it_all(port: tuple[int, str], then: str) -> None:
+def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
     """An answer that takes many times as long to read arrives whole, if it is read."""
-    began = time.monotonic()
-    with connected(port[0]) as connection:
-        connection.sendall(SCRIPT.format(port[1], then).encode())
-        announced, came = read(connection, 0.005)
+    passed = []
 
-    assert came == announced > 1_000_000
-    assert time.monotonic() - began > 2 * UNREAD_S
+    def wait() -> None:
+        passed.append("_abort_unless_read" in served.timers.pending)
+        served.timers.run_out()
+
+    held = held_by_the_system()
+    with connected(served.port) as connection:
+        asked(served, connection, then, 10 * held)
+        # After more than the system can hold was read, some of what the server holds was read too.
+        announced, came = read(connection, held, wait)
+
+    assert came == announced > 10 * held
+    assert passed.count(True) > 5
 
 
 @pytest.fixture
@@ -317,10 +387,10 @@ def test_a_body_that_is_none_fails_nothing(
     caplog.set_level(logging.INFO, "ampmon_server")
     head, answer = DAMAGED[when]
     with (
-        serving(certified(settings, authority) if over_tls else settings) as (port, service),
-        connecting(port, authority if over_tls else None) as connection,
+        serving(certified(settings, authority) if over_tls else settings) as served,
+        connecting(served.port, authority if over_tls else None) as connection,
     ):
-        head = head.format(service.keys.token)
+        head = head.format(served.service.keys.token)
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         if answer:
             assert connection.recv(65536).startswith(answer)
@@ -330,7 +400,7 @@ def test_a_body_that_is_none_fails_nothing(
                 pass
         if not answer:  # nor does anybody wait on for what does not come
             wait_for(lambda: "POST /login: " in caplog.text)
-        wait_for(lambda: not service.limits._streams.total())
+        wait_for(lambda: not served.service.limits._streams.total())
 
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
 
@@ -341,29 +411,29 @@ def test_an_event_stream_that_is_not_read_ends(
 ) -> None:
     """A page that hangs gives its place among the streams back, over TLS too."""
     with (
-        serving(certified(settings, authority) if over_tls else settings) as (port, service),
-        connecting(port, authority if over_tls else None) as connection,
+        serving(certified(settings, authority) if over_tls else settings) as served,
+        connecting(served.port, authority if over_tls else None) as connection,
     ):
-        connection.sendall(f"{LIVE.format(service.keys.token)}\r\n".encode())
+        connection.sendall(f"{LIVE.format(served.service.keys.token)}\r\n".encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        assert service.limits._streams.total() == 1
-        began = time.monotonic()
-        while service.limits._streams.total() and time.monotonic() - began < 20:
+        assert served.service.limits._streams.total() == 1
+
+        def ended() -> bool:
             for _ in range(500):
-                service.bus.publish(Advance(uuid4(), 1, 1))
-            time.sleep(0.05)
+                served.service.bus.publish(Advance(uuid4(), 1, 1))
+            served.timers.run_out()
+            return not served.service.limits._streams.total()
 
-        assert not service.limits._streams.total()
+        wait_for(ended)
 
 
-def test_who_reads_nothing_holds_up_no_end(settings: Settings, authority: Authority) -> None:
+def test_who_reads_nothing_holds_up_no_end(
+    settings: Settings, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server ends at once though somebody has an answer over TLS that is not read, and is not kept for another."""
-    with contextlib.ExitStack() as client:
-        with serving(certified(settings, authority)) as (port, service):
-            connection = client.enter_context(connecting(port, authority))
-            connection.sendall(SCRIPT.format(service.keys.token, "close").encode())
-            assert connection.recv(1024).startswith(b"HTTP/1.1 200")
-            time.sleep(UNREAD_S / 2)
-            began = time.monotonic()
-
-        assert time.monotonic() - began < 4
+    monkeypatch.setattr(server_process, "STOP_SECONDS", 10 * DEADLINE_S)  # it would cut them off
+    with contextlib.ExitStack() as client, serving(certified(settings, authority)) as served:
+        connection = client.enter_context(connecting(served.port, authority))
+        asked(served, connection, "close", 4 * held_by_the_system())
+        (kept,) = served.process.server_state.connections
+        wait_for(kept.transport.is_closing)
