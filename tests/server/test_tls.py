@@ -73,16 +73,6 @@ def test_with_a_certificate_others_are_served(
     assert (asked.returncode, asked.stderr) == (0, "")
 
 
-def test_workers_show_it_too(
-    new_server: Callable[..., Server], authority: Authority, pair: list[str], empty_database: str
-) -> None:
-    """Several processes behind one address speak TLS all of them."""
-    several = ["--database-url", empty_database, "--workers", "2"]
-    server = new_server(options=[*pair, *several], ca=authority.file)
-
-    assert [server.get("/runs")["total"] for _ in range(6)] == [0] * 6
-
-
 def spoilt(authority: Authority, how: str) -> tuple[Path, Path]:
     """A certificate and a key that cannot be used."""
     cert, key = authority.issue(called=how, days=-1.0 if how == "expired" else 365.0)

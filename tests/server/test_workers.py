@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +16,11 @@ import urllib3
 
 from ampmon import wire
 from batches import Trainer
+from certificates import Authority
+from postgres import Postgres
 from serving import Server, Terminal
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
+from warm import completed
 
 
 def workers(server: Server) -> set[int]:
@@ -34,19 +36,37 @@ def workers(server: Server) -> set[int]:
     return {int(line.split()[0]) for line in lines if "spawn_main" in line}
 
 
+@pytest.fixture(scope="module")
+def kept_crew(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of two workers on PostgreSQL. Loading a worker takes seconds, so the tests share it."""
+    url = postgres.new_database()
+    server = Server(
+        tmp_path_factory.mktemp("crew"), options=["--database-url", url, "--workers", "2"]
+    )
+    yield server
+    server.stop()
+    postgres.drop(url)
+
+
 @pytest.fixture
-def crew(new_server: Callable[..., Server], empty_database: str) -> Server:
-    """A server of two workers on PostgreSQL."""
-    return new_server(options=["--database-url", empty_database, "--workers", "2"])
+def crew(kept_crew: Server) -> Server:
+    """The shared server, which runs."""
+    if kept_crew.process is None:
+        kept_crew.start()
+    return kept_crew
 
 
 def test_workers_are_one_server(
-    new_server: Callable[..., Server], empty_database: str, terminal: Terminal
+    new_server: Callable[..., Server], empty_database: str, terminal: Terminal, tmp_path: Path
 ) -> None:
-    """One line is printed, its link is good once whoever is asked, the cookie is good at all; a signal ends all."""
-    crew = new_server(terminal=terminal, options=["--database-url", empty_database, "--workers=2"])
+    """All workers speak TLS and take the cookie, the one link printed works once in all, and a signal ends all."""
+    authority = Authority(tmp_path)
+    cert, key = authority.issue()
+    options = ["--database-url", empty_database, "--workers=2"]
+    options += ["--tls-cert", str(cert), "--tls-key", str(key)]
+    crew = new_server(terminal=terminal, options=options, ca=authority.file)
     link = crew.address
-    http = urllib3.PoolManager(retries=False)
+    http = urllib3.PoolManager(retries=False, ca_certs=str(authority.file))
     # Each request is a connection of its own, and so may come to either.
     close = {"Connection": "close"}
     first = http.request("GET", link, redirect=False, headers=close)
@@ -62,14 +82,14 @@ def test_workers_are_one_server(
     assert process is not None
     assert len(running) == 2
     process.terminate()
-    assert process.wait(15) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in running)
     assert not (crew.directory / "server" / "address").exists()
 
 
 def test_a_dead_worker_is_replaced(crew: Server) -> None:
-    """A worker that is dead has a successor soon, requests are answered all the while, and one line tells of it."""
-    before = workers(crew)
+    """A dead worker is replaced, requests are answered meanwhile, and one log line tells of it."""
+    before, told = workers(crew), crew.printed.count("another takes its place")
     os.kill(min(before), signal.SIGKILL)
     wait_for(lambda: min(before) not in workers(crew))  # until then it may take a request with it
     answers = []
@@ -80,15 +100,7 @@ def test_a_dead_worker_is_replaced(crew: Server) -> None:
 
     wait_for(replaced)
     assert set(answers) == {200}
-    assert crew.printed.count("another takes its place") == 1
-
-
-def test_workers_end_with_their_parent(crew: Server) -> None:
-    """Where the process that supervises them is killed, workers go too, and the port is free."""
-    running = workers(crew)
-    crew.kill()
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
-    assert not crew.answers()
+    assert crew.printed.count("another takes its place") == told + 1
 
 
 class Load:
@@ -120,7 +132,7 @@ class Load:
                 thread.join()
 
     def _keep(self, work: Callable[[Callable[..., urllib3.BaseHTTPResponse]], None]) -> None:
-        http = urllib3.PoolManager(retries=False, timeout=20.0)
+        http = urllib3.PoolManager(retries=False, timeout=DEADLINE_S)
         token = {"Authorization": f"Bearer {self._server.token}"}
 
         def ask(method: str, path: str, **more: object) -> urllib3.BaseHTTPResponse:
@@ -131,7 +143,7 @@ class Load:
             return answer
 
         try:
-            while not self._over.wait(0.01):  # or nobody else gets a processor
+            while not self._over.wait(0.05):  # or the workers get no processor
                 work(ask)
         except Exception as error:
             self.failed.append(repr(error))
@@ -157,7 +169,6 @@ class Load:
                 return
 
 
-@pytest.mark.timeout(300)  # five processes load a server each
 def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
     """At SIGHUP each worker goes when another serves, and stays where none comes up; meanwhile nothing fails."""
     before = workers(crew)
@@ -166,6 +177,7 @@ def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
     with Load(crew).running() as load:
         wait_for(lambda: load.seen > 0)
         process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(before & workers(crew)) < 2)
         wait_for(lambda: "2 workers were replaced" in crew.printed)
         after = workers(crew)  # all of them serve: one that only begins would end by what follows
         kept = token.rename(token.with_name("kept"))
@@ -186,17 +198,19 @@ def test_workers_are_replaced_without_a_failed_request(crew: Server) -> None:
     assert "Traceback" not in crew.printed
 
 
+def test_workers_end_with_their_parent(crew: Server) -> None:
+    """When the supervisor is killed, its workers exit too and free the port."""
+    running = workers(crew)
+    crew.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in running))
+    assert not crew.answers()
+
+
 @pytest.mark.parametrize(("count", "says"), [("2", "postgresql+psycopg://"), ("0", "at least 1")])
 def test_workers_that_cannot_be_are_refused(tmp_path: Path, count: str, says: str) -> None:
     """Several processes on SQLite are refused with what to do, and nothing is made."""
     arguments = ["serve", "--port=0", f"--data-dir={tmp_path / 'new'}", f"--workers={count}"]
-    result = subprocess.run(
-        [sys.executable, "-m", "ampmon_server.cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    result = completed(arguments)
 
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert says in result.stderr
