@@ -2,105 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import select
 import socket
-import ssl
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-import msgspec
 import pytest
 
-from ampmon_server import process as server_process
 from ampmon_server.app import create_app
-from ampmon_server.bus import Advance
-from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer
 from certificates import Authority
+from timed_server import Served, certified, connecting, serving
 from waiting import DEADLINE_S, wait_for
 
 
 BODY_S = 0.2
 """How long a body may take that never arrives whole."""
-BUFFER_BYTES = 4096
-"""What the system is asked to hold of an answer that is not read, on either side."""
-
-
-class Timers:
-    """A server's timeouts, which pass when a test says so and not by the clock."""
-
-    def __init__(self) -> None:
-        self._pending: dict[asyncio.Future[None], Callable[[], None]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def call_later(self, _: float, callback: Callable[[], None]) -> asyncio.Future[None]:
-        self._loop = asyncio.get_running_loop()
-        timer = self._loop.create_future()
-        self._pending[timer] = callback
-        return timer
-
-    @property
-    def pending(self) -> list[str]:
-        """What would be called now, by its name."""
-        return [
-            call.__self__._then.__name__
-            for timer, call in list(self._pending.items())
-            if not timer.cancelled()
-        ]  # type: ignore[attr-defined]
-
-    def run_out(self) -> None:
-        """Let the time of all of them pass."""
-        over = threading.Event()
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._run_out, over)
-            assert over.wait(DEADLINE_S)
-
-    def _run_out(self, over: threading.Event) -> None:
-        pending, self._pending = self._pending, {}
-        for timer, callback in pending.items():
-            if not timer.cancelled():
-                callback()
-        over.set()
-
-
-@dataclass
-class Served:
-    """A server process in a thread."""
-
-    port: int
-    service: Service
-    process: Process
-    timers: Timers
-
-    @property
-    def connections(self) -> int:
-        return len(self.process.server_state.connections)
-
-
-@contextlib.contextmanager
-def serving(settings: Settings) -> Iterator[Served]:
-    service, timers = Service.open(settings), Timers()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-        ready = threading.Event()
-        process = Process(service, ready=ready.set, timers=timers)
-        thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
-        thread.start()
-        assert ready.wait(DEADLINE_S)
-        yield Served(listener.getsockname()[1], service, process, timers)
-        process.should_exit = True
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
-    service.close()
 
 
 @pytest.fixture
@@ -117,11 +41,15 @@ def said(port: int, pieces: Iterator[bytes]) -> str:
                 connection.sendall(piece)
                 if select.select([connection], [], [], 0)[0]:
                     break
-        try:
-            answer = connection.recv(65536)
-        except ConnectionError:
-            answer = b""
-    return answer.partition(b"\r\n")[0].decode()
+        return first_line(connection)
+
+
+def first_line(connection: socket.socket) -> str:
+    """Of the answer; "" for a connection that ended without one."""
+    try:
+        return connection.recv(65536).partition(b"\r\n")[0].decode()
+    except ConnectionError:
+        return ""
 
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -150,7 +78,7 @@ def test_a_head_is_waited_for_so_long(served: Served, how: str) -> None:
         connection.sendall(SLOW[how])
         wait_for(lambda: served.timers.pending)
         wait_for(lambda: served.timers.run_out() or not served.connections)
-        assert connection.recv(65536).partition(b"\r\n")[0] in {b"", b"HTTP/1.1 400 Bad Request"}
+        assert first_line(connection) in {"", "HTTP/1.1 400 Bad Request"}
 
     assert said(served.port, iter([HEAD + b"\r\n"])) == "HTTP/1.1 401 Unauthorized"
 
@@ -249,121 +177,9 @@ def test_a_body_that_was_answered_may_end(served: Served) -> None:
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
 
 
-ASK = (
-    "GET /api/v1/runs/{} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
-    "Connection: {}\r\n\r\n"
-)
-
-
-def connected(port: int) -> socket.socket:
-    """A connection of somebody who has little room for what is not read."""
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    connection.settimeout(DEADLINE_S)
-    connection.connect(("127.0.0.1", port))
-    return connection
-
-
-def held_by_the_system() -> int:
-    """More bytes than the system holds of an answer that is not read: what it grants, or takes, whichever is more."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
-        with connected(listener.getsockname()[1]) as reader, listener.accept()[0] as writer:
-            granted = writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            granted += reader.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-            writer.setblocking(False)
-            taken = 0
-            while select.select([], [writer], [], 0.1)[1]:
-                taken += writer.send(b"x" * 2**20)
-    return 2 * max(granted, taken)
-
-
-def large(service: Service, size: int) -> str:
-    """A run whose description takes so many bytes."""
-    trainer = Trainer()
-    header = msgspec.structs.replace(trainer.attempt, config={"filling": "x" * size})
-    service.store.ingest(trainer.batch(headers=(header,)), Sender(None))
-    return str(trainer.run_id)
-
-
-def asked(served: Served, connection: socket.socket, then: str, size: int) -> None:
-    """Ask for an answer of so many bytes, and wait until the server holds what the system does not take of it."""
-    run_id = large(served.service, size)
-    connection.sendall(ASK.format(run_id, served.service.keys.token, then).encode())
-    wait_for(lambda: "_abort_unless_read" in served.timers.pending)
-
-
-def read(connection: socket.socket, each: int, between: Callable[[], object]) -> tuple[int, int]:
-    """Bytes of the body that were announced and that came; ``between`` is called after every ``each`` bytes."""
-    answer, announced, since = b"", 0, 0
-    with contextlib.suppress(ConnectionError):
-        while not announced or len(answer) < announced:
-            received = connection.recv(32768)
-            if not received:
-                break
-            answer += received
-            since += len(received)
-            head, _, body = answer.partition(b"\r\n\r\n")
-            if not announced:
-                length = head.lower().partition(b"content-length: ")[2]
-                announced, answer = int(length.partition(b"\r\n")[0]), body
-            if since > each:
-                between()
-                since = 0
-    return announced, len(answer)
-
-
-@pytest.mark.parametrize("then", ["close", "keep-alive"])
-def test_who_reads_nothing_is_cut_off(served: Served, then: str) -> None:
-    """Of an answer of which nothing is read for its time no more is kept, whatever was to become of the connection."""
-    held = held_by_the_system()
-    with connected(served.port) as connection:
-        asked(served, connection, then, 4 * held)
-        wait_for(lambda: served.timers.run_out() or not served.connections)
-        announced, came = read(connection, held, lambda: None)
-
-    assert 0 < came < announced / 2
-
-
-@pytest.mark.parametrize("then", ["close", "keep-alive"])
-def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
-    """An answer that takes many times as long to read arrives whole, if it is read."""
-    passed = []
-
-    def wait() -> None:
-        passed.append("_abort_unless_read" in served.timers.pending)
-        served.timers.run_out()
-
-    held = held_by_the_system()
-    with connected(served.port) as connection:
-        asked(served, connection, then, 10 * held)
-        # After more than the system can hold was read, some of what the server holds was read too.
-        announced, came = read(connection, held, wait)
-
-    assert came == announced > 10 * held
-    assert passed.count(True) > 5
-
-
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
-
-
-@contextlib.contextmanager
-def connecting(port: int, authority: Authority | None) -> Iterator[socket.socket]:
-    """Such a connection: over TLS where there is an authority to be trusted."""
-    with connected(port) as plain:
-        if authority is None:
-            yield plain
-            return
-        trusting = ssl.create_default_context(cafile=str(authority.file))
-        with trusting.wrap_socket(plain, server_hostname="localhost") as connection:
-            yield connection
-
-
-def certified(settings: Settings, authority: Authority) -> Settings:
-    cert, key = authority.issue()
-    return replace(settings, tls_cert=cert, tls_key=key)
 
 
 DAMAGED: dict[str, tuple[str, bytes]] = {
@@ -403,37 +219,3 @@ def test_a_body_that_is_none_fails_nothing(
         wait_for(lambda: not served.service.limits._streams.total())
 
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
-
-
-@pytest.mark.parametrize("over_tls", [False, True])
-def test_an_event_stream_that_is_not_read_ends(
-    settings: Settings, authority: Authority, over_tls: bool
-) -> None:
-    """A page that hangs gives its place among the streams back, over TLS too."""
-    with (
-        serving(certified(settings, authority) if over_tls else settings) as served,
-        connecting(served.port, authority if over_tls else None) as connection,
-    ):
-        connection.sendall(f"{LIVE.format(served.service.keys.token)}\r\n".encode())
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        assert served.service.limits._streams.total() == 1
-
-        def ended() -> bool:
-            for _ in range(500):
-                served.service.bus.publish(Advance(uuid4(), 1, 1))
-            served.timers.run_out()
-            return not served.service.limits._streams.total()
-
-        wait_for(ended)
-
-
-def test_who_reads_nothing_holds_up_no_end(
-    settings: Settings, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server ends at once though somebody has an answer over TLS that is not read, and is not kept for another."""
-    monkeypatch.setattr(server_process, "STOP_SECONDS", 10 * DEADLINE_S)  # it would cut them off
-    with contextlib.ExitStack() as client, serving(certified(settings, authority)) as served:
-        connection = client.enter_context(connecting(served.port, authority))
-        asked(served, connection, "close", 4 * held_by_the_system())
-        (kept,) = served.process.server_state.connections
-        wait_for(kept.transport.is_closing)

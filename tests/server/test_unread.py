@@ -1,0 +1,157 @@
+"""Answers that are not read: what is kept of them for how long, and who reads slowly."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ampmon_server import process as server_process
+from ampmon_server.bus import Advance
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from ampmon_server.store import Sender
+from batches import Trainer
+from certificates import Authority
+from timed_server import BUFFER_BYTES, Served, certified, connected, connecting, serving
+from waiting import DEADLINE_S, wait_for
+
+
+@pytest.fixture
+def served(settings: Settings) -> Iterator[Served]:
+    with serving(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
+
+
+ASK = (
+    "GET /api/v1/runs/{} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"
+    "Connection: {}\r\n\r\n"
+)
+
+
+def held_by_the_system() -> int:
+    """More bytes than the system holds of an answer that is not read: what it grants, or takes, whichever is more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        with connected(listener.getsockname()[1]) as reader, listener.accept()[0] as writer:
+            granted = writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            granted += reader.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            writer.setblocking(False)
+            taken = 0
+            while select.select([], [writer], [], 0.1)[1]:
+                taken += writer.send(b"x" * 2**20)
+    return 2 * max(granted, taken)
+
+
+def large(service: Service, size: int) -> str:
+    """A run whose description takes so many bytes."""
+    trainer = Trainer()
+    header = msgspec.structs.replace(trainer.attempt, config={"filling": "x" * size})
+    service.store.ingest(trainer.batch(headers=(header,)), Sender(None))
+    return str(trainer.run_id)
+
+
+def asked(served: Served, connection: socket.socket, then: str, size: int) -> None:
+    """Ask for an answer of so many bytes, and wait until the server holds what the system does not take of it."""
+    run_id = large(served.service, size)
+    connection.sendall(ASK.format(run_id, served.service.keys.token, then).encode())
+    wait_for(lambda: "_abort_unless_read" in served.timers.pending)
+
+
+def read(connection: socket.socket, each: int, between: Callable[[], object]) -> tuple[int, int]:
+    """Bytes of the body that were announced and that came; ``between`` is called after every ``each`` bytes."""
+    answer, announced, since = b"", 0, 0
+    with contextlib.suppress(ConnectionError):
+        while not announced or len(answer) < announced:
+            received = connection.recv(32768)
+            if not received:
+                break
+            answer += received
+            since += len(received)
+            head, _, body = answer.partition(b"\r\n\r\n")
+            if not announced:
+                length = head.lower().partition(b"content-length: ")[2]
+                announced, answer = int(length.partition(b"\r\n")[0]), body
+            if since > each:
+                between()
+                since = 0
+    return announced, len(answer)
+
+
+@pytest.mark.parametrize("then", ["close", "keep-alive"])
+def test_who_reads_nothing_is_cut_off(served: Served, then: str) -> None:
+    """Of an answer of which nothing is read for its time no more is kept, whatever was to become of the connection."""
+    held = held_by_the_system()
+    with connected(served.port) as connection:
+        asked(served, connection, then, 4 * held)
+        wait_for(lambda: served.timers.run_out() or not served.connections)
+        announced, came = read(connection, held, lambda: None)
+
+    assert 0 < came < announced / 2
+
+
+@pytest.mark.parametrize("then", ["close", "keep-alive"])
+def test_who_reads_slowly_gets_it_all(served: Served, then: str) -> None:
+    """An answer that takes many times as long to read arrives whole, if it is read."""
+    passed = []
+
+    def wait() -> None:
+        passed.append("_abort_unless_read" in served.timers.pending)
+        served.timers.run_out()
+
+    held = held_by_the_system()
+    with connected(served.port) as connection:
+        asked(served, connection, then, 10 * held)
+        # After more than the system can hold was read, some of what the server holds was read too.
+        announced, came = read(connection, held, wait)
+
+    assert came == announced > 10 * held
+    assert passed.count(True) > 5
+
+
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_an_event_stream_that_is_not_read_ends(
+    settings: Settings, authority: Authority, over_tls: bool
+) -> None:
+    """A page that hangs gives its place among the streams back, over TLS too."""
+    with (
+        serving(certified(settings, authority) if over_tls else settings) as served,
+        connecting(served.port, authority if over_tls else None) as connection,
+    ):
+        connection.sendall(f"{LIVE.format(served.service.keys.token)}\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        assert served.service.limits._streams.total() == 1
+
+        def ended() -> bool:
+            for _ in range(500):
+                served.service.bus.publish(Advance(uuid4(), 1, 1))
+            served.timers.run_out()
+            return not served.service.limits._streams.total()
+
+        wait_for(ended)
+
+
+def test_who_reads_nothing_holds_up_no_end(
+    settings: Settings, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server ends at once though somebody has an answer over TLS that is not read, and is not kept for another."""
+    monkeypatch.setattr(server_process, "STOP_SECONDS", 10 * DEADLINE_S)  # it would cut them off
+    with contextlib.ExitStack() as client, serving(certified(settings, authority)) as served:
+        connection = client.enter_context(connecting(served.port, authority))
+        asked(served, connection, "close", 4 * held_by_the_system())
+        (kept,) = served.process.server_state.connections
+        wait_for(kept.transport.is_closing)

@@ -1,0 +1,115 @@
+"""The real server process in a thread, whose timeouts pass when a test says so and not by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ampmon_server.process import Process
+from ampmon_server.service import Service
+from ampmon_server.settings import Settings
+from certificates import Authority
+from waiting import DEADLINE_S
+
+
+BUFFER_BYTES = 4096
+"""What the system is asked to hold of an answer that is not read, on either side."""
+
+
+class Timers:
+    """A server's timeouts, which pass when a test says so and not by the clock."""
+
+    def __init__(self) -> None:
+        self._pending: dict[asyncio.Future[None], Callable[[], None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call_later(self, _: float, callback: Callable[[], None]) -> asyncio.Future[None]:
+        self._loop = asyncio.get_running_loop()
+        timer = self._loop.create_future()
+        self._pending[timer] = callback
+        return timer
+
+    @property
+    def pending(self) -> list[str]:
+        """What would be called now, by its name."""
+        return [
+            call.__self__._then.__name__
+            for timer, call in list(self._pending.items())
+            if not timer.cancelled()
+        ]  # type: ignore[attr-defined]
+
+    def run_out(self) -> None:
+        """Let the time of all of them pass."""
+        over = threading.Event()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._run_out, over)
+            assert over.wait(DEADLINE_S)
+
+    def _run_out(self, over: threading.Event) -> None:
+        pending, self._pending = self._pending, {}
+        for timer, callback in pending.items():
+            if not timer.cancelled():
+                callback()
+        over.set()
+
+
+@dataclass
+class Served:
+    """A server process in a thread."""
+
+    port: int
+    service: Service
+    process: Process
+    timers: Timers
+
+    @property
+    def connections(self) -> int:
+        return len(self.process.server_state.connections)
+
+
+@contextlib.contextmanager
+def serving(settings: Settings) -> Iterator[Served]:
+    service, timers = Service.open(settings), Timers()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        ready = threading.Event()
+        process = Process(service, ready=ready.set, timers=timers)
+        thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
+        thread.start()
+        assert ready.wait(DEADLINE_S)
+        yield Served(listener.getsockname()[1], service, process, timers)
+        process.should_exit = True
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    service.close()
+
+
+def connected(port: int) -> socket.socket:
+    """A connection of somebody who has little room for what is not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+    connection.settimeout(DEADLINE_S)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+@contextlib.contextmanager
+def connecting(port: int, authority: Authority | None) -> Iterator[socket.socket]:
+    """Such a connection: over TLS where there is an authority to be trusted."""
+    with connected(port) as plain:
+        if authority is None:
+            yield plain
+            return
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        with trusting.wrap_socket(plain, server_hostname="localhost") as connection:
+            yield connection
+
+
+def certified(settings: Settings, authority: Authority) -> Settings:
+    cert, key = authority.issue()
+    return replace(settings, tls_cert=cert, tls_key=key)
