@@ -68,8 +68,8 @@ class Stream:
         while self._waiting and self._waiting[0].ready():
             self._sink.later(self._waiting.popleft().write)
 
-    def close(self, deadline: float) -> int:
-        """Write the waiting records until ``deadline``, a time of time.monotonic(); how many could not be.
+    def close(self, deadline: float, *, clock: Callable[[], float] = time.monotonic) -> int:
+        """Write the waiting records until ``deadline``, a time of ``clock``; how many could not be.
 
         Polls, for a device that hangs is not to be waited for: the process could then never end. Does not raise.
         """
@@ -79,7 +79,7 @@ class Stream:
             try:
                 if record.ready():
                     record.write()
-                elif time.monotonic() < deadline:
+                elif clock() < deadline:
                     time.sleep(_POLL_S)
                     continue
                 else:

@@ -10,6 +10,7 @@ import numpy as np
 from ampmon import process, wire
 from ampmon.histogram import Statistics
 from ampmon.spool import Position, SpoolReader, spools
+from waiting import DEADLINE_S
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Activations:
 
 def recordings(directory: Path) -> list[Recording]:
     """One recording per process start, oldest first; ends this process's run, so that all of it is there."""
-    process.finish(deadline_s=5.0)
+    process.finish(deadline_s=DEADLINE_S)
     return [_read(path) for path in sorted(spools(directory))]
 
 

@@ -6,24 +6,15 @@ import errno
 import os
 import shutil
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ampmon import mounts, process, wire
+from ampmon import housekeeper, mounts, process, wire
 from ampmon.config import resolve
-from ampmon.housekeeper import SYNC_EVERY_S
 from ampmon.recorder import AmpmonWarning, Recorder
 from recording import recordings
-
-
-def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from waiting import DEADLINE_S, wait_for
 
 
 def put(recorder: Recorder, event: wire.UpdateEvent = "steady") -> None:
@@ -38,44 +29,61 @@ def put(recorder: Recorder, event: wire.UpdateEvent = "steady") -> None:
     )
 
 
-@pytest.fixture
-def recorder(data_directory: Path) -> Recorder:
+def start() -> Recorder:
     recorder = process.start(resolve())
     assert recorder is not None
     recorder.recent = recorder.stream(None)
     return recorder
 
 
-def test_a_skip_is_synced_at_once(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is asked to keep a skip long before the second is over, and not for each of a hundred in a row."""
-    synced: list[float] = []
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The files that the disk was asked to keep, one for each time."""
+    synced: list[int] = []
     sync = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(time.monotonic()), sync(fd)))
-    took = []
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), sync(fd)))
+    return synced
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the housekeeper look at everything as often as it syncs."""
+    monkeypatch.setattr(housekeeper, "EVERY_S", housekeeper.SYNC_EVERY_S)
+
+
+def test_a_skip_is_synced_at_once(
+    data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is asked to keep a skip without waiting for the housekeeper's next round."""
+    monkeypatch.setattr(housekeeper, "EVERY_S", 86_400.0)
+    recorder = start()
     for _ in range(4):
-        time.sleep(0.2)
-        before, started = len(synced), time.monotonic()
+        before = len(syncs)
         put(recorder, "backoff")
-        until(lambda before=before: len(synced) > before)
-        took.append(synced[before] - started)
-    assert sorted(took)[2] < 0.5
-    before, started = len(synced), time.monotonic()
-    for _ in range(100):
+        wait_for(lambda before=before: len(syncs) > before)
+
+
+def test_skips_in_a_row_share_a_sync(
+    data_directory: Path, syncs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many skips there are, the time between two syncs has a minimum."""
+    monkeypatch.setattr(housekeeper, "SYNC_EVERY_S", 86_400.0)
+    recorder = start()
+    for _ in range(1000):
         put(recorder, "dead")
-        time.sleep(0.005)
-    assert len(synced) - before <= (time.monotonic() - started) / SYNC_EVERY_S + 1
+    process.finish()
+    assert 1 <= len(syncs) <= 3  # at the start, and at the end
 
 
 def test_the_page_is_told_where_records_go(
-    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+    data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a network mount an event says that they go through memory, why, and what a kill may lose; nobody is warned."""
     listed = data_directory.parent / "mountinfo"
     listed.write_text(f"1 0 0:9 / {data_directory.parent} rw - lustre mds:/ rw\n")
     monkeypatch.setattr(mounts, "MOUNTS", listed)
-    recorder = process.start(resolve())
-    assert recorder is not None
-    time.sleep(0.3)
+    recorder = start()
+    wait_for(lambda: recorder._housekeeper._kept == "memory")
     (recorded,) = recordings(data_directory)
     (told,) = recorded.events("spool")
     assert told.detail["kept"] == "memory"
@@ -84,10 +92,10 @@ def test_the_page_is_told_where_records_go(
 
 
 def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
-    recorder: Recorder, data_directory: Path, monkeypatch: pytest.MonkeyPatch
+    data_directory: Path, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the disk is full: one warning that says what to do. Afterwards nothing is missing, and the page knows."""
-    write = os.write
+    recorder, write = start(), os.write
 
     def refuse(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -96,11 +104,11 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
         monkeypatch.setattr(os, "write", refuse)
         for _ in range(130):
             put(recorder)
-            time.sleep(0.01)
+        wait_for(lambda: len(warned))
         monkeypatch.setattr(os, "write", write)
         for _ in range(10):
             put(recorder)
-        process.finish()
+        process.finish(DEADLINE_S)
 
     with pytest.warns(AmpmonWarning, match=r"No space left.*Make room there") as warned:
         train()
@@ -111,26 +119,32 @@ def test_a_full_disk_is_warned_of_once_and_told_when_it_is_over(
     assert recorded.events("dropped") == []
 
 
-def test_a_data_directory_that_is_deleted_is_made_anew(
-    recorder: Recorder, data_directory: Path
-) -> None:
+def test_a_data_directory_that_is_deleted_is_made_anew(data_directory: Path, busy: None) -> None:
     """In mid-run somebody deletes it: one warning, what follows is recorded, and what went is a gap."""
+    recorder = start()
 
-    def train() -> None:
+    def put_until_remade() -> int:
+        put(recorder)
+        return recorder._spool.remade
+
+    def train() -> int:
         put(recorder)
         shutil.rmtree(data_directory)
-        for _ in range(25):
+        wait_for(put_until_remade)
+        wait_for(lambda: len(warned))
+        lost = recorder.recent.seq
+        for _ in range(5):
             put(recorder)
-            time.sleep(0.1)
-        process.finish()
+        process.finish(DEADLINE_S)
+        return lost
 
     with pytest.warns(AmpmonWarning, match="somebody removed the records") as warned:
-        train()
+        lost = train()
     assert len(warned) == 1
     (recorded,) = recordings(data_directory)
     seqs = [one.seq for one in recorded.updates]
-    assert seqs == list(range(seqs[0], 26))
-    assert 1 < seqs[0] < 20
+    assert seqs == list(range(seqs[0], lost + 5))
+    assert 1 <= seqs[0] <= lost
     assert recorded.attempt.attempt_id == recorder.attempt_id
     assert recorded.events("finish")
 
@@ -141,4 +155,4 @@ def test_threads_end_with_the_run(data_directory: Path) -> None:
     assert process.start(resolve()) is not None
     assert set(threading.enumerate()) - others
     process.finish()
-    until(lambda: not set(threading.enumerate()) - others)
+    wait_for(lambda: not set(threading.enumerate()) - others)

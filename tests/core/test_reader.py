@@ -15,6 +15,7 @@ from ampmon import process
 from ampmon.reader import Reader
 from ampmon.stream import Stream
 from recording import Recording, recording
+from waiting import DEADLINE_S
 
 
 @dataclass
@@ -80,15 +81,25 @@ def test_a_record_that_fails_is_counted(data_directory: Path) -> None:
 
 def test_the_reader_ends_by_its_deadline() -> None:
     """`finish` waits for work that is under way until its deadline, and no longer."""
-    stop = threading.Event()
+    stop, order = threading.Event(), list[str]()
     reader = Reader(lambda *_: None)
-    reader.submit(stop.wait)
-    started = time.monotonic()
-    reader.finish(started + 0.2)
-    assert 0.1 < time.monotonic() - started < 5.0
+
+    def work() -> None:
+        stop.wait()
+        order.append("work")
+
+    def finish() -> None:
+        reader.finish(time.monotonic() + DEADLINE_S)
+        order.append("finish")
+
+    reader.submit(work)
+    reader.finish(time.monotonic() + 0.1)
     assert not reader.idle
+    finishing = threading.Thread(target=finish)
+    finishing.start()
     stop.set()
-    reader.finish(time.monotonic() + 5.0)
+    finishing.join()
+    assert order == ["work", "finish"]
     assert reader.idle
 
 
@@ -106,9 +117,9 @@ def test_work_is_done_though_no_thread_could_be_started(monkeypatch: pytest.Monk
             with pytest.raises(RuntimeError, match="new thread"):
                 each.submit(functools.partial(done.append, number))
     reader.submit(functools.partial(done.append, 2))
-    reader.finish(time.monotonic() + 5.0)
+    reader.finish(time.monotonic() + DEADLINE_S)
     assert done == [0, 2]
-    alone.finish(time.monotonic() + 5.0)
+    alone.finish(time.monotonic() + DEADLINE_S)
     assert done == [0, 2, 1]
     assert reader.idle
     assert alone.idle
@@ -120,6 +131,6 @@ def test_work_after_the_end_is_done() -> None:
     done: list[int] = []
     for number in range(2):
         reader.submit(functools.partial(done.append, number))
-        reader.finish(time.monotonic() + 5.0)
+        reader.finish(time.monotonic() + DEADLINE_S)
     assert done == [0, 1]
     assert reader.idle

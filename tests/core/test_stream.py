@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.stream import Stream
+from ampmon.testing import ManualClock
 
 
 class Paper:
@@ -79,22 +79,29 @@ def test_the_end_waits_for_a_device_but_not_for_ever() -> None:
             self.asked += 1
             return self.asked > 20
 
+    class Never(Note):
+        """Does not arrive, and time passes while it is asked for."""
+
+        def ready(self) -> bool:
+            clock.advance(0.1)
+            return False
+
     class Broken(Note):
         """Cannot be written."""
 
         def write(self) -> None:
             raise RuntimeError("no")
 
-    paper = Paper()
+    paper, clock = Paper(), ManualClock(0.0)
     stream = Stream(paper, "scaler")
     for record in (
         Late(stream, "late", arrived=False),
         Broken(stream, "broken", arrived=True),
         Note(stream, "quick", arrived=True),
-        Note(stream, "never", arrived=False),
+        Never(stream, "never", arrived=False),
     ):
         stream.submit(record)
-    assert stream.close(time.monotonic() + 0.3) == 2
+    assert stream.close(1.0, clock=clock) == 2
     assert [record.kind for record in paper.records] == ["late", "quick"]
 
 
