@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.server
 import threading
-import time
 import zlib
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +18,7 @@ from ampmon.errors import HeaderMissing, Refused
 from ampmon.proof import PROOF_PATH, digest_of, id_of, proof
 from ampmon.testing import MemoryTransport
 from attempts import TOKEN
+from waiting import DEADLINE_S
 
 
 USUAL = ("a-token", "geheim", TOKEN)
@@ -29,7 +29,7 @@ class RecordingServer:
     """``store`` holds what came. Put answers into ``planned`` as (status, headers) to give them, in order, instead.
 
     It proves that it knows its token, as a server does, and neither plans nor keeps those requests.
-    A planned status of 0 closes the connection without an answer; -1 answers after the client's patience.
+    A planned status of 0 closes the connection without an answer.
     """
 
     def __init__(self, port: int = 0, token: str | None = None) -> None:
@@ -37,7 +37,8 @@ class RecordingServer:
         self.planned: deque[tuple[int, dict[str, str]]] = deque()
         self.requests: list[dict[str, str]] = []
         self.token = token
-        self.delay_s = 1.0
+        self._speaks = threading.Event()
+        self._speaks.set()
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -78,15 +79,21 @@ class RecordingServer:
         if status == 0:
             request.close_connection = True
             return
-        if status == -1:
-            time.sleep(self.delay_s)
-        with contextlib.suppress(BrokenPipeError):  # the client did not wait
-            self._respond(request, status if status > 0 else 200, headers, answer)
+        self._respond(request, status, headers, answer)
 
     def _proof(self, path: str) -> bytes:
         """That it knows its token; one that takes any knows the tests' usual ones."""
         known = USUAL if self.token is None else (self.token,)
         return answer_for(path, known)
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Let whoever asks meanwhile wait for an answer until the end."""
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._speaks.set()
 
     def _respond(
         self,
@@ -95,12 +102,14 @@ class RecordingServer:
         headers: dict[str, str],
         answer: bytes,
     ) -> None:
-        request.send_response(status)
-        for name, value in headers.items():
-            request.send_header(name, value)
-        request.send_header("Content-Length", str(len(answer)))
-        request.end_headers()
-        request.wfile.write(answer)
+        assert self._speaks.wait(DEADLINE_S)
+        with contextlib.suppress(ConnectionError):  # the client did not wait
+            request.send_response(status)
+            for name, value in headers.items():
+                request.send_header(name, value)
+            request.send_header("Content-Length", str(len(answer)))
+            request.end_headers()
+            request.wfile.write(answer)
 
     def _outcome(
         self, request: http.server.BaseHTTPRequestHandler, body: bytes

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import multiprocessing
 import os
-import signal
 import socket
 import threading
 import time
@@ -26,8 +25,9 @@ from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, claim, claimant_of, spools
 from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli.adopting import Adopting
-from attempts import DEAD, Attempt, seqs
+from attempts import DEAD, Attempt, end_sender, seqs
 from recording_server import RecordingServer
+from waiting import DEADLINE_S, wait_for
 
 
 STRANGER = msgspec.structs.replace(DEAD, host="another-machine")
@@ -64,7 +64,7 @@ def _race(path: Path, ready: Barrier, won: multiprocessing.Queue[str]) -> None:
 def test_of_several_that_take_a_spool_over_one_gets_it(tmp_path: Path) -> None:
     """Processes that claim the same spool at once: one has it, named in its new name, and the others go on quietly."""
     context = multiprocessing.get_context("fork")
-    for _ in range(5):
+    for _ in range(3):
         attempt = Attempt(tmp_path, process=DEAD)
         ready, won = context.Barrier(6), context.Queue()
         racers = [
@@ -72,7 +72,7 @@ def test_of_several_that_take_a_spool_over_one_gets_it(tmp_path: Path) -> None:
         ]
         for racer in racers:
             racer.start()
-        names = [won.get(timeout=10) for _ in racers]
+        names = [won.get(timeout=DEADLINE_S) for _ in racers]
         for racer in racers:
             racer.join()
         (winner,) = filter(None, names)
@@ -215,14 +215,10 @@ def test_a_spool_that_was_taken_away_is_done_with(tmp_path: Path) -> None:
     attempt.events(3)
     thread = threading.Thread(target=Loop(tmp_path, lambda destination: server).run, args=(stop,))
     thread.start()
-    while server.attempts == 0:
-        time.sleep(0.01)
+    wait_for(lambda: server.attempts)
     living = msgspec.structs.replace(this_process(), pid=1, started=0)
     _claimed_by(attempt.spool.path, living)
-    deadline = time.monotonic() + 10
-    while (said := sender.status(tmp_path)) is None or said.destinations[0].waiting_bytes:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: (said := sender.status(tmp_path)) and not said.destinations[0].waiting_bytes)
     stop.set()
     thread.join()
     assert server.records(attempt.id) == []
@@ -239,7 +235,7 @@ def test_waiting_for_the_end_sees_a_spool_that_was_taken_over(tmp_path: Path) ->
     assert not sender.wait_until_sent(tmp_path, attempt.id, 0.05)
     claimed.rename(path)
     drain(tmp_path, lambda destination: MemoryTransport())
-    assert sender.wait_until_sent(tmp_path, attempt.id, 0.05)
+    assert sender.wait_until_sent(tmp_path, attempt.id, DEADLINE_S)
     attempt.spool.close()
 
 
@@ -255,10 +251,7 @@ def test_what_a_killed_removal_left_is_removed(tmp_path: Path) -> None:
     loop = Loop(tmp_path, lambda destination: MemoryTransport())
     thread = threading.Thread(target=loop.run, args=(stop,))
     thread.start()
-    deadline = time.monotonic() + 10
-    while spools(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not spools(tmp_path))
     stop.set()
     thread.join()
 
@@ -305,20 +298,19 @@ def test_one_sender_where_files_cannot_be_locked(
     assert not election.is_held(directory)
 
 
-def test_what_dead_processes_left_is_sent_while_a_server_runs(tmp_path: Path) -> None:
+def test_what_dead_processes_left_is_sent_while_a_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A spool whose process and sender are gone gets a sender from `ampmon serve`, whoever else is still there."""
-    with RecordingServer() as server, Adopting(tmp_path, every_s=0.1):
-        time.sleep(0.3)
+    looks, find = list[Path](), sender.orphans
+    monkeypatch.setattr(sender, "orphans", lambda path: (looks.append(path), find(path))[1])
+    with RecordingServer() as server, Adopting(tmp_path, every_s=0.02):
+        wait_for(lambda: len(looks) > 2)
         assert not election.is_held(tmp_path)
         attempt = Attempt(tmp_path, url=server.url, process=DEAD)
         attempt.events(3)
-        deadline = time.monotonic() + 20
-        while spools(tmp_path):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        said = sender.status(tmp_path)
-        assert said is not None
-        os.kill(said.pid, signal.SIGTERM)
+        wait_for(lambda: not spools(tmp_path))
+    end_sender(tmp_path)
     assert seqs(server.store.records(attempt.id)) == [0, 1, 2]
     assert server.store.ended(attempt.id) == "crashed"
     attempt.spool.close()

@@ -15,6 +15,7 @@ from ampmon.errors import Unreachable
 from ampmon.transport import HttpTransport
 from ampmon_server.asking.client import Asking, Unanswered
 from certificates import Authority
+from waiting import DEADLINE_S
 
 
 @contextlib.contextmanager
@@ -31,7 +32,7 @@ def listening(cert: Path, key: Path) -> Iterator[tuple[str, list[bytes]]]:
             except OSError:
                 return
             with connection, contextlib.suppress(OSError):
-                connection.settimeout(5)
+                connection.settimeout(DEADLINE_S)
                 with context.wrap_socket(connection, server_side=True) as secured:
                     heard.append(secured.recv(65536))
 

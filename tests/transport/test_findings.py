@@ -6,9 +6,8 @@ import copy
 import pickle
 import shutil
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from ampmon.findings import Findings, Listener
 from ampmon.sender import drain
 from ampmon.spool import Answers
 from ampmon.testing import MemoryTransport
-from attempts import Attempt
+from attempts import Attempt, end_sender
 from serving import Server
-
-
-WAIT_S = 30.0
+from waiting import DEADLINE_S, wait_for
 
 
 def found(rule: str = "skip_rate", severity: str = "warning", **more: Any) -> dict[str, Any]:
@@ -38,13 +35,6 @@ def found(rule: str = "skip_rate", severity: str = "warning", **more: Any) -> di
 
 def kept(path: Path) -> Any:
     return msgspec.msgpack.decode((path / "findings").read_bytes())
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Known:
@@ -125,13 +115,13 @@ def test_a_listener_that_raises_or_is_slow_holds_up_nobody(known: Known) -> None
 
     def slow(finding: wire.Finding) -> None:
         begun.set()
-        assert go_on.wait(WAIT_S)
+        assert go_on.wait(DEADLINE_S)
         raise RuntimeError(finding.rule)
 
     listener = Listener("scaler", slow)
     known.findings.listen(listener)
     known.arrive(found("first"))
-    assert begun.wait(WAIT_S)
+    assert begun.wait(DEADLINE_S)
     known.arrive(found("second"))
     assert [finding.rule for finding in known.findings.newest] == ["second"]
     go_on.set()
@@ -163,7 +153,7 @@ def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:
         assert copy.deepcopy(each).state_dict() == each.state_dict()
 
 
-def test_findings_of_a_real_run_reach_the_training(server: Server) -> None:
+def test_findings_of_a_real_run_reach_the_training(server: Server, data_directory: Path) -> None:
     """A scale that dies is known to the process that trains: by its monitor, by a call off the training thread, and
     as a warning.
     """
@@ -178,16 +168,19 @@ def test_findings_of_a_real_run_reach_the_training(server: Server) -> None:
     )
     monitor = scaler.monitor
     assert monitor is not None
+
+    def trained() -> bool:
+        scaler.scale(model(torch.full((2, 4), float("nan"))).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return monitor.should_stop and bool(heard)
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        deadline = time.monotonic() + WAIT_S
-        while not (monitor.should_stop and heard):
-            assert time.monotonic() < deadline, monitor.findings
-            scaler.scale(model(torch.full((2, 4), float("nan"))).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            time.sleep(0.01)
+        wait_for(trained)
     assert monitor.findings[0].severity == "critical"
     assert {thread for _, thread in heard} == {"ampmon-findings"}
     assert any(monitor.findings[0].title in str(warning.message) for warning in caught)
+    ampmon.finish()
+    end_sender(data_directory)

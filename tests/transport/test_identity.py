@@ -18,6 +18,7 @@ import pytest
 
 from ampmon import identity, wire
 from ampmon.config import resolve
+from waiting import wait_for
 
 
 def test_uuid7_is_of_rfc_9562(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,10 +154,7 @@ def test_process_is_alive_until_it_is_killed() -> None:
         )
         assert process.fate() == "alive"
         child.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 5
-        while process.fate() == "alive":
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_for(lambda: process.fate() != "alive")
         assert process.fate() == "gone"
         assert child.returncode is None  # still a zombie
     assert process.fate() == "gone"

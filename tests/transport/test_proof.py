@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ampmon import wire
@@ -26,6 +26,7 @@ from batches import Trainer
 from proxy import Proxy
 from recording_server import RecordingServer
 from threaded_server import ThreadedServer
+from waiting import DEADLINE_S
 
 
 TOKEN = "a-token-that-nobody-else-has"
@@ -43,7 +44,7 @@ def stranger(answer: bytes | Callable[[bytes], bytes]) -> Iterator[tuple[str, li
     def listen(connection: socket.socket) -> None:
         got = b""
         with connection, contextlib.suppress(OSError):
-            connection.settimeout(2)
+            connection.settimeout(DEADLINE_S)
             try:
                 while part := connection.recv(65536):
                     got += part
@@ -192,7 +193,6 @@ def test_a_challenge_leaves_no_secret_in_the_log(
     assert told == ["GET /api/v1/proof: 421"]
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=60), st.text(max_size=80), st.text(max_size=80), st.data())
 def test_a_proof_is_of_all_that_was_asked(
     token: str, nonce: str, address: str, data: st.DataObject

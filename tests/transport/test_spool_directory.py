@@ -9,7 +9,6 @@ import resource
 import signal
 import stat
 import subprocess
-import time
 from pathlib import Path
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from ampmon.spool import (
     segments,
 )
 from attempts import Attempt, endless
+from waiting import wait_for
 
 
 BEGIN = Position(0, 0)
@@ -280,7 +280,7 @@ def test_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
     assert seqs_of(read_all(attempt.spool.path)[0]) == list(range(6))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -> None:
     """A process killed while it appends leaves every record that it was told is kept, and none that is not one."""
     rng = random.Random(seed)
@@ -288,8 +288,8 @@ def test_kill_loses_no_record_whose_append_returned(tmp_path: Path, seed: int) -
         assert child.stdout is not None
         attempt_id = UUID(child.stdout.readline().decode().strip())
         kept = 0
-        until = time.monotonic() + rng.uniform(0.02, 0.3)
-        while time.monotonic() < until:
+        enough = rng.randint(1, 3000)
+        while kept < enough:
             kept += len(child.stdout.read(65536))
         child.kill()
         while rest := child.stdout.read(65536):
@@ -309,11 +309,14 @@ def test_reader_keeps_up_with_a_writer_that_is_at_work(tmp_path: Path) -> None:
         path = attempt_directory(tmp_path, UUID(child.stdout.readline().decode().strip()))
         reader = SpoolReader(path, BEGIN)
         chunks: list[Chunk] = []
-        until = time.monotonic() + 1.0
-        while time.monotonic() < until:
-            os.set_blocking(child.stdout.fileno(), False)
+        os.set_blocking(child.stdout.fileno(), False)
+
+        def read_enough() -> bool:
             child.stdout.read(65536)
             chunks.append(reader.read(bytes_max=2**22, records_max=5000, over=False))
+            return len(segments(path)) > 1 and sum(len(each.entries) for each in chunks) > 1000
+
+        wait_for(read_enough)
         child.kill()
     seqs = seqs_of([entry.payload for chunk in chunks for entry in chunk.entries])
     assert len(segments(path)) > 1

@@ -25,12 +25,14 @@ from ampmon.sender import election
 from ampmon.sender.author import SILENT_S
 from ampmon.sender.sync import Sync
 from ampmon.spool import Destination, claim, spools
-from ampmon.testing import MemoryTransport
+from ampmon.testing import ManualClock, MemoryTransport
 from ampmon_server.cli import main
 from attempts import DEAD, Attempt, seqs
 from certificates import Authority
 from recording_server import RecordingServer
 from serving import Server
+from waiting import DEADLINE_S, wait_for
+from warm import Command
 
 
 STRANGER = msgspec.structs.replace(DEAD, host="a-machine-that-died", boot_id="of that machine")
@@ -86,7 +88,11 @@ def with_base_dependencies(*arguments: str | Path) -> subprocess.CompletedProces
     """The same in a process of its own, where only ampmon's base dependencies can be imported."""
     program = WITHOUT.format(packages=SERVER_S, arguments=[str(each) for each in arguments])
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 
@@ -238,64 +244,43 @@ def test_what_cannot_be_begun_is_said(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-@pytest.fixture
-def heeded() -> Iterator[None]:
-    """Has children heed SIGINT, also where the suite runs in the background, in which it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_a_killed_sync_is_gone_on_with(
-    tmp_path: Path, server: RecordingServer, heeded: None
-) -> None:
+def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) -> None:
     """Killed again and again in the middle of its work, it goes on where it stopped; all is stored once."""
     attempt = Attempt(tmp_path, url=server.url, process=DEAD, segment_bytes=2**20)
-    attempt.events(20_000, text="x" * 4000)  # a score of batches
+    attempt.events(14_000, text="x" * 4000)  # fourteen batches
     attempt.leave()
     room = 0
 
     def held(_: object) -> bool:
-        while len(server.store.batches) >= room:
-            time.sleep(0.001)
+        wait_for(lambda: len(server.store.batches) < room)
         return False
 
     server.store.refuse = held
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
     for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL):
         # A few batches, one of which may be of the process before: so none is over before it is killed.
         before = len(server.store.batches)
         room = before + 3
-        with subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        ) as process:
-            while len(server.store.batches) < before + 2 and process.poll() is None:
-                time.sleep(0.001)
-            process.send_signal(number)
-            room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
+        process = Command(["sync", str(tmp_path)], tmp_path / "log")
+        wait_for(lambda before=before: len(server.store.batches) >= before + 2)
+        process.send_signal(number)
+        room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
+        assert process.wait(DEADLINE_S) != 0
     taken = spools(tmp_path)
     assert len(taken) == 1
     assert taken[0] != attempt.spool.path
     done = ampmon("sync", tmp_path)
     assert done.returncode == 0, done.stdout
-    assert seqs(server.store.records(attempt.id)) == list(range(20_000))
+    assert seqs(server.store.records(attempt.id)) == list(range(14_000))
     assert spools(tmp_path) == []
 
 
 def test_several_at_once_send_once_what_one_would(tmp_path: Path, server: RecordingServer) -> None:
     """Calls beside each other neither lose nor double; each says what another has taken."""
     attempts = [left_behind(tmp_path, server.url, 2000) for _ in range(4)]
-    command = [sys.executable, "-m", "ampmon_server.cli", "sync", str(tmp_path)]
-    calls = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)
-    ]
-    assert {call.wait(timeout=60) for call in calls} <= {0, 1}
-    for call in calls:
-        assert b"Traceback" not in b"".join(call.communicate())
+    log = tmp_path / "log"
+    calls = [Command(["sync", str(tmp_path)], log) for _ in range(3)]
+    assert {call.wait(DEADLINE_S) for call in calls} <= {0, 1}
+    assert "Traceback" not in log.read_text()
     for attempt in attempts:
         assert seqs(server.store.records(attempt.id)) == list(range(2000))
     assert spools(tmp_path) == []
@@ -403,10 +388,16 @@ def test_sync_waits_for_a_writer_that_may_be_alive(tmp_path: Path) -> None:
     """A silent stranger's spool goes two seconds after it was taken over, not before."""
     attempt = left_behind(tmp_path, "http://127.0.0.1:9", process=STRANGER)
     silent(attempt.spool.path)
-    began, server = time.monotonic(), MemoryTransport()
-    (outcome,) = Sync(spools(tmp_path), lambda destination: server).run()
+    server, clock, there = MemoryTransport(), ManualClock(0.0), list[float]()
+
+    def told(_: Sync) -> None:
+        if spools(tmp_path):
+            there.append(clock.now_s)
+        clock.advance(0.5)
+
+    (outcome,) = Sync(spools(tmp_path), lambda destination: server, told=told, clock=clock).run()
     assert (outcome.records, outcome.problem, outcome.kept) == (3, None, None)
-    assert time.monotonic() - began >= 2.0
+    assert there == [0.0, 0.5, 1.0, 1.5]
     assert spools(tmp_path) == []
 
 
