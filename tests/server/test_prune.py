@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
-from uuid import uuid4
+from pathlib import Path
+from uuid import UUID, uuid4
 
 import msgspec
 import numpy as np
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, make_url, select
 from sqlalchemy import update as change
 
 from ampmon_server.alternatives import Measured, measured
@@ -41,10 +43,14 @@ from ampmon_server.tables import (
     updates,
 )
 from batches import Trainer, statistics
+from databases import provide
+from postgres import Postgres
 
 
 DAYS = 30
 BOTH = Keep(rows_days=DAYS, samples_days=DAYS)
+RUN = UUID(int=1)
+"""A run that every database here begins with."""
 pytestmark = pytest.mark.engines
 
 
@@ -61,9 +67,9 @@ def age(store: Store, trainer: Trainer, days: float = 2 * DAYS) -> None:
         connection.execute(change(runs).where(of_run).values(changed=then))
 
 
-def trained(store: Store, steps: int = 5000, **given: object) -> Trainer:
-    """A run that skipped every 97th update, sampled every 50th, and logged a loss now and then."""
-    trainer = Trainer(**given)
+def train(settings: Settings) -> None:
+    """Store a run that skipped every 97th update, sampled every 50th, and logged a loss now and then."""
+    store, trainer, steps = Store.open(settings), Trainer(RUN), 5000
     records = trainer.updates(steps, skipped=range(0, steps, 97), sampled=range(0, steps, 50))
     store.ingest(trainer.batch([trainer.event("init"), *records]))
     told = [
@@ -71,7 +77,53 @@ def trained(store: Store, steps: int = 5000, **given: object) -> Trainer:
         for step in range(0, steps, 10)
     ]
     store.ingest(trainer.batch(told))
-    return trainer
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def trained_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database with the run in it, to copy."""
+    settings = Settings(data_directory=tmp_path_factory.mktemp("trained"))
+    provide(settings.data_directory)
+    train(settings)
+    return settings.server_directory / "ampmon.db"
+
+
+@pytest.fixture(scope="module")
+def trained_database(
+    postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The name of a PostgreSQL database with the run in it, to make others from."""
+    url = postgres.new_database(migrated)
+    train(Settings(data_directory=tmp_path_factory.mktemp("trained"), database_url=url))
+    yield str(make_url(url).database)
+    postgres.drop(url)
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The URL of a PostgreSQL database with the run in it; None for SQLite."""
+    if request.param == "sqlite":
+        yield None
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    url = postgres.new_database(request.getfixturevalue("trained_database"))
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def settings(settings: Settings, trained_file: Path) -> Settings:
+    """Of a server whose database has the run in it."""
+    if settings.database_url is None:
+        shutil.copy(trained_file, settings.server_directory)
+    return settings
+
+
+@pytest.fixture
+def trainer(store: Store) -> Trainer:
+    """The run that is stored, 5000 updates of it."""
+    return Trainer(RUN)
 
 
 def prune(store: Store, keep: Keep = BOTH) -> int:
@@ -90,9 +142,8 @@ def test_a_step_of_the_schedule_counts_once_though_its_row_is_gone(store: Store)
     assert store.case(trainer.run_id).scheduled == 1
 
 
-def test_rows_go_and_what_is_rolled_up_stays(store: Store) -> None:
+def test_rows_go_and_what_is_rolled_up_stays(store: Store, trainer: Trainer) -> None:
     """Of an old run the last cell's rows are left, and summary, skips, events and every cell are what they were."""
-    trainer = trained(store)
     before = store.run(trainer.run_id)[0]
     cells = store.series(trainer.run_id, columns=100).updates.tobytes()
     kept = {table: held(store, table) for table in (rollups, skips, events)}
@@ -113,9 +164,8 @@ def test_rows_go_and_what_is_rolled_up_stays(store: Store) -> None:
     assert prune(store) == 0
 
 
-def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
+def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store, trainer: Trainer) -> None:
     """Zoomed in as far as it goes, cells of sixteen stand where rows stood, and every update is in one of them."""
-    trainer = trained(store)
     age(store, trainer)
     prune(store)
     series = store.series(trainer.run_id, start=1000, stop=1100, columns=1000)
@@ -138,9 +188,9 @@ def test_a_window_where_rows_are_gone_shows_whole_cells(store: Store) -> None:
 
 def test_one_parameter_is_moved_to_other_scales_where_the_row_of_its_sample_is_gone(
     store: Store,
+    trainer: Trainer,
 ) -> None:
     """The sample has its scale: samples are pruned by thousands of steps, rows of updates by sixteen."""
-    trainer = trained(store)
     before = measured(store, trainer.run_id, parameter="head.weight")
     age(store, trainer)
     prune(store)
@@ -168,9 +218,10 @@ def test_samples_that_are_gone_are_counted_where_a_cell_has_only_some_of_its_own
         assert cells["n"].sum() == len(steps)
 
 
-def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(store: Store) -> None:
+def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(
+    store: Store, trainer: Trainer
+) -> None:
     """What is new is counted, in the cell that was not full too, and what was pruned is not counted again or anew."""
-    trainer = trained(store)
     age(store, trainer)
     prune(store)
     resumed = Trainer(run_id=trainer.run_id)
@@ -183,9 +234,8 @@ def test_a_run_that_goes_on_after_it_was_pruned_counts_exactly(store: Store) -> 
     assert counts == (6000, summary.skipped, 120)
 
 
-def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store) -> None:
+def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store, trainer: Trainer) -> None:
     """Heard of after it was found to be due, a run keeps all of its rows, those from before too."""
-    trainer = trained(store)
     age(store, trainer)
     (due,) = store.due(BOTH)
     resumed = Trainer(run_id=trainer.run_id)
@@ -195,9 +245,10 @@ def test_a_run_that_goes_on_before_its_turn_is_left_alone(store: Store) -> None:
     assert store.due(BOTH) == []
 
 
-def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> None:
+def test_steps_done_again_where_rows_are_gone_change_no_cell(
+    store: Store, trainer: Trainer
+) -> None:
     """A process that resumes from far back leaves the cells of pruned rows as they are, and counts what is new."""
-    trainer = trained(store)
     age(store, trainer)
     prune(store)
     resumed = Trainer(run_id=trainer.run_id, resume_step=4000)
@@ -211,10 +262,9 @@ def test_steps_done_again_where_rows_are_gone_change_no_cell(store: Store) -> No
 
 @pytest.mark.parametrize("keep", [Keep(rows_days=DAYS), BOTH])
 def test_samples_done_again_where_rows_are_gone_count_once(
-    settings: Settings, store: Store, keep: Keep
+    settings: Settings, store: Store, trainer: Trainer, keep: Keep
 ) -> None:
     """What a pruned attempt sampled of steps that were done again is not told any more, nor when it is pruned again."""
-    trainer = trained(store)
     age(store, trainer)
     prune(store, keep)
     resumed = Trainer(run_id=trainer.run_id, resume_step=4500)
@@ -234,41 +284,42 @@ def test_samples_done_again_where_rows_are_gone_count_once(
     assert not any(map(store.left, store.due(BOTH)))
 
 
-def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store) -> None:
+def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer: Trainer) -> None:
     """A run of yesterday is left alone; samples and rows have times of their own."""
-    old, new = trained(store), trained(store)
-    age(store, old)
+    new = Trainer()
+    store.ingest(new.batch(new.updates(600)))
+    age(store, trainer)
     age(store, new, days=1)
-    assert [due.run_id for due in store.due(BOTH)] == [old.run_id]
+    assert [due.run_id for due in store.due(BOTH)] == [RUN]
     assert store.due(Keep()) == []
     blocks = held(store, gradient_blocks)
     prune(store, Keep(samples_days=DAYS))
-    assert held(store, updates) == 10_000
+    assert held(store, updates) == 5600
     assert held(store, gradient_blocks) < blocks
     prune(store, Keep(rows_days=DAYS))
-    assert held(store, updates) == 5000 + 8
+    assert held(store, updates) == 8 + 600
 
 
-def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store) -> None:
+def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store, trainer: Trainer) -> None:
     """Rows that say which of two samples counts stay as long as those; superseded skips go before their rows do."""
-    first = trained(store, 5000)
-    second = Trainer(run_id=first.run_id, resume_step=4500)
+    second = Trainer(run_id=trainer.run_id, resume_step=4500)
     store.ingest(second.batch(second.updates(600, sampled=range(0, 600, 50))))
-    told = [(skip.step, skip.attempt) for skip in store.skips(first.run_id, limit=1000).rows]
-    cells = store.series(first.run_id, columns=100).updates.tobytes()
-    newest = store.parameters(first.run_id)
-    age(store, first)
+    told = [(skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows]
+    cells = store.series(trainer.run_id, columns=100).updates.tobytes()
+    newest = store.parameters(trainer.run_id)
+    age(store, trainer)
     assert prune(store, Keep(rows_days=DAYS)) == 0
     assert prune(store) > 3000
     assert [
-        (skip.step, skip.attempt) for skip in store.skips(first.run_id, limit=1000).rows
+        (skip.step, skip.attempt) for skip in store.skips(trainer.run_id, limit=1000).rows
     ] == told
-    assert store.series(first.run_id, columns=100).updates.tobytes() == cells
-    assert store.parameters(first.run_id) == newest
+    assert store.series(trainer.run_id, columns=100).updates.tobytes() == cells
+    assert store.parameters(trainer.run_id) == newest
 
 
 def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
     """Of a run resumed on fewer ranks goes what went of one on all of them, what the rank that left had too."""
+    rows, blocks = held(store, updates), held(store, gradient_blocks)
     ranks = [Trainer(rank=0, world_size=2)]
     ranks.append(Trainer(run_id=ranks[0].run_id, rank=1, world_size=2))
     for each in ranks:
@@ -277,7 +328,7 @@ def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
     store.ingest(alone.batch(alone.updates(3000)))
     age(store, alone)
     assert prune(store) > 0
-    assert held(store, updates) == 3100 - 3088
+    assert held(store, updates) == rows + 3100 - 3088
 
     sharded = Trainer(layout="sharded", world_size=2)
     other = Trainer(run_id=sharded.run_id, rank=1, layout="sharded", world_size=2)
@@ -287,13 +338,12 @@ def test_a_rank_that_left_keeps_no_rows_and_no_samples(store: Store) -> None:
     store.ingest(alone.batch(alone.updates(300, sampled=[0, 250])))
     age(store, alone)
     assert prune(store) > 0
-    assert held(store, gradient_blocks) == 1
-    assert held(store, updates) == 3100 - 3088 + 300
+    assert held(store, gradient_blocks) == blocks + 1
+    assert held(store, updates) == rows + 3100 - 3088 + 300
 
 
-def test_an_interrupt_is_made_good_the_next_time(store: Store) -> None:
+def test_an_interrupt_is_made_good_the_next_time(store: Store, trainer: Trainer) -> None:
     """Stopped after any step, what is read is right, and the next time the rest goes."""
-    trainer = trained(store)
     age(store, trainer)
     (due,) = store.due(BOTH)
     steps: Iterator[int] = store.prune(due)
@@ -324,9 +374,8 @@ def test_several_failures_in_a_row_end_it() -> None:
     assert told[4:] == [due[1], due[2], due[3]]
 
 
-def test_no_transaction_removes_more_than_a_part(store: Store) -> None:
+def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer) -> None:
     """However much there is, a step removes at most so many rows, so that nobody waits for long."""
-    trainer = trained(store)
     age(store, trainer)
     (due,) = store.due(BOTH)
     assert max(store.prune(due)) <= removing.ROWS_MAX
@@ -334,19 +383,16 @@ def test_no_transaction_removes_more_than_a_part(store: Store) -> None:
     assert max(store.clear(trainer.run_id)) <= removing.ROWS_MAX
 
 
-def test_a_deleted_run_is_cleared_and_stays_away(store: Store) -> None:
+def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer) -> None:
     """It is gone at once; what an interrupt left is due; a late resend after it all brings nothing back."""
-    trainer = Trainer()
-    records = trainer.updates(3000, sampled=range(0, 3000, 100))
-    store.ingest(trainer.batch(records))
-    store.delete(trainer.run_id)
+    store.delete(RUN)
     assert store.runs().rows == []
     next(store.clear(trainer.run_id))
     assert store.due(Keep()) == [Due(trainer.run_id, "", deleted=True)]
     prune(store, Keep())
     of_runs = [each for each in metadata.sorted_tables if "run_id" in each.c and each is not runs]
     assert {table.name: held(store, table) for table in of_runs if held(store, table)} == {}
-    late = store.ingest(trainer.batch(records[:10]))
+    late = store.ingest(trainer.batch(trainer.updates(10)))
     assert not late.changed
     assert held(store, updates) == held(store, gradient_totals) == 0
     assert store.due(Keep()) == []
