@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ampmon_server.app import create_app
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
 from batches import START, Trainer
-from postgres import Postgres
+from databases import Databases, provide
 
 
 PLAIN = UUID("018f0000-0000-7000-8000-000000000001")
@@ -130,16 +131,20 @@ def far() -> list[wire.Batch]:
 
 
 @pytest.fixture
-def apps(tmp_path: Path, postgres: Postgres, migrated: str) -> Iterator[list[FastAPI]]:
-    """A server on each engine."""
-    url = postgres.new_database(migrated)
-    yield [
-        create_app(Settings(data_directory=tmp_path / "sqlite", judging=False)),
-        create_app(
-            Settings(data_directory=tmp_path / "postgresql", database_url=url, judging=False)
-        ),
-    ]
-    postgres.drop(url)
+def apps(
+    tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[FastAPI]]:
+    """A server on each engine, both at one time: a run must not fall silent between two answers."""
+    now_ns = time.time_ns()
+    monkeypatch.setattr("time.time_ns", lambda: now_ns)
+    provide(tmp_path / "sqlite")
+    with databases.lent() as url:
+        yield [
+            create_app(Settings(data_directory=tmp_path / "sqlite", judging=False)),
+            create_app(
+                Settings(data_directory=tmp_path / "postgresql", database_url=url, judging=False)
+            ),
+        ]
 
 
 class Pair:
@@ -227,7 +232,7 @@ VIEWS = (
 """Windows, widths and axes: those that take cells of several levels, and rows."""
 
 
-def ask_for_figures(ask: Pair, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
+def ask_for_figures(ask: Pair, run_id: UUID, views: Sequence[str]) -> None:
     """Every figure in each view, and of another scaler; what is simulated, which takes long, in the first view."""
     for name in FIGURES:
         for view in views[:1] if name == "simulated" else (*views, "stream=1"):
@@ -250,9 +255,9 @@ def test_every_answer_is_the_same(ask: Pair) -> None:
     ask.pages("/runs?limit=1")
     for run_id in (PLAIN, ODD, SHARDED, FAR, EMPTY, GONE):
         ask_for_run(ask, run_id)
-    ask_for_figures(ask, PLAIN)
-    ask_for_figures(ask, SHARDED, VIEWS[1::4])
-    for run_id, views in ((ODD, VIEWS[::4]), (FAR, VIEWS[::4]), (EMPTY, VIEWS[:1])):
+    ask_for_figures(ask, PLAIN, [VIEWS[0], VIEWS[1], VIEWS[5], VIEWS[6]])
+    ask_for_figures(ask, SHARDED, [VIEWS[2], VIEWS[4]])
+    for run_id, views in ((ODD, VIEWS[::3]), (FAR, VIEWS[::7]), (EMPTY, VIEWS[:1])):
         ask_for_figures(ask, run_id, views)
 
 
