@@ -62,7 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="for the test suite: no bar, and bugs are planted"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.all = options.all and options.call is None  # one call is no campaign: it writes no result
+    return options
 
 
 if __name__ == "__main__":

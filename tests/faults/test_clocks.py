@@ -16,6 +16,7 @@ from ampmon.sender import drain
 from ampmon.transport import HttpTransport
 from recording import recording
 from threaded_server import ThreadedServer
+from waiting import DEADLINE_S
 
 
 HOUR_NS = 3600 * 10**9
@@ -27,12 +28,12 @@ def test_clock_that_jumps_changes_no_order_and_no_duration(
 ) -> None:
     """With a clock that is set to and fro by hours at every reading, steps stand in order and durations are true."""
     real, jumps = time.time_ns, itertools.cycle((0, 5, -7, 1, -2))
-    monkeypatch.setattr(time, "time_ns", lambda: real() + next(jumps) * HOUR_NS)
-    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9)
-    began = time.monotonic()
-    train()
-    took_us = (time.monotonic() - began) * 1e6
-    monkeypatch.undo()
+    with monkeypatch.context() as clocks:
+        clocks.setattr(time, "time_ns", lambda: real() + next(jumps) * HOUR_NS)
+        clocks.setattr(time, "time", lambda: time.time_ns() / 1e9)
+        began = time.monotonic()
+        train()
+        took_us = (time.monotonic() - began) * 1e6
 
     recorded = recording(data_directory)
     times = [update.time for update in recorded.updates]
@@ -58,7 +59,7 @@ def train() -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    process.finish(deadline_s=5.0)
+    process.finish(deadline_s=DEADLINE_S)
 
 
 def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:
