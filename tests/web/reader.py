@@ -6,14 +6,25 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, WebError
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    WebError,
+    expect,
+)
 
 from posted import PostedRun
 from serving import Server
+from waiting import DEADLINE_S
 
 
-DEADLINE_S = 20.0
+expect.set_options(timeout=DEADLINE_S * 1000)
 POLL_MS = 25
 DESK = (1440, 1000)
 
@@ -24,17 +35,53 @@ _GO = """hash => new Promise((done) => {
     location.hash = hash;
 })"""
 """Resolves once the page, which began to listen before, has taken note."""
+_IDLE = """async () => {
+    for (let task = 0; task < 3; task++) {
+        await new Promise(setTimeout);
+        await new Promise((done) => requestIdleCallback(done));
+    }
+}"""
+"""Resolves once the page has had nothing to do three times, each after the tasks that were waiting then."""
 NOWHERE = "#/?project=nobody-has-this"
 """An address with hardly anything on it, where a page is between two others."""
 
 
+_FREE: WeakKeyDictionary[Browser, list[BrowserContext]] = WeakKeyDictionary()
+"""The contexts of each browser that a reader has left. A new one starts a process and compiles every script anew."""
+
+
 def enter(browser: Browser, server: Server) -> Page:
-    """A page in a context of its own, let in at ``server`` by a one-time link."""
+    """A page that is signed in at ``server`` by a one-time link, in a context that no other page is in."""
+    free = _FREE.setdefault(browser, [])
+    context = free.pop() if free else _new_context(browser)
+    context.request.get(server.login_link(), max_redirects=0)
+    page = context.new_page()
+    page.bring_to_front()
+    return page
+
+
+def _new_context(browser: Browser) -> BrowserContext:
     width, height = DESK
     context = browser.new_context(viewport={"width": width, "height": height})
     context.set_default_timeout(DEADLINE_S * 1000)
-    context.request.get(server.login_link(), max_redirects=0)
-    return context.new_page()
+    context.new_page()  # never closed: it keeps the process with the compiled scripts
+    return context
+
+
+def leave(context: BrowserContext, *origins: str) -> None:
+    """Close a context's pages and forget their state, so that the next reader finds a new context's."""
+    keeper, *pages = context.pages
+    for page in pages:
+        page.close()
+    context.unroute_all()
+    context.clear_cookies()
+    context.clear_permissions()
+    developer = context.new_cdp_session(keeper)
+    for origin in origins:
+        developer.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    developer.detach()
+    assert context.browser is not None
+    _FREE[context.browser].append(context)
 
 
 class Reader:
@@ -48,6 +95,7 @@ class Reader:
         self.page = page
         self._quarrels: list[str] = []
         self._forgiven: list[str] = []
+        self._left = False
         page.context.on("request", self._note_request)
         page.context.on("console", self._note_words)
         page.context.on("weberror", self._note_error)
@@ -131,13 +179,21 @@ class Reader:
             self.page.wait_for_timeout(POLL_MS)
         raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')}")
 
+    def catch_up(self) -> None:
+        """Return once the page has done what it had to do when this was called: handled answers, drawn charts."""
+        self.page.evaluate(_IDLE)
+
     def forgive(self, pattern: str) -> None:
         """Let pass what this regular expression finds among the quarrels: a test that breaks something has some."""
         self._forgiven.append(pattern)
 
     def close(self) -> None:
-        """Leave: a server that ends before would be one more quarrel."""
-        self.page.context.close()
+        """Leave: a server that ends before would be one more quarrel. Twice does no harm."""
+        if self._left:
+            return
+        self._left = True
+        self.rise()
+        leave(self.page.context, self.server.url)
 
     def rise(self) -> None:
         """Listen no more to a page that somebody else will read."""
