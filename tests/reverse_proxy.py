@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from serving import Server
+from waiting import DEADLINE_S
 
 
 _LIVE = "/api/v1/live"
@@ -37,6 +38,8 @@ class ReverseProxy:
         self.requests: list[tuple[str, str, int]] = []
         """Method, path and status of each that was answered, in the order of the answers."""
         self.strays: list[str] = []
+        self.underway = 0
+        """Calls that are not answered yet, streams left out."""
         self.streams = 0
         self.streams_max = 0
         self.lock = threading.Lock()
@@ -61,6 +64,14 @@ class ReverseProxy:
         """How many requests had ``part`` in their path."""
         with self.lock:
             return sum(part in path for _, path, _ in self.requests)
+
+    def begin(self, call: bool) -> None:
+        with self.lock:
+            self.underway += call
+
+    def end(self, call: bool) -> None:
+        with self.lock:
+            self.underway -= call
 
     def stream_began(self) -> None:
         with self.lock:
@@ -91,7 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = self.path[len(proxy.prefix) :] if proxy.strip else self.path
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        upstream = http.client.HTTPConnection("127.0.0.1", proxy.server.port, timeout=60)
+        upstream = http.client.HTTPConnection("127.0.0.1", proxy.server.port, timeout=DEADLINE_S)
+        call = _LIVE not in path
+        proxy.begin(call)
         try:
             upstream.request(self.command, path, body or None, dict(self.headers.items()))
             answer = upstream.getresponse()
@@ -105,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):  # the server is away, or the browser
             self.close_connection = True
         finally:
+            proxy.end(call)
             upstream.close()
 
     def _answer(self, answer: http.client.HTTPResponse) -> None:

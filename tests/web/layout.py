@@ -7,12 +7,14 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
+from waiting import DEADLINE_S
+
 
 _FAULTS = Path(__file__).with_name("layout.js").read_text()
 _POLL_MS = 100
 
 
-def faults(page: Page, patience_s: float = 5.0) -> list[str]:
+def faults(page: Page, patience_s: float = DEADLINE_S) -> list[str]:
     """What sticks out of the window sideways, is cut off with no way to read it, or lies outside of its chart.
 
     What passes within ``patience_s`` is none: a chart is drawn anew after its window has another width.

@@ -14,7 +14,7 @@ from web.axe import violations
 from web.reader import Reader
 
 
-FIRST = ".finding:first-child"
+FIRST = "[data-rule=culprit_layer]"
 ALERT = f"{FIRST} .alert"
 
 

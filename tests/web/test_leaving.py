@@ -25,11 +25,12 @@ def hold(reader: Reader, calls: str | re.Pattern[str]) -> list[Route]:
 
 
 def let_go(reader: Reader, held: list[Route]) -> None:
-    """Let through what was held back, and give the page time to do with the answers what it would."""
+    """Let through what was held back, and wait until the page has handled the answers."""
     for route in held:
-        with reader.page.expect_response(route.request.url):
+        with reader.page.expect_response(route.request.url) as answer:
             route.continue_()
-    reader.page.wait_for_timeout(300)
+        answer.value.finished()
+    reader.catch_up()
 
 
 def test_advice_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None:
@@ -107,6 +108,8 @@ def test_charts_that_come_late_are_not_drawn(reader: Reader) -> None:
     reader.show(run)
     reader.ask("(document.querySelector('#theme').click(), location.hash = '#/')")
     reader.wait("the list", lambda: reader.text("h1") == "Runs")
-    reader.page.wait_for_timeout(500)
+    reader.show(run)  # charts are drawn in turn: those of before would come first
+    reader.open(NOWHERE)
+    reader.catch_up()
     assert listening(reader) == before
     reader.page.click("#theme")

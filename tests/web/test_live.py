@@ -8,13 +8,14 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import BrowserContext, Error, Page
 
+from browser import chromium
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
-from web.reader import Reader
+from web.reader import Reader, enter
 
 
-TABS = 8
+TABS = 7
 """More than the connections that a browser has to one server."""
 UPDATES = "td[data-name=Updates]"
 SKIPPED = "[data-number=skipped] dd"
@@ -42,15 +43,17 @@ def updates(page: Page, run: PostedRun) -> str:
 
 
 def settled(reader: Reader, proxy: ReverseProxy) -> int:
-    """How many calls were answered, once no more are for a while."""
-    before = -1
-    while len(proxy.requests) > before:
+    """How many calls were answered, once the page waits for none and has nothing else to do."""
+
+    def rests() -> bool:
         before = len(proxy.requests)
-        reader.page.wait_for_timeout(800)
-    return before
+        reader.catch_up()
+        return proxy.underway == 0 and len(proxy.requests) == before
+
+    reader.wait("a page at rest", rests)
+    return len(proxy.requests)
 
 
-@pytest.fixture
 def without_charts(reader: Reader) -> BrowserContext:
     """The reader's tabs, where the library that draws is empty: what loads the list in each need not wait for it."""
     context = reader.page.context
@@ -58,15 +61,24 @@ def without_charts(reader: Reader) -> BrowserContext:
     return context
 
 
-def test_many_tabs_share_one_stream(
-    reader: Reader, proxy: ReverseProxy, without_charts: BrowserContext
-) -> None:
-    """Eight tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
-    run = PostedRun(proxy.server, "for all tabs")
+@pytest.fixture
+def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
+    """A reader whose tabs have a process each, so that one of them can crash."""
+    with chromium("--renderer-process-limit=9") as browser:
+        reader = Reader(enter(browser, proxy), proxy)
+        without_charts(reader)
+        yield reader
+        reader.close()
+    assert reader.quarrels() == []
+
+
+def test_many_tabs_share_one_stream(reader: Reader, proxy: ReverseProxy) -> None:
+    """Seven tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
+    context, run = without_charts(reader), PostedRun(proxy.server, "for all tabs")
     run.updates(3)
     reader.open()
     reader.wait("the list", lambda: updates(reader.page, run) == "3")
-    tabs = [without_charts.new_page() for _ in range(TABS - 1)]
+    tabs = [context.new_page() for _ in range(TABS - 1)]
     for tab in tabs:
         tab.goto(f"{proxy.url}/")
     reader.wait("all tabs", lambda: all(updates(tab, run) == "3" for tab in tabs))
@@ -78,20 +90,18 @@ def test_many_tabs_share_one_stream(
     run.updates(2)
     for reader.page in tabs:
         reader.wait("the news after it", lambda: updates(reader.page, run) == "7")
-    assert proxy.streams == 1
+    reader.wait("one stream again", lambda: proxy.streams == 1)
     assert proxy.streams_max <= 2  # one that is replaced ends as the next begins
 
 
-def test_a_tab_that_crashes_hands_over(
-    reader: Reader, proxy: ReverseProxy, without_charts: BrowserContext
-) -> None:
+def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) -> None:
     """When the process of the tab that has the stream dies, another tab opens one and goes on."""
-    run = PostedRun(proxy.server, "outlives a tab")
+    reader, run = crashing, PostedRun(proxy.server, "outlives a tab")
     run.updates(3)
     first = reader.page
     reader.open()
     reader.wait("the stream", lambda: proxy.streams == 1)
-    reader.page = without_charts.new_page()
+    reader.page = reader.page.context.new_page()
     reader.open()
     reader.wait("the list", lambda: updates(reader.page, run) == "3")
     assert proxy.streams == 1
@@ -111,13 +121,19 @@ def test_a_hidden_tab_asks_for_nothing(reader: Reader, proxy: ReverseProxy) -> N
     reader.wait("the stream", lambda: proxy.streams == 1)
     reader.page.evaluate(HIDE, True)
     reader.wait("its end", lambda: proxy.streams == 0)
-    before = settled(reader, proxy)
+    settled(reader, proxy)
+    before = proxy.asked(run.path)
+    with_list = reader.page.context.new_page()
+    with_list.goto(f"{proxy.url}/")
     run.updates(4)
-    reader.page.wait_for_timeout(1200)
-    assert len(proxy.requests) == before
+    reader.wait("the news in a tab that is seen", lambda: updates(with_list, run) == "7")
+    with_list.close()
+    reader.wait("the end of its stream", lambda: proxy.streams == 0)
+    reader.catch_up()
+    assert proxy.asked(run.path) == before
     reader.page.evaluate(HIDE, False)
     reader.wait("what was missed", lambda: reader.text(SKIPPED) == "0 of 7")
-    assert proxy.streams == 1
+    reader.wait("a stream", lambda: proxy.streams == 1)
 
 
 def test_after_a_sleep_the_page_makes_sure(
@@ -138,15 +154,17 @@ def _sleep(reader: Reader, proxy: ReverseProxy, run: PostedRun) -> None:
     reader.show(run)
     reader.wait("the stream", lambda: proxy.streams == 1)
     before = settled(reader, proxy)
+    known = {path for _, path, _ in proxy.requests}
     reader.ask("(now => { Date.now = () => now() + 3_600_000; })(Date.now.bind(Date))")
-    reader.wait("the summary", lambda: proxy.requests[before:])
+    reader.wait("more than the stream", lambda: len(proxy.requests) > before + 3)
+    reader.wait("it", lambda: any("/live" in path for _, path, _ in proxy.requests[before:]))
     settled(reader, proxy)
-    again = [(path, status) for _, path, status in proxy.requests[before:]]
+    again = [(path, status) for _, path, status in proxy.requests[before:] if path in known]
     streams = [path for path, _ in again if "/live" in path]
     assert len(streams) == 1
     assert len(again) > 2
     assert {status for path, status in again if path not in streams} == {304}, again
-    assert proxy.streams == 1
+    reader.wait("one stream", lambda: proxy.streams == 1)
 
 
 def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:

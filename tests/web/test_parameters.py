@@ -98,9 +98,10 @@ def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
     reader.wait("the call", lambda: held)
     table.get_by_role("button", name="Show 10 more of 30").click()
     reader.wait("all of them", lambda: len(reader.texts(rows)) == 30)
-    with reader.page.expect_response(held[0].request.url):
+    with reader.page.expect_response(held[0].request.url) as answer:
         held[0].continue_()
-    reader.page.wait_for_timeout(300)
+    answer.value.finished()
+    reader.catch_up()
     assert len(reader.texts(rows)) == 30
 
 

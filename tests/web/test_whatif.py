@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from playwright.sync_api import Route
 
 from posted import PostedRun
@@ -132,11 +130,11 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
         return bool(held)
 
     reader.wait("the call", asked)
+    reader.ask("(now => { performance.now = () => now })(performance.now())")  # no rest would end
     reader.ask("location.hash += '?statistic=norm'")
-    began = time.monotonic()
     reader.page.unroute_all()  # lets what is held go on
     _shown(reader, "simulated")
-    assert time.monotonic() - began < 8
+    reader.ask("delete performance.now")
 
 
 def _labels(reader: Reader) -> object:
