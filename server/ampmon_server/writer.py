@@ -44,10 +44,11 @@ class Room:
 class Writer:
     """Runs one function after another, or as many at a time as it has ``threads``, off the event loop.
 
-    Its own state belongs to the event loop.
+    Its own state belongs to the event loop. ``clock`` gives seconds.
     """
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="ampmon-writer")
         self._waiting = 0
         self._bytes = 0
@@ -83,10 +84,10 @@ class Writer:
         """Its result, or what it raised. Raises LineTooLong, without running it, when too many wait, or it too long."""
         if self._waiting >= WAITING_MAX:
             raise LineTooLong
-        deadline = time.monotonic() + WAITING_S
+        deadline = self._clock() + WAITING_S
 
         def turn() -> Result:
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise LineTooLong
             return function()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import waiting
 from ampmon_server.alerting import delivery
 from ampmon_server.alerting.deliver import guarding, is_public
 from ampmon_server.alerting.delivery import TROUBLES, Outcome, deliver, words
@@ -53,7 +54,7 @@ def test_a_receiver_that_hangs_is_given_up(
 ) -> None:
     """The process that waits for it is ended at its deadline, and nothing is left of it."""
     let_go = threading.Event()
-    receiver.answer = lambda: let_go.wait(20)
+    receiver.answer = lambda: let_go.wait(waiting.DEADLINE_S)
     monkeypatch.setattr(delivery, "DEADLINE_S", 1.5)
     (outcome,) = sent(receiver.target())
     assert outcome.trouble in {"slow", "unreachable"}

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import make_url
 
 from ampmon import wire
+from ampmon.testing import ManualClock
 from ampmon_server import writer as line
 from ampmon_server.app import create_app
 from ampmon_server.refusals import KEPT_S, WORDS_MAX, Refusals
@@ -26,6 +27,7 @@ from ampmon_server.writer import LineTooLong, Writer
 from batches import Trainer
 from postgres import Postgres
 from serving import Server
+from waiting import wait_for
 
 
 HEADERS = {"Content-Type": "application/msgpack"}
@@ -174,20 +176,24 @@ def test_one_body_alone_always_has_room() -> None:
     writer.close()
 
 
-def test_whoever_stood_in_line_too_long_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
     """Behind a database that hangs nobody is served who has gone by then, and the line is empty at once after it."""
-    monkeypatch.setattr(line, "WAITING_S", 0.1)
-    writer, served = Writer(), []
+    clock, let_go = ManualClock(), threading.Event()
+    writer, served = Writer(clock=clock), []
 
     async def queue() -> list[object]:
-        first = asyncio.ensure_future(writer.run(lambda: time.sleep(0.3)))
+        first = asyncio.ensure_future(writer.run(let_go.wait))
         others = [asyncio.ensure_future(writer.run(lambda: served.append(1))) for _ in range(5)]
+        await asyncio.sleep(0)  # all of them stand in line
+        assert writer.waiting == 6
+        clock.advance(line.WAITING_S + 1)
+        let_go.set()
         return await asyncio.gather(first, *others, return_exceptions=True)
 
     answers = asyncio.run(queue())
     writer.close()
 
-    assert answers[0] is None
+    assert answers[0] is True
     assert [type(each) for each in answers[1:]] == [LineTooLong] * 5
     assert served == []
 
@@ -230,10 +236,9 @@ def test_a_client_that_goes_away_is_not_the_server_s_failure(server: Server) -> 
     head += "Content-Type: application/msgpack\r\nContent-Length: 1000\r\n\r\nhalf"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head.encode())
-        time.sleep(0.2)
+    wait_for(lambda: f"POST {INGEST}: 400" in server.printed)
     trainer = Trainer()
     body = wire.encode(trainer.batch(trainer.updates(5)))
     assert server.request("POST", INGEST, body=body, headers=HEADERS).status == 200
-    time.sleep(0.2)
 
     assert "Traceback" not in server.printed

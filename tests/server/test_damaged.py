@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from uuid import UUID
@@ -23,6 +22,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Sender, Store, engine
 from ampmon_server.tables import runs
 from batches import Trainer
+from waiting import wait_for
 
 
 BEFORE, HIT, AFTER = (UUID(bytes=bytes([n]) * 16) for n in (0x11, 0x77, 0xEE))
@@ -137,13 +137,6 @@ def keeping(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         yield
 
 
-def until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not so() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert so()
-
-
 def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
     settings: Settings,
     store: Store,
@@ -153,8 +146,8 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_pruned(
     """A server prunes the runs before it and after it, and a line of its log names it."""
     damaged_and_old(settings, store)
     with keeping(settings, monkeypatch):
-        until(lambda: pruned(settings) == {BEFORE, AFTER})
-        until(lambda: f"Not pruned: run {HIT}: The database" in caplog.text)
+        wait_for(lambda: pruned(settings) == {BEFORE, AFTER})
+        wait_for(lambda: f"Not pruned: run {HIT}: The database" in caplog.text)
     assert "`ampmon db verify` says where" in caplog.text
 
 
@@ -206,12 +199,12 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
         )
     store.close()
     with keeping(settings, monkeypatch):
-        until(lambda: bool(caplog.records))
+        wait_for(lambda: bool(caplog.records))
         assert pruned(settings) == set()
         with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
             connection.execute("DELETE FROM runs WHERE run_id = x'77'")
             connection.commit()
-        until(lambda: pruned(settings) == {BEFORE})
+        wait_for(lambda: pruned(settings) == {BEFORE})
 
     assert "Pruning goes on in an hour" in caplog.records[0].getMessage()
     assert caplog.records[0].exc_info
