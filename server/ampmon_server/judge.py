@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID
@@ -46,6 +47,7 @@ class Judge:
     """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised.
 
     ``looks`` are all that it took, and ``seconds`` what they took, waiting to write included.
+    ``clock`` decides when a look is due; it returns seconds.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Judge:
         bus: Bus,
         thresholds: Thresholds,
         alerts: Alerts | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.failed: Counter[str] = Counter()
         self.looks, self.seconds = 0, 0.0
@@ -63,24 +66,25 @@ class Judge:
         self._bus = bus
         self._thresholds = thresholds
         self._alerts = alerts
+        self._clock = clock
         self._silent: dict[UUID, int] = {}
-        self._sought = -SEEK_S
+        self._sought = float("-inf")
         self._due: dict[UUID, float] = {}
         self._spared: dict[UUID, float] = {}
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ampmon-judge")
 
     def note(self, run_id: UUID) -> None:
         """Something new of a run is stored. Does not block."""
-        soon = time.monotonic() + AGAIN_S
+        soon = self._clock() + AGAIN_S
         self._due[run_id] = min(self._due.get(run_id, soon), soon)
 
     async def keep_judging(self) -> None:
         """Look at what is due, until it is cancelled."""
         while True:
             run_id = await self._next()
-            begun = time.monotonic()
+            begun = self._clock()
             await self._look(run_id)
-            took = time.monotonic() - begun
+            took = self._clock() - begun
             self.looks += 1
             self.seconds += took
             await asyncio.sleep(REST * took)
@@ -92,12 +96,12 @@ class Judge:
     async def _next(self) -> UUID:
         """The run that has been due for longest, when it is."""
         while True:
-            if time.monotonic() - self._sought >= SEEK_S:
-                self._sought = time.monotonic()
+            if self._clock() - self._sought >= SEEK_S:
+                self._sought = self._clock()
                 await self._seek()
             due = list(self._due.items())
             run_id, when = min(due, key=lambda each: each[1], default=(None, 0.0))
-            if run_id is not None and when <= time.monotonic():
+            if run_id is not None and when <= self._clock():
                 del self._due[run_id]
                 return run_id
             await asyncio.sleep(POLL_S)
@@ -125,10 +129,10 @@ class Judge:
             wait = LATER_S
         except Exception as error:  # a damaged page, say: it is worth a word, and no more
             self._count(type(error).__name__, error)
-            self._spared[run_id] = time.monotonic() + SPARED_S
+            self._spared[run_id] = self._clock() + SPARED_S
             return
         if wait is not None:
-            self._due.setdefault(run_id, time.monotonic() + wait)
+            self._due.setdefault(run_id, self._clock() + wait)
 
     async def _judge(self, run_id: UUID) -> float | None:
         """Look at a run, and keep what is found; after how many seconds to look again, if at all."""

@@ -22,6 +22,7 @@ from ampmon_server.store import Store, engine, space
 from ampmon_server.store.prune import DAY_US
 from ampmon_server.tables import runs, updates
 from batches import Trainer
+from waiting import wait_for
 
 
 Prune = Callable[..., int]
@@ -202,9 +203,6 @@ def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.Monke
     app: Any = create_app(keeping)
     with TestClient(app):
         opened = app.state.service.store
-        deadline = time.monotonic() + 20
-        while rows(opened) > 100 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert rows(opened) == 3000 - 2992
+        wait_for(lambda: rows(opened) == 3000 - 2992)
         with engine.reading(opened._engine) as connection:
             assert connection.scalar(text("SELECT max(rows_from) FROM streams")) == 2992

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from sqlalchemy import create_engine
 
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, Unusable, engine, sqlite
+from ampmon_server.store import Store, Unusable, engine
 
 
 @pytest.fixture
@@ -45,18 +44,14 @@ def test_what_is_no_database_is_refused(used: Settings) -> None:
 
 
 def test_a_new_reader_waits_for_no_writer(used: Settings) -> None:
-    """A connection that is opened while another process holds the write lock reads at once."""
+    """A connection opened while another process holds the write lock reads; waiting for the lock would raise Busy."""
     other = sqlite3.connect(used.server_directory / "ampmon.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     opened = engine.open_engine(used.url)
-    began = time.monotonic()
     with engine.reading(opened) as connection:
         assert migrations.schema(connection).age == "current"
-    took_ms = 1000 * (time.monotonic() - began)
     opened.dispose()
     other.close()
-
-    assert took_ms < sqlite.BUSY_TIMEOUT_MS / 2
 
 
 def test_two_servers_do_not_share_a_file(used: Settings) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, update
 
+from ampmon.testing import ManualClock
 from ampmon_server import judge as judging
 from ampmon_server.alerting.targets import Alerts, Target
 from ampmon_server.bus import Bus
@@ -51,28 +54,63 @@ def later(store: Store, by_s: float) -> None:
         connection.execute(update(mutes).values(until=mutes.c.until - by))
 
 
-def judge(
-    store: Store,
-    until: Callable[[], object],
-    to: Alerts | None = TO,
-    thresholds: Thresholds | None = None,
-) -> Judge:
-    """Let a judge of a server that has just started be at work until something is so."""
+@pytest.fixture(autouse=True)
+def _seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge soon sees that its clock was moved."""
+    monkeypatch.setattr(judging, "POLL_S", 0.01)
 
-    async def work() -> Judge:
-        writer = Writer(1)
-        newest = Judge(store, writer, Bus(), thresholds or Thresholds(), to)
-        working = asyncio.create_task(newest.keep_judging())
-        try:
-            await asyncio.to_thread(wait_for, until, 30)
-        finally:
-            working.cancel()
-            await asyncio.wait([working])
-            newest.close()
-            writer.close()
-        return newest
 
-    return asyncio.run(work())
+class Watched(Judge):
+    """A judge whose time goes by only when a test moves it."""
+
+    def __init__(self, store: Store, to: Alerts | None = TO, silent_s: float = 60.0) -> None:
+        self.clock = ManualClock()
+        self.store = store
+        thresholds = Thresholds(silent_s=silent_s)
+        super().__init__(store, Writer(1), Bus(), thresholds, to, self.clock)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let it work until something is so, moving time on to each look that is due."""
+
+        def so() -> object:
+            due = list(self._due.values())  # before the condition, which may come true meanwhile
+            if (found := condition()) or not due:
+                return found
+            wait_s = max(min(due) - self.clock.now_s, 0.0)
+            later(self.store, wait_s)
+            self.clock.advance(wait_s)
+            return None
+
+        async def work() -> None:
+            working = asyncio.create_task(self.keep_judging())
+            try:
+                await asyncio.to_thread(wait_for, so)
+            finally:
+                working.cancel()
+                await asyncio.wait([working])
+
+        asyncio.run(work())
+
+    def seek(self, after_s: float) -> None:
+        """Let it ask the store once more, so long after now, which runs are to be looked at."""
+        self.clock.advance(after_s)
+        before = self._silent  # what it finds takes the place of this
+        self.until(lambda: self._silent is not before)
+
+
+@contextmanager
+def judging_by(store: Store, **options: Any) -> Iterator[Watched]:
+    """The judge of a server that has just started."""
+    judge = Watched(store, **options)
+    yield judge
+    judge.close()
+    judge._writer.close()
+
+
+def judge(store: Store, until: Callable[[], object], to: Alerts | None = TO) -> None:
+    """Let the judge of a server that has just started work until something is so."""
+    with judging_by(store, to=to) as judge:
+        judge.until(until)
 
 
 def told(store: Store) -> set[UUID]:
@@ -110,41 +148,34 @@ def test_an_end_is_due_until_it_is_looked_at(store: Store) -> None:
     assert store.run(trainer.run_id)[0].version == version
 
 
-@pytest.mark.parametrize("spared_s", [3600.0, 0.1])
-def test_a_run_that_cannot_be_judged_is_spared(
-    store: Store, monkeypatch: pytest.MonkeyPatch, spared_s: float
-) -> None:
-    """A run whose alert is damaged, and whose mute is over, is not looked at again and again: once in so long."""
-    monkeypatch.setattr(judging, "SEEK_S", 0.05)
-    monkeypatch.setattr(judging, "AGAIN_S", 0.05)
-    monkeypatch.setattr(judging, "REST", 1.0)
-    monkeypatch.setattr(judging, "SPARED_S", spared_s)
+def test_a_run_that_cannot_be_judged_is_spared(store: Store) -> None:
+    """A run whose alert is damaged and whose mute has ended is looked at again only after an hour."""
     run_id = trained(store, ended="crashed")
     mute, _ = store.mute(Mute.new(run_id, None, "crashed", None), "ada")
     judge(store, lambda: store.firing() == 1)
     with engine.writing(store._engine) as connection:
         connection.execute(update(alerts).values(found="{"))
     store.lift(mute)
-    began = time.monotonic()
-    judged = judge(store, lambda: time.monotonic() - began > 3)
-
-    assert [each.run_id for each in store.restless()] == [run_id]
-    assert (judged.failed.total() == 1) == (spared_s > 3)
-    assert judged.failed.total() > 0
+    with judging_by(store) as judged:
+        judged.until(lambda: judged.failed.total() == 1)
+        for _ in range(3):
+            judged.seek(after_s=judging.SPARED_S / 4)
+        assert [each.run_id for each in store.restless()] == [run_id]
+        assert (judged.failed.total(), judged._due) == (1, {})
+        judged.seek(after_s=judging.SPARED_S / 4)
+        judged.until(lambda: judged.failed.total() == 2)
 
 
 def test_a_longer_patience_is_waited_out(store: Store) -> None:
-    """A run that is silent, and not yet for as long as `silent_s` says, is looked at again when it is."""
+    """A silent run is looked at again once it has been silent for `silent_s`, without another question for it."""
     run_id = trained(store)
     later(store, 90)
-    verdicts: list[str | None] = []
-
-    def found() -> bool:
-        verdicts.append(store.run(run_id)[0].verdict)
-        return "silent" in store.alerts(run_id).alerts
-
-    judge(store, found, thresholds=Thresholds(silent_s=100))
-    assert "healthy" in verdicts
+    with judging_by(store, silent_s=100) as judged:
+        judged.until(lambda: store.run(run_id)[0].verdict == "healthy")
+        began_s, sought_s = judged.clock.now_s, judged._sought
+        judged.until(lambda: "silent" in store.alerts(run_id).alerts)
+        assert 0 < judged.clock.now_s - began_s < judging.SEEK_S
+        assert judged._sought == sought_s
     assert store.run(run_id)[0].verdict.startswith("No record for ")
 
 

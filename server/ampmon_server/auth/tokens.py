@@ -32,12 +32,19 @@ _log = logging.getLogger(__name__)
 class Tokens:
     """Makes tokens, finds them and revokes them. Safe to use from any thread, finding from one event loop's.
 
-    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts.
+    May raise Busy and, for tokens that this process has not seen before, TooManyAttempts. ``clock`` tells the time of
+    day, by which tokens expire; ``monotonic`` decides how long a lookup is believed. Both return seconds.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._monotonic = monotonic
         self._known: dict[str, tuple[float, Token]] = {}
         self._unknown: dict[str, float] = {}
         self._guesses = Rate(UNKNOWN_PER_S, UNKNOWN_BURST)
@@ -85,7 +92,7 @@ class Tokens:
         return None if token is None else self._used(token) if used else token
 
     async def _good(self, token_id: str) -> Token | None:
-        now = time.monotonic()
+        now = self._monotonic()
         if self._unknown.get(token_id, 0.0) > now:
             return None
         until, token = self._known.get(token_id, (0.0, None))
@@ -98,8 +105,8 @@ class Tokens:
 
     async def _in_a_flood(self, token_id: str, wait_s: float) -> Token | None:
         """A token that this process has not seen, among many that are guesses: all are read at once, now and then."""
-        if time.monotonic() >= self._all_until:
-            self._all_until = time.monotonic() + KNOWN_S
+        if self._monotonic() >= self._all_until:
+            self._all_until = self._monotonic() + KNOWN_S
             await asyncio.get_running_loop().run_in_executor(self._asking, self._look_at_all)
         _, token = self._known.get(token_id, (0.0, None))
         if token is None:
@@ -107,13 +114,13 @@ class Tokens:
         return token if token.is_good(self._now()) else None
 
     def _look_at_all(self) -> None:
-        until = time.monotonic() + KNOWN_S
+        until = self._monotonic() + KNOWN_S
         for token in self._store.tokens():
             if token.is_good(self._now()):
                 _keep(self._known, token.id, (until, token))
 
     def _look(self, token_id: str) -> Token | None:
-        until = time.monotonic() + KNOWN_S
+        until = self._monotonic() + KNOWN_S
         token = self._store.token(token_id)
         if token is None:
             self._known.pop(token_id, None)
