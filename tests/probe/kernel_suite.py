@@ -94,9 +94,9 @@ SHAPES = [(5, 7), (1, 9), (3, 4, 5), (2, 3, 4, 6), (40, 110), (9000, 1), (70, 80
 
 @st.composite
 def gradients(draw: st.DrawFn, dtype: torch.dtype, layouts: dict[str, Any]) -> list[torch.Tensor]:
-    """Up to four tensors of a dtype, of any shape and layout."""
+    """Up to four tensors of a dtype, of any shape and layout; for the interpreter, which is slow, two."""
     made = []
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 2 if INTERPRETED else 4))):
         shape = draw(st.sampled_from(SHAPES))
         layout = layouts[draw(st.sampled_from(sorted(layouts)))]
         base = filled(shape, dtype, draw(patterns(dtype)), draw(st.integers(0, 99)))
@@ -194,7 +194,7 @@ def every_half() -> torch.Tensor:
     return every[quiet].view(torch.float16).to(DEVICE)
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.3, 2.0**127, 0.0], ids=str)
+@pytest.mark.parametrize("factor", [0.3, 2.0**127, 0.0], ids=str)
 def test_every_half_is_unscaled_alike(factor: float) -> None:
     """Each of fp16's values times ordinary and extreme factors is, to the bit, what torch makes of it."""
     ours = every_half()

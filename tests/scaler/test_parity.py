@@ -39,8 +39,8 @@ class Case:
 CASES = [Case(*cell) for cell in itertools.product(CONSTRUCTORS, ROUTES, (1, 2), (False, True))]
 
 
-def train(scaler: torch.amp.GradScaler, case: Case) -> dict[str, Any]:
-    """Eight updates under fp16 autocast, some of them forced to overflow; everything that training leaves behind."""
+def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> dict[str, Any]:
+    """Updates under fp16 autocast, some of them forced to overflow; everything that training leaves behind."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
@@ -51,7 +51,7 @@ def train(scaler: torch.amp.GradScaler, case: Case) -> dict[str, Any]:
         torch.optim.AdamW(group, lr=1e-2, fused=case.route == "fused") for group in groups
     ]
     scales = []
-    for update in range(UPDATES):
+    for update in range(updates):
         inputs, targets = torch.randn(8, 16), torch.randint(0, 4, (8,))
         with torch.autocast("cpu", dtype=torch.float16):
             loss = torch.nn.functional.cross_entropy(model(inputs).float(), targets)
