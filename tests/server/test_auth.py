@@ -26,7 +26,7 @@ from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
 from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SECONDS
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.store.logins import CODES_MAX
+from ampmon_server.store import logins as stored_logins
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
@@ -470,18 +470,19 @@ def test_codes_expire(store: Store) -> None:
     assert not logins.redeem(lasting)
 
 
-def test_codes_are_so_many_and_no_more(store: Store) -> None:
+def test_codes_are_so_many_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many codes those that end first go, and what is kept of a code is not the code."""
+    monkeypatch.setattr(stored_logins, "CODES_MAX", 20)
     logins = Logins(store)
     lasting, brief = logins.new(PRINTED_SECONDS), logins.new(500)
-    for _ in range(CODES_MAX - 1):
+    for _ in range(20 - 1):
         logins.new()
     assert not logins.redeem(brief)
     assert logins.redeem(lasting)
     with sqlite3.connect(str(store._engine.url.database)) as connection:
         kept = {digest for (digest,) in connection.execute("SELECT digest FROM logins")}
     connection.close()
-    assert len(kept) == CODES_MAX - 1
+    assert len(kept) == 20 - 1
     assert all(len(digest) == 32 for digest in kept)
 
 
