@@ -20,16 +20,17 @@ from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
 from batches import Trainer
+from waiting import DEADLINE_S
 
 
 LIVE = "/api/v1/live"
 OFF = {"enabled": False}
 ASKED: dict[str, Any] = {
     "seed": 1,
-    "generation": {"deterministic": True, "max-examples": 5, "database": "none", "no-shrink": True},
+    "generation": {"deterministic": True, "max-examples": 3, "database": "none", "no-shrink": True},
     # Calls in a row, each with what the one before answered: what was made is there, and what was deleted is gone.
     "phases": {"stateful": {"max-steps": 8, "generation": {"max-examples": 8}}},
-    "request-timeout": 3,
+    "request-timeout": DEADLINE_S,
     "checks": {
         # A shape cannot say that `stop` is after `start`, that a list gave the cursor, or that counts add up.
         "positive_data_acceptance": OFF,
