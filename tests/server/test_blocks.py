@@ -20,6 +20,7 @@ from ampmon_server.store import Store, packing, totals
 from ampmon_server.store.packing import Damaged, Sample, Stack
 from ampmon_server.store.tails import SAMPLES_MAX
 from batches import Trainer, activations, statistics
+from databases import provide
 
 
 TABLES = ("gradient_blocks", "gradient_totals", "module_blocks")
@@ -96,6 +97,7 @@ def test_whatever_comes_when_is_held_once(
     """Batches out of order, sent twice, of attempts that overlay one another: blocks of one are apart and complete."""
     first = Trainer()
     with TemporaryDirectory() as directory:
+        provide(Path(directory))
         settings = Settings(data_directory=Path(directory))
         store = Store.open(settings)
         for attempt, (resumed, count) in enumerate(starts):

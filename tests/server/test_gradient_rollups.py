@@ -40,6 +40,7 @@ from ampmon_server.store.samples import read_series
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.windows import Stretch
 from batches import START, Trainer, statistics
+from databases import provide
 
 
 class Start(NamedTuple):
@@ -133,6 +134,7 @@ def test_cells_hold_what_their_samples_do(
     batches = played(starts, steps_of(bursts), layout, size=25)
     order.shuffle(batches)
     with TemporaryDirectory() as directory:
+        provide(Path(directory))
         store = Store.open(Settings(data_directory=Path(directory)))
         for batch in batches:
             store.ingest(batch)
