@@ -163,13 +163,13 @@ def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> Non
     ask(2)
     before = set(scrape(client))
     before |= set(scrape(client))  # with the first one's own
-    ask(30)
+    ask(10)
     after = scrape(client)
 
     assert set(after) == before
     labels = {value for _, pairs in after for name, value in pairs if name == "route"}
     assert {"other", "/js/{name}", "/api/v1/runs/{run_id}"} <= labels
-    assert value(after, "http_requests_total", method="other", route="other", status="4xx") >= 60
+    assert value(after, "http_requests_total", method="other", route="other", status="4xx") >= 20
 
 
 def test_nobody_is_named(client: TestClient) -> None:
@@ -292,7 +292,7 @@ def test_only_a_file_has_a_size(client: TestClient, database: str | None) -> Non
         1,
         1,
     ]
-    assert 0 < value(counted, "ready_check_seconds") < 10
+    assert value(counted, "ready_check_seconds") > 0
 
 
 def test_what_the_follower_cannot_read_is_told(client: TestClient, app: FastAPI) -> None:
