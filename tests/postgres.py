@@ -66,7 +66,7 @@ class Postgres:
         wait_for(lambda: _answers(self, process), "PostgreSQL")
 
     def stop(self) -> None:
-        """End it, once whoever is connected has gone, or soon."""
+        """End it, and the connections to it."""
         if self._process is not None:
             _stop(self._process)
 
@@ -173,9 +173,5 @@ def _answers(server: Postgres, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(3)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # ends whoever is connected still
-        process.wait(DEADLINE_S)
+    process.send_signal(signal.SIGINT)  # does not wait for those who are still connected
+    process.wait(DEADLINE_S)

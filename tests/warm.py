@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server.cli import main
+from waiting import DEADLINE_S
 
 
 _forks = multiprocessing.get_context("forkserver")
@@ -75,7 +76,7 @@ class Command:
 
 def completed(
     arguments: Sequence[str],
-    timeout: float = 60.0,
+    timeout: float = DEADLINE_S,
     environment: Mapping[str, str] = os.environ,
 ) -> subprocess.CompletedProcess[str]:
     """A command of `ampmon`, run to its end. Raises TimeoutExpired."""
