@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from playwright.sync_api import Browser, Page, Request
 
 import ampmon
+from waiting import DEADLINE_S, wait_for
 from web.axe import violations
 
 
@@ -47,7 +47,7 @@ def report(directory: Path, *arguments: str | Path) -> Done:
         env={**os.environ},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
@@ -116,10 +116,7 @@ def opened(written: Path, browser: Browser, asked: list[str]) -> Iterator[Page]:
 
 def _until(page: Page, condition: str) -> None:
     """Wait for what JavaScript says; Playwright's own wait needs what the file's policy forbids."""
-    end = time.monotonic() + 20
-    while not page.evaluate(condition):
-        assert time.monotonic() < end, condition
-        page.wait_for_timeout(50)
+    wait_for(lambda: page.evaluate(condition), condition)
 
 
 def _texts(page: Page, selector: str) -> list[str]:

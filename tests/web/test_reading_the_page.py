@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from serving import Server
+from waiting import DEADLINE_S
 from web.axe import violations
 from web.layout import faults
 from web.reader import Reader
@@ -34,7 +35,11 @@ def run_id(served: Server) -> str:
         "OMP_NUM_THREADS": "1",
     }
     subprocess.run(
-        [sys.executable, SCRIPT], env=environment, check=True, timeout=100, capture_output=True
+        [sys.executable, SCRIPT],
+        env=environment,
+        check=True,
+        timeout=DEADLINE_S,
+        capture_output=True,
     )
     runs = served.get("/runs")["runs"]
     found = next(run for run in runs if run["name"] == "planted_overflow")

@@ -12,10 +12,11 @@ from web.reader import Reader
 
 
 _WAITING = """[...document.querySelectorAll('main [data-figure]')].filter(panel =>
-    panel.checkVisibility() && !panel.querySelector('.plot:not([hidden]) .main-svg')
+    panel.checkVisibility() && panel.getBoundingClientRect().top < innerHeight
+    && !panel.querySelector('.plot:not([hidden]) .main-svg')
     && !/^(?!Loading)./.test(panel.querySelector('.empty:not([hidden])')?.textContent ?? '')
 ).map(panel => panel.dataset.figure)"""
-"""The charts that are neither drawn nor say why they are not."""
+"""The charts down to the end of the screen that are neither drawn nor say why they are not."""
 _CHARTS = "document.querySelectorAll('main [data-figure]').length"
 
 PROJECT = "viewed"
@@ -78,6 +79,8 @@ def _menu(reader: Reader) -> None:
 def _drawer(reader: Reader) -> None:
     settle(reader)
     expect(reader.page.locator(".drawer h3")).to_have_text("head.weight")
+    reader.page.locator(".drawer").scroll_into_view_if_needed()
+    settle(reader)
 
 
 def _finding(reader: Reader) -> None:
