@@ -461,7 +461,7 @@ def test_memory_does_not_grow_with_what_waits_nor_with_where_it_goes(tmp_path: P
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{server.server_port}", process=DEAD)
-        attempt.events(250, text=os.urandom(30_000).hex())
+        attempt.events(160, text=os.urandom(30_000).hex())
         attempt.leave()
     with SenderProcess(tmp_path) as process:
         peaks_kb = []
