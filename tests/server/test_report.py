@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 import ampmon
+from ampmon_server.cli import main
+from browser import Lent
 from waiting import DEADLINE_S, wait_for
 from web.axe import violations
 
@@ -97,11 +99,29 @@ def asked() -> list[str]:
     return []
 
 
+@pytest.fixture(scope="module")
+def offline(kept_browser: Lent) -> Iterator[BrowserContext]:
+    """A dark browser without a network, for all tests: its process compiles the file's script once."""
+    with kept_browser() as browser:
+        context = browser.new_context(offline=True, color_scheme="dark")
+        context.new_page()  # never closed: it keeps the process
+    yield context
+    with kept_browser():
+        context.close()
+
+
 @pytest.fixture
-def opened(written: Path, browser: Browser, asked: list[str]) -> Iterator[Page]:
+def blank(offline: BrowserContext, browser: Browser) -> Iterator[Page]:
+    """An empty page, while the test has the browser."""
+    page = offline.new_page()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def opened(written: Path, blank: Page, asked: list[str]) -> Page:
     """The file, opened without a network."""
-    context = browser.new_context(offline=True, color_scheme="dark")
-    page = context.new_page()
+    page = blank
 
     def note(request: Request) -> None:
         asked.append(request.url)
@@ -110,8 +130,7 @@ def opened(written: Path, browser: Browser, asked: list[str]) -> Iterator[Page]:
     page.on("console", lambda said: asked.append(said.text))
     page.on("pageerror", lambda error: asked.append(str(error)))
     page.goto(written.as_uri())
-    yield page
-    context.close()
+    return page
 
 
 def _until(page: Page, condition: str) -> None:
@@ -137,18 +156,16 @@ def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[s
     assert len(asked) == 1, asked
 
 
-def test_a_chart_that_fails_takes_no_other_along(written: Path, browser: Browser) -> None:
+def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> None:
     """It says why in its place, and those after it are drawn."""
     broken = written.with_name("broken.html")
     told = written.read_text("utf-8")
     broken.write_text(told.replace('"color":"role:scale"', '"color":"role:mauve"'), "utf-8")
-    with browser.new_context(offline=True) as context:
-        page = context.new_page()
-        page.goto(broken.as_uri())
-        _until(page, "[...document.querySelectorAll('.plot')].every(one => one.textContent)")
-        failed = _texts(page, ".plot:not(.js-plotly-plot)")
-        assert set(failed) == {"Not drawn: unknown role: mauve"}
-        assert page.locator(".js-plotly-plot").count() > 3
+    blank.goto(broken.as_uri())
+    _until(blank, "[...document.querySelectorAll('.plot')].every(one => one.textContent)")
+    failed = _texts(blank, ".plot:not(.js-plotly-plot)")
+    assert set(failed) == {"Not drawn: unknown role: mauve"}
+    assert blank.locator(".js-plotly-plot").count() > 3
 
 
 def test_a_report_keeps_the_rules_of_axe(opened: Page) -> None:
@@ -169,13 +186,16 @@ def test_a_report_says_what_the_page_says(opened: Page, trained: Path) -> None:
     assert '"note": "<i>x</i>"' in _texts(opened, ".ledger pre")[0]
 
 
-def test_a_file_that_is_there_is_kept(written: Path) -> None:
-    """Without --force nothing is written over a file; an unknown run and an empty directory say what is near."""
+def test_a_file_that_is_there_is_kept(
+    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --force, `ampmon report` overwrites no file; it rejects an unknown run by name."""
+    monkeypatch.chdir(written.parent)
     before = written.read_bytes()
-    done = report(written.parent, "-o", written.name)
-    assert done.code == 2
-    assert "run.html is there already" in done.err
+    command = ["report", "--data-dir", "data"]
+    assert main([*command, "-o", written.name]) == 2
+    assert "run.html is there already" in capsys.readouterr().err
     assert written.read_bytes() == before
-    unknown = report(written.parent, "nonesuch", "-o", "other.html")
-    assert (unknown.code, "there is no run 'nonesuch'" in unknown.err) == (2, True)
+    assert main([*command, "nonesuch", "-o", "other.html"]) == 2
+    assert "there is no run 'nonesuch'" in capsys.readouterr().err
     assert not (written.parent / "other.html").exists()
