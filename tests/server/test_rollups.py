@@ -26,7 +26,7 @@ from ampmon_server.tables import runs, streams, updates
 from batches import START, Trainer, statistics
 
 
-SOME = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SOME = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 _STEADY, _SKIPPED, _SAMPLED, _LOST = range(4)
 _STATISTICS = statistics().to_wire()

@@ -19,7 +19,7 @@ import urllib3
 from ampmon import wire
 from batches import Trainer
 from serving import Server, Terminal, free_port
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 from warm import completed
 
 
@@ -93,7 +93,7 @@ def test_the_link_ends_with_the_server(
     process.terminate()
 
     assert tried[-1] == 429
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert "Traceback" not in server.printed
     assert codes(server) == 0
 
@@ -197,7 +197,7 @@ def test_a_signal_stops_it_cleanly(
     assert process is not None
     process.send_signal(number)
 
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE_S) == 0
     assert not (server.directory / "server" / "address").exists()
     assert not (server.directory / "server" / "ampmon.db-wal").exists()
 

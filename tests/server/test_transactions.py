@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, Engine, make_url, select, text, update
 
+from ampmon.testing import ManualClock
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Edit, Store, engine, postgresql
 from ampmon_server.store.errors import Conflict
 from ampmon_server.tables import runs
 from batches import Trainer
 from postgres import Postgres
+from waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> Non
         change = update(runs).values(version=runs.c.version + 1)
         connection.execute(change.where(runs.c.run_id == keys[own]))
         if len(tries) <= 2:
-            met.wait(10)
+            met.wait(DEADLINE_S)
         connection.execute(change.where(runs.c.run_id == keys[1 - own]))
 
     at_once(
@@ -128,20 +130,21 @@ def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> Non
     assert len(tries) == 3
 
 
-def test_trying_again_ends(database: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that always meets another is given up as busy."""
-    monkeypatch.setattr(engine, "RETRY_S", 0.5)
+def test_trying_again_ends(database: Engine) -> None:
+    """A transaction that always conflicts is given up as busy after RETRY_S."""
+    clock = ManualClock()
     tries = []
 
     def work(connection: Connection) -> None:
         tries.append(1)
+        clock.advance(engine.RETRY_S / 4)
         connection.execute(
             text("DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'serialization_failure'; END $$")
         )
 
     with pytest.raises(Conflict):
-        engine.write(database, work)
-    assert 1 < len(tries) < 10
+        engine.write(database, work, clock)
+    assert len(tries) == 4
 
 
 @pytest.mark.parametrize(

@@ -81,18 +81,23 @@ def writing(engine: Engine) -> Iterator[Connection]:
             yield connection
 
 
-def write(engine: Engine, work: Callable[[Connection], Result]) -> Result:
+def write(
+    engine: Engine,
+    work: Callable[[Connection], Result],
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
     """What ``work`` gives, in a transaction that is committed; begun anew where another was in its way.
 
-    ``work`` may so run several times, each as if it were the first. Raises Busy, with nothing written, after RETRY_S.
+    ``work`` may so run several times, each as if it were the first. Raises Busy, with nothing written, after RETRY_S
+    by ``clock``, which returns seconds.
     """
-    deadline, pause = time.monotonic() + RETRY_S, _PAUSE_S
+    deadline, pause = clock() + RETRY_S, _PAUSE_S
     while True:
         try:
             with writing(engine) as connection:
                 return work(connection)
         except Conflict:
-            if time.monotonic() + pause > deadline:
+            if clock() + pause > deadline:
                 raise
         time.sleep(pause * random.uniform(0.5, 1.5))  # so that two do not meet again
         pause *= 2
