@@ -18,6 +18,7 @@ from browser import Lent, kept
 from postgres import Postgres, running
 from serving import Server, Terminal
 from tools import CHROMIUM, POSTGRESQL
+from waiting import DEADLINE_S
 from web.reader import Reader, enter
 
 
@@ -59,8 +60,8 @@ def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("AMPMON_MODE", "offline")
     yield directory
     if process := sys.modules.get("ampmon.process"):
-        process.finish(deadline_s=5.0)
-    if os.environ["AMPMON_MODE"] == "online":
+        process.finish(deadline_s=DEADLINE_S)
+    if os.environ.get("AMPMON_MODE") == "online":
         _end_sender(directory)
 
 
