@@ -82,5 +82,6 @@ def test_the_time_of_child_processes_counts() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         running = costs.spent_s() - before
-    assert running >= 0.29
-    assert costs.spent_s() - before >= running
+    # Each of the kernel's counters is cut to hundredths of a second.
+    assert running >= 0.25
+    assert costs.spent_s() - before >= 0.25
