@@ -36,8 +36,8 @@ from ampmon_server.series import (
 from ampmon_server.whatif import flushed_in
 
 
-# No deadline: machines that are shared are slow at times.
-SOME = settings(max_examples=40)
+# An example is a whole series, and most tests draw every chart of it.
+SOME = settings(max_examples=settings().max_examples // 2)
 
 START = 1_700_000_000_000_000
 

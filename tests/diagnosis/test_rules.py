@@ -20,7 +20,7 @@ from made_cases import any_cases, found
 
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
-SOME = settings(max_examples=60)
+SOME = settings()
 
 
 def _steps(case: Case) -> tuple[float, float]:
