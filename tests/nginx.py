@@ -80,8 +80,12 @@ class Nginx:
         command = [program, "-c", str(self._configuration), "-e", str(self._folder / "errors")]
         self._process = subprocess.Popen(command, cwd=self._folder)
         pid = self._folder / "pid"
-        wait_for(lambda: pid.exists() or self._process.poll() is not None, "for nginx")
-        assert pid.exists(), (self._folder / "errors").read_text()
+        try:
+            wait_for(lambda: pid.exists() or self._process.poll() is not None, "for nginx")
+        except BaseException:
+            self.__exit__()
+            raise
+        assert self._process.poll() is None, (self._folder / "errors").read_text()
         return self
 
     def __exit__(self, *_: object) -> None:
