@@ -77,9 +77,9 @@ class Seat:
         page.context.unroute_all()
         page.context.clear_permissions()
         page.mouse.move(0, 0)
+        reader.open(NOWHERE)  # first: charts would be drawn anew for another size or theme
         reader.size(*DESK)
         page.emulate_media(color_scheme="light")
-        reader.open(NOWHERE)
         page.evaluate(_TIDY, self._clean["window"])
         state = self._state(reader)
         return [

@@ -141,18 +141,18 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1440)])
 def test_a_real_training_is_whole_in_every_view(
-    on_run: Reader, run_id: str, theme: Literal["light", "dark"], width: int
+    reader: Reader, run_id: str, theme: Literal["light", "dark"], width: int
 ) -> None:
     """Of what fp16 really did, each chart is drawn or says why not, nothing is cut off, and axe is content."""
-    on_run.theme(theme)
-    on_run.size(width, ALL_OF_IT)
+    reader.theme(theme)
+    reader.size(width, ALL_OF_IT)
     for view in ("", "?parameter=middle.weight", "?x=time"):
-        on_run.open(f"#/runs/{run_id}{view}")
-        settle(on_run)
-        assert faults(on_run.page) == []
-    assert violations(on_run.page) == []
+        reader.open(f"#/runs/{run_id}{view}")
+        settle(reader)
+        assert faults(reader.page) == []
+    assert violations(reader.page) == []
     for name in ("scale", "skips", "underflow", "exponents", "parameters", "whatif", "timing"):
-        assert on_run.figure(name).locator(".main-svg").first.is_visible()
+        assert reader.figure(name).locator(".main-svg").first.is_visible()
 
 
 def test_every_step_of_the_walk_is_a_test() -> None:

@@ -22,7 +22,7 @@ _CHARTS = "document.querySelectorAll('main [data-figure]').length"
 PROJECT = "viewed"
 """Of the runs that are shown: where there is a list it is of these."""
 
-ALL_OF_IT = 20_000
+ALL_OF_IT = 12_000
 """Pixels of height: every chart of a run is on the screen, and so it is drawn."""
 
 
