@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOW = "make test-tools"
 
 
@@ -74,7 +74,7 @@ def _postgresql() -> Path | None:
     return None
 
 
-CHROMIUM = Tool("Chromium", "chromium", _chromium)
+CHROMIUM = Tool("Chromium", "chromium-headless-shell", _chromium)
 NGINX = Tool("nginx", "nginx-light", lambda: _on_path("nginx"))
 POSTGRESQL = Tool("PostgreSQL", "postgresql", _postgresql)
 SYSTEMD = Tool("systemd-analyze", "systemd", lambda: _on_path("systemd-analyze"))

@@ -50,18 +50,17 @@ class Trainer:
         """Do so many more updates, and wait until the last of them returned."""
         print(updates, file=self._orders)
         assert self.process.stdout is not None
-        assert self.process.stdout.readline(), self.errors()
+        assert self.process.stdout.readline(), self.errors
 
     def finish(self) -> str:
         """Let the script end, which must succeed; what it wrote to stderr."""
         self._orders.close()
-        errors = self.errors()
-        assert self.process.returncode == 0, errors
-        return errors
+        assert self.process.wait() == 0, self.errors
+        return self.errors
 
+    @property
     def errors(self) -> str:
-        """What it wrote to stderr, once it has ended."""
-        self.process.wait()
+        """What it wrote to stderr so far."""
         self._errors.seek(0)
         return self._errors.read()
 

@@ -116,6 +116,7 @@ def test_a_trainer_killed_is_delivered_to_its_last_update_and_marked_crashed(
     with Trainer() as trainer:
         run_id = trainer.run_id
         trainer.train(200)
+    wait_for(lambda: stored(server, run_id) == 200)
     wait_for(lambda: server.get(f"/runs/{run_id}")["status"] == "crashed")
     summary = server.get(f"/runs/{run_id}")
     assert server.get(f"/runs/{run_id}/updates")["step"] == list(range(200))
@@ -180,6 +181,7 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     monkeypatch.setenv("AMPMON_URL", later.url)
     with Trainer() as trainer:
         trainer.train(400)
+        wait_for(lambda: "cannot be reached" in trainer.errors)
         warnings = trainer.finish()
     assert warnings.count("cannot be reached") == 1
     assert later.url in warnings

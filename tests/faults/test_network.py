@@ -107,14 +107,12 @@ def test_answer_that_is_none_moves_no_cursor(
     with Proxy(recorder.port) as proxy:
         attempt = Attempt(tmp_path, url=proxy.url)
         attempt.events(3)
-        for faults in ([fault] * 3, ["pass"]):
-            proxy.next(*faults)
-            for _ in faults:
-                report = drain(
-                    tmp_path,
-                    lambda _: HttpTransport(proxy.url, token="secret", read_timeout_s=0.1),
-                )
-        assert report.sent == 3
+        for _ in range(3):
+            proxy.next(fault)
+            impatient = HttpTransport(proxy.url, token="secret", read_timeout_s=0.1)
+            assert drain(tmp_path, lambda _, impatient=impatient: impatient).sent == 0
+        proxy.next("pass")
+        assert drain(tmp_path, lambda _: HttpTransport(proxy.url, token="secret")).sent == 3
         assert proxy.counts[fault] == 3
         assert seqs(recorder.store.records(attempt.id)) == [0, 1, 2]
         attempt.spool.close()
