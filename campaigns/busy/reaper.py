@@ -19,10 +19,13 @@ def main() -> int:
     """The exit code of the command; 128 and the signal's number where a signal ended it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    code = subprocess.run(sys.argv[1:], check=False).returncode
+    command = subprocess.Popen(sys.argv[1:])
+    code = 0
     try:
-        while True:
-            os.wait()
+        while True:  # at once: a process that ended must not look alive to the one that watches it
+            pid, status = os.wait()
+            if pid == command.pid:
+                code = os.waitstatus_to_exitcode(status)
     except ChildProcessError:
         return code if code >= 0 else 128 - code
 
