@@ -26,7 +26,7 @@ serve: $(VENV)/.server ## start the server and its page
 	@$(BIN)/ampmon serve $(ARGS)
 
 test: $(VENV)/.dev ## run all tests, in .venv alone (ARGS="-k scaler")
-	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses logical $(ARGS)
 
 test-tools: $(VENV)/.dev ## install the system programs that some tests need: Chromium, nginx, PostgreSQL
 	@$(BIN)/python tests/tools.py

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from playwright.sync_api import Browser
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from browser import Lent, kept
 from postgres import Postgres, running
@@ -44,6 +46,17 @@ RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 def pytest_xdist_auto_num_workers() -> int:
     """Half as many again as there are cores: a third of a test's time is waiting for a server, a browser or a disk."""
     return (os.cpu_count() or 2) * 3 // 2
+
+
+class _ByFile(LoadFileScheduling):
+    """A file's tests run in one worker, and those of the page in another: they share a browser and a loaded page."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/web" if nodeid.startswith("tests/web/") else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
+    return _ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -101,10 +101,6 @@ class Costs:
         for line in lines:
             terminalreporter.write_line(line)
 
-    def pytest_unconfigure(self, config: pytest.Config) -> None:
-        if (file := os.environ.get("COSTS_FILE")) and not hasattr(config, "workeroutput"):
-            Path(file).write_text(__import__("json").dumps(self.by_file, indent=0))
-
 
 def by_folder(by_file: Mapping[str, float]) -> Counter[str]:
     """Seconds by folder, and by file for those that are in none."""
