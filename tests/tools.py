@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 
-CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 HOW = "make test-tools"
 
 
