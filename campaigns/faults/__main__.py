@@ -63,7 +63,8 @@ def _options() -> argparse.Namespace:
         "--json", action="store_true", help="for the test suite: no bar, and bugs are planted"
     )
     options = parser.parse_args()
-    options.all = options.all and options.call is None  # one call is no campaign: it writes no result
+    if options.call is not None:  # one call is no campaign: it writes no result
+        options.all = False
     return options
 
 
