@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import waiting
-from ampmon_server.alerting import delivery
-from ampmon_server.alerting.deliver import guarding, is_public
+from ampmon_server.alerting.deliver import DEADLINE_S, guarding, is_public
 from ampmon_server.alerting.delivery import TROUBLES, Outcome, deliver, words
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import trial
@@ -37,6 +38,21 @@ def sent(*targets: Target, allow_private: bool = True) -> list[Outcome]:
     return asyncio.run(deliveries())
 
 
+def children() -> list[int]:
+    """The processes that this one has started to deliver a message."""
+    own = str(os.getpid()).encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended just now
+            parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[1]
+            if (
+                parent == own
+                and b"ampmon_server.alerting.deliver" in (folder / "cmdline").read_bytes()
+            ):
+                found.append(int(folder.name))
+    return found
+
+
 def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) -> None:
     """Who sends elsewhere is told of as such, and nobody is asked there; who answers 500 took nothing, and says so."""
     receiver.answer, receiver.location = 307, f"http://{receiver.place}/inner"
@@ -52,13 +68,30 @@ def test_a_redirect_is_not_followed_and_a_refusal_is_told(receiver: Receiver) ->
 def test_a_receiver_that_hangs_is_given_up(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that waits for it is ended at its deadline, and nothing is left of it."""
+    """A process whose receiver has not answered by the deadline is ended."""
     let_go = threading.Event()
-    receiver.answer = lambda: let_go.wait(waiting.DEADLINE_S)
-    monkeypatch.setattr(delivery, "DEADLINE_S", 1.5)
-    (outcome,) = sent(receiver.target())
-    assert outcome.trouble in {"slow", "unreachable"}
-    let_go.set()
+    pids: list[int] = []
+
+    async def delivery() -> Outcome:
+        loop = asyncio.get_running_loop()
+        now, passed = loop.time, [0.0]
+        monkeypatch.setattr(loop, "time", lambda: now() + passed[0])
+
+        def hang() -> None:
+            pids.extend(children())
+            passed[0] = DEADLINE_S
+            loop.call_soon_threadsafe(lambda: None)  # the loop looks at its clock again
+            let_go.wait(waiting.DEADLINE_S)
+
+        receiver.answer = hang
+        return await deliver(receiver.target(), trial("own", None), allow_private=True)
+
+    try:
+        assert asyncio.run(delivery()) == Outcome("slow")
+    finally:
+        let_go.set()
+    assert pids
+    assert not set(pids) & set(children())
 
 
 def test_a_private_address_is_not_connected_to(receiver: Receiver) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -58,10 +57,14 @@ class Sending:
     def _send(self, over: threading.Event) -> None:
         while not over.is_set():
             body = wire.encode(self.trainer.batch(self.trainer.updates(5)))
-            while (status := self._post(body)) != 200:
-                self.statuses.add(status)
-                time.sleep(0.05)
+            wait_for(lambda body=body: self._is_acknowledged(body))
             self.acknowledged += 5
+
+    def _is_acknowledged(self, body: bytes) -> bool:
+        status = self._post(body)
+        if status != 200:
+            self.statuses.add(status)
+        return status == 200
 
     def _post(self, body: bytes) -> int:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ampmon_server.auth.rates import Rate, TooManyAttempts
@@ -17,9 +18,10 @@ _STREAM_WAIT_S = 10.0
 
 
 class Limits:
-    """Raises TooManyAttempts where something is too much. To be used from one thread."""
+    """Raises TooManyAttempts if a limit is exceeded. For use from one thread. ``clock`` returns seconds."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._per_s = settings.requests_per_s
         self._streams_max = settings.streams_max
         self._streams_per_token_max = settings.streams_per_token_max
@@ -34,7 +36,7 @@ class Limits:
         if rate is None:
             if len(self._rates) >= _RATES_MAX:
                 del self._rates[next(iter(self._rates))]
-            rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S)
+            rate = self._rates[token_id] = Rate(self._per_s, self._per_s * BURST_S, self._clock)
         try:
             rate.take(f"More than {self._per_s:g} requests a second came with this token.")
         except TooManyAttempts:

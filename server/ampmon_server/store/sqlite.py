@@ -12,7 +12,6 @@ from ampmon_server.store.errors import Unusable
 
 BUSY_TIMEOUT_MS = 5000
 _PRAGMAS = (
-    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA journal_mode = WAL",
     # A commit is on the disk before it is acknowledged: the sender then lets go of its own copy, and power may fail.
     "PRAGMA synchronous = FULL",
@@ -55,7 +54,8 @@ def is_unavailable(error: BaseException) -> bool:
 def _prepare(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # the driver's own BEGIN would come late, and never for reads
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    for pragma in (*(() if pages else (_FIRST,)), *_PRAGMAS):
+    first = () if pages else (_FIRST,)
+    for pragma in (f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}", *first, *_PRAGMAS):
         connection.execute(pragma)
 
 
