@@ -35,7 +35,6 @@ def overflowing(*rows: int, nan: bool = False) -> wire.Gradients:
     return spoilt.renumbered(np.array(PASSED)).to_wire()
 
 
-@pytest.mark.engines
 def test_a_row_per_module_in_forward_order(client: TestClient, send: Send) -> None:
     """The sample at or before a step: counts, headroom both ways, and what could not be looked into."""
     trainer = Trainer()
@@ -114,7 +113,6 @@ def test_the_chart_is_of_the_newest_sample_in_view(
         assert meta["caption"].startswith(f"Step {step},")
 
 
-@pytest.mark.engines
 def test_a_later_attempt_overlays(client: TestClient, send: Send) -> None:
     """Where a resumed run did a step again, the sample is its own, and the earlier attempt's is not shown."""
     first = Trainer()
@@ -155,7 +153,6 @@ def test_blocks_are_read_one_at_a_time_from_the_newest_on(store: Store) -> None:
     event.remove(store._engine, "after_cursor_execute", note)
 
 
-@pytest.mark.engines
 def test_shards_are_put_together_by_name(client: TestClient, send: Send) -> None:
     """Where gradients are sharded, a module is added up over ranks that started together; the largest output stays."""
     ranks = [Trainer(rank=0, layout="sharded", world_size=2)]

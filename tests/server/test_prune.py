@@ -51,7 +51,6 @@ DAYS = 30
 BOTH = Keep(rows_days=DAYS, samples_days=DAYS)
 RUN = UUID(int=1)
 """A run that every database here begins with."""
-pytestmark = pytest.mark.engines
 
 
 def held(store: Store, table: object) -> int:
@@ -103,7 +102,7 @@ def trained_database(
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """The URL of a PostgreSQL database with the run in it; None for SQLite."""
-    if request.param == "sqlite":
+    if getattr(request, "param", "sqlite") == "sqlite":
         yield None
         return
     postgres: Postgres = request.getfixturevalue("postgres")
@@ -142,6 +141,7 @@ def test_a_step_of_the_schedule_counts_once_though_its_row_is_gone(store: Store)
     assert store.case(trainer.run_id).scheduled == 1
 
 
+@pytest.mark.engines
 def test_rows_go_and_what_is_rolled_up_stays(store: Store, trainer: Trainer) -> None:
     """Of an old run the last cell's rows are left, and summary, skips, events and every cell are what they were."""
     before = store.run(trainer.run_id)[0]
@@ -300,6 +300,7 @@ def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer
     assert held(store, updates) == 8 + 600
 
 
+@pytest.mark.engines
 def test_a_resumed_run_keeps_what_tells_its_attempts_apart(store: Store, trainer: Trainer) -> None:
     """Rows that say which of two samples counts stay as long as those; superseded skips go before their rows do."""
     second = Trainer(run_id=trainer.run_id, resume_step=4500)
@@ -383,6 +384,7 @@ def test_no_transaction_removes_more_than_a_part(store: Store, trainer: Trainer)
     assert max(store.clear(trainer.run_id)) <= removing.ROWS_MAX
 
 
+@pytest.mark.engines
 def test_a_deleted_run_is_cleared_and_stays_away(store: Store, trainer: Trainer) -> None:
     """It is gone at once; what an interrupt left is due; a late resend after it all brings nothing back."""
     store.delete(RUN)

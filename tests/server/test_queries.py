@@ -16,8 +16,6 @@ from ampmon_server.figures import FIGURES
 from batches import PARAMETERS, START, Trainer
 
 
-pytestmark = pytest.mark.engines
-
 Send = Callable[[wire.Batch], dict[str, Any]]
 
 

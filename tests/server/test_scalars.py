@@ -55,7 +55,6 @@ def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.n
         return read(connection, SCALARS, (run_id.bytes, 0, name), level, EVERYTHING)
 
 
-@pytest.mark.engines
 def test_every_level_says_what_the_values_are(store: Store) -> None:
     """Counts, sum, ends and extremes of every level are those of the values, however they were cut into batches."""
     trainer = Trainer()
@@ -160,7 +159,6 @@ def test_cells_of_an_older_schema_are_made_from_rows(store: Store) -> None:
         assert connection.execute(pages).all() == before
 
 
-@pytest.mark.engines
 def test_names_come_with_their_newest_value(client: TestClient, send) -> None:
     """The list of names says how many values each has, its extremes and the newest, of whatever kind it is."""
     trainer = Trainer()
@@ -174,7 +172,6 @@ def test_names_come_with_their_newest_value(client: TestClient, send) -> None:
     assert (lr["value"], lr["value_kind"], lr["scaler"]) == (0.5, None, "scaler")
 
 
-@pytest.mark.engines
 def test_the_values_of_a_name_come_as_columns(client: TestClient, send) -> None:
     """Steps, times, the user's own steps, values and kinds; what does not fit says where to go on."""
     trainer = Trainer()

@@ -28,7 +28,6 @@ def _climbing(updates: int = 1200) -> tuple[Trainer, list[wire.Update]]:
     return trainer, records
 
 
-@pytest.mark.engines
 def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> None:
     """A run is told as it was and as it would have been, with the scales, what fp16 loses, and what is recommended."""
     trainer, records = _climbing()
@@ -70,7 +69,6 @@ def test_what_cannot_be_simulated_is_said(client: TestClient, send) -> None:
     assert client.get(f"/api/v1/runs/{empty.run_id}/simulate").status_code == 404
 
 
-@pytest.mark.engines
 def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
     """Skips for NaN without inf are skipped at the smallest scale too; overflows are not."""
     trainer = Trainer()
@@ -91,7 +89,6 @@ def test_nan_is_told_from_overflow(client: TestClient, send) -> None:
     assert skips["known"]
 
 
-@pytest.mark.engines
 def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
     """Each step counts once: as its newest attempt did it, and as skipped where any rank skipped it."""
     first = Trainer(world_size=2)

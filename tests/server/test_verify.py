@@ -87,14 +87,12 @@ def verify(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Say:
     return run
 
 
-@pytest.mark.engines
 def test_what_ingest_left_is_clean(run_id: UUID, verify: Say) -> None:
     """Nothing is found in a run whose attempts overlay one another and that lost records, while a server has it."""
     assert verify() == (0, [])
     assert verify("--run", str(run_id)) == (0, [])
 
 
-@pytest.mark.engines
 def test_ranks_may_come_in_any_order(store: Store, verify: Say) -> None:
     """Of ranks that all sample nothing is left over, though the lowest, which stands for them, comes last."""
     first = Trainer()
@@ -137,7 +135,6 @@ def test_rollups_are_held_to_rows_and_repaired(
     assert verify() == (0, [])
 
 
-@pytest.mark.engines
 def test_a_pruned_run_is_clean_and_its_cells_are_not_lost(
     store: Store, change: Callable[[str], None], verify: Say
 ) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from starlette.testclient import TestClient
 
 from batches import Trainer, statistics
 
 
-@pytest.mark.engines
 def test_scales_and_formats_of_a_run(client: TestClient, send) -> None:
     """A sampled run is told what each format makes of its gradient at each scale, and how wrong that may be."""
     trainer = Trainer()
