@@ -22,6 +22,7 @@ from waiting import DEADLINE_S
 
 _LIVE = "/api/v1/live"
 _CHUNK = 2**16
+_CACHED = (".js", ".css")
 _OWN = {"connection", "keep-alive", "transfer-encoding"}
 
 
@@ -29,12 +30,16 @@ class ReverseProxy:
     """Listens on a free port and hands on what begins with ``prefix``, without it where ``strip`` says so.
 
     The Host header is handed on as it came. What does not begin with the prefix is answered 502 and kept in ``strays``.
+    With ``cache`` the browser may keep scripts and styles without asking again, so that more tabs cost little.
     """
 
-    def __init__(self, server: Server, prefix: str = "", *, strip: bool = True) -> None:
+    def __init__(
+        self, server: Server, prefix: str = "", *, strip: bool = True, cache: bool = False
+    ) -> None:
         self.server = server
         self.prefix = prefix
         self.strip = strip
+        self.cache = cache
         self.requests: list[tuple[str, str, int]] = []
         """Method, path and status of each that was answered, in the order of the answers."""
         self.strays: list[str] = []
@@ -123,9 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, answer: http.client.HTTPResponse) -> None:
         self.send_response_only(answer.status)
+        kept = self.proxy.cache and self.path.endswith(_CACHED)
         for name, value in answer.getheaders():
             if name.lower() not in _OWN:
-                self.send_header(name, value)
+                fresh = kept and name.lower() == "cache-control"
+                self.send_header(name, "max-age=3600" if fresh else value)
         chunked = answer.getheader("Content-Length") is None and answer.status not in {204, 304}
         if chunked:
             self.send_header("Transfer-Encoding", "chunked")

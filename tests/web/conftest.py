@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from browser import Lent
-from serving import Server
+from serving import Server, free_port
 from web.reader import Reader
 from web.seat import Seat
 
@@ -41,7 +41,15 @@ def reader(browser: Browser, seat: Seat) -> Iterator[Reader]:
     assert left == []
 
 
+@pytest.fixture(scope="session")
+def own_port() -> int:
+    """The port of each server that one test has for itself: the browser compiles the scripts of a new port again."""
+    return free_port()
+
+
 @pytest.fixture
-def own_reader(server: Server, new_reader: Callable[[Server], Reader]) -> Reader:
+def own_reader(
+    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
+) -> Reader:
     """A reader before an empty store, of a server that may be killed."""
-    return new_reader(server)
+    return new_reader(new_server(port=own_port))

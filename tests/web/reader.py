@@ -25,7 +25,8 @@ from waiting import DEADLINE_S
 
 
 expect.set_options(timeout=DEADLINE_S * 1000)
-POLL_MS = 25
+POLL_MS = (10, 80)
+"""How long to wait before asking the page again, at first and in the end: to ask costs both processes a little."""
 DESK = (1440, 1000)
 
 
@@ -173,10 +174,12 @@ class Reader:
     def wait(self, what: str, condition: Callable[[], Any]) -> Any:
         """What ``condition`` gives once it is true; ``what`` names it where it never is."""
         end = time.monotonic() + DEADLINE_S
+        poll_ms, longest_ms = POLL_MS
         while time.monotonic() < end:
             if value := condition():
                 return value
-            self.page.wait_for_timeout(POLL_MS)
+            self.page.wait_for_timeout(poll_ms)
+            poll_ms = min(2 * poll_ms, longest_ms)
         raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')}")
 
     def catch_up(self) -> None:

@@ -19,7 +19,7 @@ ALERT = f"{FIRST} .alert"
 
 
 @pytest.fixture
-def told(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Server]:
+def told(own_port: int, new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Server]:
     """A server that tells two targets, of which one refuses."""
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
@@ -29,7 +29,7 @@ def told(new_server: Callable[..., Server], tmp_path: Path) -> Iterator[Server]:
         )
         text = f"allow_private = true\n{targets}[policy.after_s]\nwarning = 0\n"
         file = written(tmp_path / "alerts.toml", text)
-        yield new_server(options=["--alerts", str(file)])
+        yield new_server(port=own_port, options=["--alerts", str(file)])
 
 
 def test_an_alert_is_seen_and_taken_care_of(

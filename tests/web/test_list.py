@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import expect
@@ -160,11 +159,11 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
 
 
 def test_who_signed_in_at_a_proxy_signs_out_there(
-    new_server: Callable[..., Server], new_reader: Callable[[Server], Reader], tmp_path: Path
+    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
 ) -> None:
     """The page says who the proxy vouches for, and offers no way out that the next request would undo."""
     behind = ["--behind-proxy", "127.0.0.1", "--trust-user-header", "X-Forwarded-User"]
-    reader = new_reader(new_server(tmp_path / "behind", options=behind))
+    reader = new_reader(new_server(port=own_port, options=behind))
     reader.page.context.clear_cookies()
     reader.page.set_extra_http_headers({"X-Forwarded-User": "ada", "X-Forwarded-Proto": "http"})
     reader.load("#/")

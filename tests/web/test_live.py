@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from playwright.sync_api import BrowserContext, Error, Page
+from playwright.sync_api import Error, Page, Request
 
-from browser import chromium
+from browser import Lent, chromium
 from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
-from web.reader import Reader, enter
+from web.reader import NOWHERE, Reader, enter
+from web.seat import Seat
 
 
 TABS = 7
@@ -27,13 +28,24 @@ HIDE = """hidden => {
 
 @pytest.fixture
 def proxy(served: Server) -> Iterator[ReverseProxy]:
-    with ReverseProxy(served) as proxy:
+    with ReverseProxy(served, cache=True) as proxy:
         yield proxy
 
 
-@pytest.fixture
-def reader(new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy) -> Reader:
-    return new_reader(proxy)
+@pytest.fixture(scope="module")
+def watched(served: Server) -> Iterator[ReverseProxy]:
+    """The proxy before the page that readers of this file share."""
+    with ReverseProxy(served, cache=True) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def seat(kept_browser: Lent, watched: ReverseProxy) -> Iterator[Seat]:
+    """As in the other files, but the page's calls are counted."""
+    seat = Seat(watched)
+    yield seat
+    with kept_browser():
+        seat.close()
 
 
 def updates(page: Page, run: PostedRun) -> str:
@@ -42,43 +54,62 @@ def updates(page: Page, run: PostedRun) -> str:
     return row.locator(UPDATES).text_content() or "" if row.count() else ""
 
 
-def settled(reader: Reader, proxy: ReverseProxy) -> int:
-    """How many calls were answered, once the page waits for none and has nothing else to do."""
+class Calls:
+    """What the page asks for: a call that it made may not have reached the proxy yet."""
 
-    def rests() -> bool:
-        before = len(proxy.requests)
-        reader.catch_up()
-        return proxy.underway == 0 and len(proxy.requests) == before
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._made = 0
+        self._underway: set[Request] = set()
+        reader.page.on("request", self._note)
+        reader.page.on("requestfinished", self._forget)
+        reader.page.on("requestfailed", self._forget)
 
-    reader.wait("a page at rest", rests)
-    return len(proxy.requests)
+    def _note(self, request: Request) -> None:
+        if "/api/v1/live" not in request.url:  # which has no end
+            self._made += 1
+            self._underway.add(request)
+
+    def _forget(self, request: Request) -> None:
+        self._underway.discard(request)
+
+    def settle(self) -> None:
+        """Return once the page waits for no answer and has nothing else to do."""
+
+        def rests() -> bool:
+            before = self._made
+            self._reader.catch_up()
+            return not self._underway and self._made == before
+
+        self._reader.wait("a page at rest", rests)
 
 
-def without_charts(reader: Reader) -> BrowserContext:
-    """The reader's tabs, where the library that draws is empty: what loads the list in each need not wait for it."""
-    context = reader.page.context
-    context.route("**/plotly.min.js", lambda route: route.fulfill(body=""))
-    return context
+def light(page: Page) -> Page:
+    """A tab without the library that draws: what shows only the list need not load it."""
+    page.add_init_script("Object.defineProperty(HTMLScriptElement.prototype, 'src', {set() {}})")
+    return page
 
 
 @pytest.fixture
 def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
     """A reader whose tabs have a process each, so that one of them can crash."""
     with chromium("--renderer-process-limit=9") as browser:
-        reader = Reader(enter(browser, proxy), proxy)
-        without_charts(reader)
+        reader = Reader(light(enter(browser, proxy)), proxy)
         yield reader
         reader.close()
     assert reader.quarrels() == []
 
 
-def test_many_tabs_share_one_stream(reader: Reader, proxy: ReverseProxy) -> None:
+def test_many_tabs_share_one_stream(
+    new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy
+) -> None:
     """Seven tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
-    context, run = without_charts(reader), PostedRun(proxy.server, "for all tabs")
+    reader, run = new_reader(proxy), PostedRun(proxy.server, "for all tabs")
     run.updates(3)
+    light(reader.page)
     reader.open()
     reader.wait("the list", lambda: updates(reader.page, run) == "3")
-    tabs = [context.new_page() for _ in range(TABS - 1)]
+    tabs = [light(reader.page.context.new_page()) for _ in range(TABS - 1)]
     for tab in tabs:
         tab.goto(f"{proxy.url}/")
     reader.wait("all tabs", lambda: all(updates(tab, run) == "3" for tab in tabs))
@@ -101,7 +132,7 @@ def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) ->
     first = reader.page
     reader.open()
     reader.wait("the stream", lambda: proxy.streams == 1)
-    reader.page = reader.page.context.new_page()
+    reader.page = light(reader.page.context.new_page())
     reader.open()
     reader.wait("the list", lambda: updates(reader.page, run) == "3")
     assert proxy.streams == 1
@@ -113,69 +144,39 @@ def test_a_tab_that_crashes_hands_over(crashing: Reader, proxy: ReverseProxy) ->
     assert reader.text("#connection") == "Live"
 
 
-def test_a_hidden_tab_asks_for_nothing(reader: Reader, proxy: ReverseProxy) -> None:
+def test_a_hidden_tab_asks_for_nothing(reader: Reader, watched: ReverseProxy) -> None:
     """While nobody sees it a tab has no stream and makes no call, whatever happens; seen again it is up to date."""
-    run = PostedRun(proxy.server)
+    run, calls = PostedRun(watched.server), Calls(reader)
     run.updates(3)
     reader.show(run)
-    reader.wait("the stream", lambda: proxy.streams == 1)
+    reader.wait("the stream", lambda: watched.streams == 1)
     reader.page.evaluate(HIDE, True)
-    reader.wait("its end", lambda: proxy.streams == 0)
-    settled(reader, proxy)
-    before = proxy.asked(run.path)
-    with_list = reader.page.context.new_page()
-    with_list.goto(f"{proxy.url}/")
+    reader.wait("its end", lambda: watched.streams == 0)
+    calls.settle()
+    before = watched.asked(run.path)
+    with_list = light(reader.page.context.new_page())
+    with_list.goto(f"{watched.url}/")
     run.updates(4)
     reader.wait("the news in a tab that is seen", lambda: updates(with_list, run) == "7")
     with_list.close()
-    reader.wait("the end of its stream", lambda: proxy.streams == 0)
-    reader.catch_up()
-    assert proxy.asked(run.path) == before
+    reader.wait("the end of its stream", lambda: watched.streams == 0)
+    calls.settle()
+    assert watched.asked(run.path) == before
     reader.page.evaluate(HIDE, False)
     reader.wait("what was missed", lambda: reader.text(SKIPPED) == "0 of 7")
-    reader.wait("a stream", lambda: proxy.streams == 1)
+    reader.wait("a stream", lambda: watched.streams == 1)
+    reader.ask("delete document.hidden")
 
 
-def test_after_a_sleep_the_page_makes_sure(
-    server: Server, new_reader: Callable[[ReverseProxy], Reader]
-) -> None:
-    """Once the clock has jumped the stream is opened anew and all is asked for; what has not changed is not sent."""
-    run = PostedRun(server)
-    run.updates(3)
-    run.event("finish")
-    with ReverseProxy(server) as proxy:
-        reader = new_reader(proxy)
-        reader.wait("the last change", lambda: server.get(run.path)["verdict"])
-        _sleep(reader, proxy, run)
-        reader.close()
-
-
-def _sleep(reader: Reader, proxy: ReverseProxy, run: PostedRun) -> None:
-    reader.show(run)
-    reader.wait("the stream", lambda: proxy.streams == 1)
-    before = settled(reader, proxy)
-    known = {path for _, path, _ in proxy.requests}
-    reader.ask("(now => { Date.now = () => now() + 3_600_000; })(Date.now.bind(Date))")
-    reader.wait("more than the stream", lambda: len(proxy.requests) > before + 3)
-    reader.wait("it", lambda: any("/live" in path for _, path, _ in proxy.requests[before:]))
-    settled(reader, proxy)
-    again = [(path, status) for _, path, status in proxy.requests[before:] if path in known]
-    streams = [path for path, _ in again if "/live" in path]
-    assert len(streams) == 1
-    assert len(again) > 2
-    assert {status for path, status in again if path not in streams} == {304}, again
-    reader.wait("one stream", lambda: proxy.streams == 1)
-
-
-def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:
+def test_a_sign_in_keeps_the_view(reader: Reader, watched: ReverseProxy) -> None:
     """A reader whose session ended gets a box; a wrong code is said to be; a link goes on where the page was."""
     reader.forgive("401")
-    run = PostedRun(proxy.server)
+    run = PostedRun(watched.server)
     run.updates(30)
     reader.show(run, "?start=10&stop=20")
     reader.wait("the stretch", lambda: reader.range() == [9.5, 19.5])
     reader.ask("window.notReloaded = true")
-    link = proxy.login_link()
+    link = watched.login_link()
     reader.page.context.clear_cookies()
     run.updates(5)
     box = reader.page.get_by_role("dialog")
@@ -193,3 +194,27 @@ def test_a_sign_in_keeps_the_view(reader: Reader, proxy: ReverseProxy) -> None:
     reader.wait("the page without the box", lambda: box.count() == 0)
     assert reader.range() == [9.5, 19.5]
     assert reader.ask("window.notReloaded")
+
+
+def test_after_a_sleep_the_page_makes_sure(reader: Reader, watched: ReverseProxy) -> None:
+    """Once the clock has jumped the stream is opened anew and all is asked for; what has not changed is not sent."""
+    run, calls = PostedRun(watched.server), Calls(reader)
+    run.updates(3)
+    run.event("finish")
+    reader.wait("the last change", lambda: watched.server.get(run.path)["verdict"])
+    reader.show(run)
+    reader.wait("the stream", lambda: watched.streams == 1)
+    calls.settle()
+    before = len(watched.requests)
+    known = {path for _, path, _ in watched.requests}
+    reader.ask("(now => { Date.now = () => now() + 3_600_000; })(Date.now.bind(Date))")
+    reader.wait("more than the stream", lambda: len(watched.requests) > before + 3)
+    reader.wait("it", lambda: any("/live" in path for _, path, _ in watched.requests[before:]))
+    calls.settle()
+    again = [(path, status) for _, path, status in watched.requests[before:] if path in known]
+    streams = [path for path, _ in again if "/live" in path]
+    assert len(streams) == 1
+    assert len(again) > 2
+    assert {status for path, status in again if path not in streams} == {304}, again
+    reader.wait("one stream", lambda: watched.streams == 1)
+    reader.load(NOWHERE)  # where the clock is right again
