@@ -51,7 +51,6 @@ def test_two_servers_show_each_others_updates(
         reader = new_reader(at)
         reader.page.add_init_script(NO_POLLING)
         reader.open(f"#{run.path}")
-        reader.page.reload()
         reader.wait("the chart", lambda reader=reader: reader.points("skips"))
         run.server = posted_to
         see_live(reader, run)

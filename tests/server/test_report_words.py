@@ -21,6 +21,7 @@ from ampmon_server.report.told import Told, tell
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer
+from databases import provide
 
 
 RANKS = 8
@@ -31,6 +32,7 @@ GOLDEN = json.loads(
 
 def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> Told:
     """What a server tells of what these have sent."""
+    provide(directory)
     store = Store.open(Settings(data_directory=directory, judging=False))
     for trainer, records in trainers:
         store.ingest(trainer.batch(records))

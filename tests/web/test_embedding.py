@@ -21,48 +21,33 @@ from tools import NGINX
 from web.reader import Reader
 
 
-BASE = "/user/me/proxy/8267"
+REMOVED, KEPT = "/user/me/proxy/8267", "/ampmon"
+"""Paths that a proxy removes from a request, as Jupyter's does, or keeps, as in docs/embedding.md."""
 SKIPPED = "[data-number=skipped] dd"
 
 
-@pytest.mark.parametrize(
-    ("how", "base"),
-    [
-        ("taken off", ""),
-        ("left on", BASE),
-        pytest.param(
-            "nginx",
-            "/ampmon",
-            marks=NGINX.needed,
-        ),
-    ],
-    ids=["taken off", "left on", "nginx"],
-)
+@pytest.mark.parametrize("how", ["removed", pytest.param("kept", marks=NGINX.needed)])
 def test_the_page_works_under_a_path(
     how: str,
-    base: str,
+    served: Server,
     new_server: Callable[..., Server],
     new_reader: Callable[[ReverseProxy | Nginx], Reader],
     tmp_path: Path,
 ) -> None:
-    """From the link to the list, a run, its charts, its news and a finding's page, all is asked for below the path."""
-    server = new_server(options=["--base-path", base] if base else [])
+    """Every request of the page stays below the path, whether the proxy removes it or, like nginx, keeps it."""
+    kept = how == "kept"
+    server = new_server(options=["--base-path", KEPT]) if kept else served
     run = PostedRun(server, "below")
     run.updates(20)
     for _ in range(6):
         run.updates(skipped=True)
-    before = (
-        Nginx.under_a_path(server, tmp_path)
-        if how == "nginx"
-        else ReverseProxy(server, BASE, strip=not base)
-    )
-    with before as proxy:
+    with Nginx.under_a_path(server, tmp_path) if kept else ReverseProxy(server, REMOVED) as proxy:
         reader = new_reader(proxy)
         reader.page.context.clear_cookies()
         reader.page.goto(proxy.login_link())
         assert reader.page.url == f"{proxy.url}/"
         [cookie] = reader.page.context.cookies()
-        assert cookie["path"] == (base or BASE)
+        assert cookie["path"] == (KEPT if kept else REMOVED)
         reader.page.get_by_role("link", name="below").click()
         reader.wait("the chart", reader.points)
         run.updates(4)
@@ -120,13 +105,13 @@ def test_another_site_shows_a_live_run_in_a_frame(
     new_reader: Callable[[Server], Reader],
     hub: Callable[[str], str],
 ) -> None:
-    """Its origin named, a notebook of another site shows a run in a cell: without a cookie, by its code, and live."""
+    """A site that --frame-ancestors names shows a live run without a cookie; a used code makes the frame ask again."""
     hub_url = hub("about:blank").rstrip("/")
     server = new_server(options=["--frame-ancestors", hub_url])
     run = PostedRun(server)
     run.updates(5)
     reader = new_reader(server)
-    reader.forgive(f"asked for {hub_url}/")
+    reader.forgive(f"asked for {hub_url}/|401")
     reader.page.context.clear_cookies()
     cell = notebook.page(
         str(run.run_id), url=server.url, token_file=server.token_file
@@ -143,26 +128,12 @@ def test_another_site_shows_a_live_run_in_a_frame(
     frame.get_by_role("link", name="ampmon", exact=True).click()
     reader.wait("the list", lambda: frame.locator("table.runs").is_visible())
 
-
-def test_a_frame_without_a_code_asks_for_one(
-    new_server: Callable[..., Server],
-    new_reader: Callable[[Server], Reader],
-    hub: Callable[[str], str],
-) -> None:
-    """A page that is loaded again in its frame has a used code: its box takes another, and no cookie is set."""
-    hub_url = hub("about:blank").rstrip("/")
-    server = new_server(options=["--frame-ancestors", hub_url])
-    run = PostedRun(server)
-    run.updates(5)
-    reader = new_reader(server)
-    reader.forgive(f"asked for {hub_url}/|401")
-    reader.page.context.clear_cookies()
     reader.page.goto(hub(f"{server.url}/#{run.path}?code=used"))
     frame = reader.page.frames[1]
     box = frame.get_by_role("dialog")
     box.get_by_role("textbox").fill(server.login_link())
     box.get_by_role("button", name="Sign in").click()
-    reader.wait("the chart", lambda: skipped(frame) == "0 of 5")
+    reader.wait("the chart", lambda: skipped(frame) == "0 of 8")
     assert reader.page.context.cookies() == []
 
 
