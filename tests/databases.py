@@ -6,7 +6,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ DEFINITIONS = {
 DEFINITION = DEFINITIONS["postgresql"]
 REVISION = f"SELECT xmin::text FROM {migrations.VERSION_TABLE}"
 OTHERS = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid != pg_backend_pid()"""
+    WHERE datname = current_database() AND pid != pg_backend_pid() AND (state <> 'idle' OR NOT %s)"""
+"""Ends other connections: all of them, or those that are still at work."""
 
 
 @cache
@@ -74,26 +75,51 @@ class Databases:
         tables = reversed(metadata.sorted_tables)  # a row goes before the one that it refers to
         self._empty = "; ".join(f"DELETE FROM {table.name}" for table in tables)
         self._free: list[str] = []
+        self._engines: dict[str, Engine] = {}
+
+    def store(self, settings: Settings) -> Store:
+        """A store in a lent database. The next test uses its connections: opening new ones takes long."""
+        url = settings.url
+        if url not in self._engines:
+            self._engines[url] = Store.open(settings)._engine
+        return Store(self._engines[url], None)
+
+    def close(self) -> None:
+        """Close all connections that are kept."""
+        while self._engines:
+            self._engines.popitem()[1].dispose()
 
     @contextmanager
     def lent(self) -> Iterator[str]:
         """The URL of a database that nobody else uses."""
         url = self._free.pop() if self._free else self._postgres.new_database(self._template)
         yield url
-        if self._emptied(str(make_url(url).database)):
+        if self._emptied(url):
             self._free.append(url)
         else:
+            if url in self._engines:
+                self._engines.pop(url).dispose()
             self._postgres.drop(url)
 
-    def _emptied(self, database: str) -> bool:
-        with self._postgres.connect(database) as connection:
-            connection.execute(OTHERS)
+    def _emptied(self, url: str) -> bool:
+        with self._connection(url) as connection:
+            connection.execute(OTHERS % (url in self._engines))
             if connection.execute(DEFINITION).fetchall() != self._definition:
                 return False
             if connection.execute(REVISION).fetchall() != self._revision:
                 return False
-            connection.execute(self._empty)  # type: ignore[call-overload]
+            connection.execute(self._empty)
         return True
+
+    @contextmanager
+    def _connection(self, url: str) -> Iterator[Any]:
+        if url not in self._engines:
+            with self._postgres.connect(str(make_url(url).database)) as connection:
+                yield connection
+            return
+        with closing(self._engines[url].raw_connection()) as pooled:
+            yield pooled.dbapi_connection
+            pooled.commit()
 
 
 class Compiled(LRUCache):  # type: ignore[type-arg]

@@ -43,9 +43,11 @@ def _shared_work() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def databases(postgres: Postgres, migrated: str) -> Databases:
+def databases(postgres: Postgres, migrated: str) -> Iterator[Databases]:
     """PostgreSQL databases at the newest schema, to lend to one test after another."""
-    return Databases(postgres, migrated)
+    databases = Databases(postgres, migrated)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture
@@ -76,8 +78,11 @@ def settings(tmp_path: Path, database: str | None) -> Settings:
 
 
 @pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Store]:
     """An empty store."""
+    if settings.database_url is not None:
+        yield request.getfixturevalue("databases").store(settings)
+        return
     opened = Store.open(settings)
     yield opened
     opened.close()
