@@ -17,7 +17,7 @@ import ampmon
 
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-context, batch_size, accumulation, updates, width, heads = 32, 4, 2, 45, 32, 2
+context, batch_size, accumulation, updates, width, heads = 32, 4, 2, 32, 32, 2
 
 source = inspect.getsource(argparse)
 alphabet = sorted(set(source))
@@ -68,7 +68,7 @@ def get_batch() -> tuple[Tensor, Tensor]:
 
 model = GPT().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), fused=True)
-scaler = ampmon.GradScaler(device, init_scale=2.0**22, growth_interval=20, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**22, growth_interval=10, model=model)
 
 for update in range(updates):
     for group in optimizer.param_groups:  # warm up, then a cosine
@@ -84,5 +84,5 @@ for update in range(updates):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad(set_to_none=True)
-    if update % 10 == 0 or update == updates - 1:
+    if update % 8 == 0 or update == updates - 1:
         print(f"update {update:3}  loss {loss.item() * accumulation:.3f}")

@@ -23,7 +23,7 @@ model = nn.Sequential(*layers, nn.Linear(64, 10)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = ampmon.GradScaler(device, 2.0**24, model=model, monitor=ampmon.Config(activations=10))
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (128,), device=device)
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
@@ -31,5 +31,5 @@ for step in range(160):
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -19,7 +19,7 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(devi
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 scaler = ampmon.GradScaler(device, enabled=dtype == torch.float16)
 
-for step in range(120):
+for step in range(60):
     batch = torch.randint(len(images), (64,), device=device)
     with torch.autocast(device, dtype=dtype):
         loss = cross_entropy(model(images[batch]), labels[batch])
@@ -27,5 +27,5 @@ for step in range(120):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
-    if step % 30 == 0 or step == 119:
+    if step % 15 == 0 or step == 59:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -18,9 +18,9 @@ labels = torch.tensor(digits.target, device=device)
 layers = nn.Linear(64, 128), nn.LayerNorm(128), nn.GELU(), nn.Linear(128, 10)
 model = nn.Sequential(*layers).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20, model=model)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
@@ -31,5 +31,5 @@ for step in range(160):
     clip_grad_norm_(model.parameters(), max_norm=0.5)
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

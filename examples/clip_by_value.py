@@ -17,9 +17,9 @@ labels = torch.tensor(digits.target, device=device)
 
 model = nn.Sequential(nn.Linear(64, 128), nn.SiLU(), nn.Dropout(0.1), nn.Linear(128, 10)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20, model=model)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
@@ -29,5 +29,5 @@ for step in range(160):
     clip_grad_value_(model.parameters(), clip_value=0.05)
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -21,9 +21,9 @@ model = nn.Sequential(
     nn.Linear(12 * 4 * 4, 10),
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-scaler = ampmon.GradScaler("cpu", init_scale=2.0**24, growth_interval=40, model=model)
+scaler = ampmon.GradScaler("cpu", init_scale=2.0**24, growth_interval=20, model=model)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,))
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16):
@@ -31,5 +31,5 @@ for step in range(160):
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -53,9 +53,9 @@ class Softplus(torch.autograd.Function):
 hidden = nn.Parameter(torch.randn(64, 96, device=device) / 8)
 output = nn.Parameter(torch.randn(96, 10, device=device) / 10)
 optimizer = torch.optim.Adam([hidden, output], lr=3e-3)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
@@ -64,5 +64,5 @@ for step in range(160):
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -30,14 +30,14 @@ class Classifier(nn.Module):
 
 model = nn.DataParallel(Classifier().to(device))
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-scaler = ampmon.watch(torch.amp.GradScaler(device, init_scale=2.0**24, growth_interval=40))
+scaler = ampmon.watch(torch.amp.GradScaler(device, init_scale=2.0**24, growth_interval=20))
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     loss = cross_entropy(model(images[batch]).float(), labels[batch])
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

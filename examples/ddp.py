@@ -42,16 +42,16 @@ class Classifier(nn.Module):
 
 model = DistributedDataParallel(Classifier().to(device))
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20, model=model)
 
-for step in range(120):
+for step in range(60):
     batch = torch.randint(len(images), (32,), device=device)
     loss = cross_entropy(model(images[batch]).float(), labels[batch])
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
-    if rank == 0 and (step % 30 == 0 or step == 119):
+    if rank == 0 and (step % 15 == 0 or step == 59):
         print(f"step {step:3}  loss {loss.item():.3f}")
 
 dist.destroy_process_group()

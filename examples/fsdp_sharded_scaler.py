@@ -37,9 +37,9 @@ model = FullyShardedDataParallel(
     layers, mixed_precision=half, use_orig_params=True, device_id=torch.device(device)
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-scaler = ampmon.watch(ShardedGradScaler(device, init_scale=2.0**24, growth_interval=40))
+scaler = ampmon.watch(ShardedGradScaler(device, init_scale=2.0**24, growth_interval=20))
 
-for step in range(120):
+for step in range(60):
     batch = torch.randint(len(images), (32,), device=device)
     # The loss is taken in fp32: an fp16 loss times a large scale is inf before any gradient is.
     loss = cross_entropy(model(images[batch]).float(), labels[batch])
@@ -49,7 +49,7 @@ for step in range(120):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
-    if rank == 0 and (step % 30 == 0 or step == 119):
+    if rank == 0 and (step % 15 == 0 or step == 59):
         print(f"step {step:3}  loss {loss.item():.3f}")
 
 dist.destroy_process_group()

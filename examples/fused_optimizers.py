@@ -19,9 +19,9 @@ matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2
 biases = [parameter for parameter in model.parameters() if parameter.ndim == 1]
 matrix_optimizer = torch.optim.AdamW(matrices, lr=2e-3, fused=True)
 bias_optimizer = torch.optim.SGD(biases, lr=0.1, fused=True)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20, model=model)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     with torch.autocast(device, dtype=torch.float16):
         loss = cross_entropy(model(images[batch]), labels[batch])
@@ -30,5 +30,5 @@ for step in range(160):
         scaler.step(optimizer)
         optimizer.zero_grad()
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

@@ -16,10 +16,10 @@ labels = torch.tensor(digits.target, device=device)
 
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=10, model=model)
 accumulation = 4
 
-for micro_step in range(400):
+for micro_step in range(200):
     batch = torch.randint(len(images), (16,), device=device)
     with torch.autocast(device, dtype=torch.float16):
         loss = cross_entropy(model(images[batch]), labels[batch]) / accumulation
@@ -28,5 +28,5 @@ for micro_step in range(400):
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    if micro_step % 80 == 0 or micro_step == 399:
+    if micro_step % 40 == 0 or micro_step == 199:
         print(f"micro-step {micro_step:3}  loss {loss.item() * accumulation:.3f}")

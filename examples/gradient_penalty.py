@@ -16,9 +16,9 @@ labels = torch.tensor(digits.target, device=device)
 
 model = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 10)).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-scaler = ampmon.GradScaler(device, init_scale=2.0**22, growth_interval=40, model=model)
+scaler = ampmon.GradScaler(device, init_scale=2.0**22, growth_interval=20, model=model)
 
-for step in range(120):
+for step in range(60):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
@@ -31,5 +31,5 @@ for step in range(120):
     scaler.scale(objective).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 30 == 0 or step == 119:
+    if step % 15 == 0 or step == 59:
         print(f"step {step:3}  loss {loss.item():.3f}  penalty {penalty.item():.3f}")

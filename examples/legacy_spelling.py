@@ -17,9 +17,9 @@ labels = torch.tensor(digits.target, device=device)
 
 model = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 10)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
-scaler = ampmon.watch(amp.GradScaler(init_scale=2.0**24, growth_interval=40), model=model)
+scaler = ampmon.watch(amp.GradScaler(init_scale=2.0**24, growth_interval=20), model=model)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     optimizer.zero_grad()
     with amp.autocast(dtype=torch.float16):
@@ -27,5 +27,5 @@ for step in range(160):
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")

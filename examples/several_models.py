@@ -20,9 +20,9 @@ classifier = nn.Sequential(nn.Linear(24, 64), nn.ReLU(), nn.Linear(64, 10)).to(d
 autoencoder_optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=2e-3)
 classifier_optimizer = torch.optim.SGD(classifier.parameters(), lr=0.2, momentum=0.9)
 # One scaler for all: its update looks at every optimizer that stepped.
-scaler = ampmon.GradScaler(device, init_scale=2.0**26, growth_interval=30)
+scaler = ampmon.GradScaler(device, init_scale=2.0**26, growth_interval=15)
 
-for step in range(160):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     with torch.autocast(device, dtype=torch.float16):
         code = encoder(images[batch])
@@ -38,5 +38,5 @@ for step in range(160):
     scaler.update()
     autoencoder_optimizer.zero_grad()
     classifier_optimizer.zero_grad()
-    if step % 40 == 0 or step == 159:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {classification.item():.3f}  error {reconstruction.item():.4f}")

@@ -17,9 +17,9 @@ labels = torch.tensor(digits.target, device=device)
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 # Too high on purpose: the first updates overflow and are skipped until the scale fits.
-scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=40)
+scaler = ampmon.GradScaler(device, init_scale=2.0**24, growth_interval=20)
 
-for step in range(200):
+for step in range(80):
     batch = torch.randint(len(images), (64,), device=device)
     with torch.autocast(device, dtype=torch.float16):
         loss = cross_entropy(model(images[batch]), labels[batch])
@@ -27,5 +27,5 @@ for step in range(200):
     scaler.step(optimizer)
     scaler.update()
     optimizer.zero_grad()
-    if step % 40 == 0 or step == 199:
+    if step % 20 == 0 or step == 79:
         print(f"step {step:3}  loss {loss.item():.3f}")
