@@ -38,7 +38,7 @@ SPECIAL = [
 ]
 
 examples = settings(
-    max_examples=4 if INTERPRETED else 200,  # a tile takes the interpreter 40 ms
+    max_examples=3 if INTERPRETED else 200,  # a tile takes the interpreter 40 ms
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
