@@ -67,12 +67,11 @@ PATHS = (
 )
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize("path", PATHS)
-def test_no_path_leads_out_of_a_folder(client: TestClient, folder: str, path: str) -> None:
-    """Whoever may do everything gets a file by its name, and by no way to it: no path reaches the file system."""
+def test_no_path_leads_out_of_a_folder(client: TestClient) -> None:
+    """An admin gets a file by its name only: no path reaches the file system."""
     absolute = quote(str(assets.web_directory() / "index.html"), safe="")
-    asked = f"{folder}/{path.format(there=FOLDERS[folder], absolute=absolute)}"
-
-    assert client.get(f"{folder}/{FOLDERS[folder]}").status_code == 200
-    assert client.get(asked).status_code == 404, asked
+    for folder, there in FOLDERS.items():
+        assert client.get(f"{folder}/{there}").status_code == 200
+        for path in PATHS:
+            asked = f"{folder}/{path.format(there=there, absolute=absolute)}"
+            assert client.get(asked).status_code == 404, asked

@@ -263,65 +263,63 @@ def test_odd_but_legal_values_are_kept(client: TestClient) -> None:
     assert event["detail"]["list"] == ["inf"]
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("runs?limit=0", "limit"),
-        ("runs?limit=99999", "limit"),
-        ("runs?status=great", "status"),
-        ("runs?cursor=nonsense", "cursor"),
-        ("runs?cursor=9999999999999999999999-1", "cursor"),
-        ("{run}/updates?start=-1", "start"),
-        ("{run}/updates?stop=9007199254740993", "stop"),
-        ("{run}/updates?cursor=1e3", "cursor"),
-        ("{run}/skips?cursor=1-2", "cursor"),
-        (f"{{run}}/skips?cursor=1-{'9' * 39}-1-1", "cursor"),
-        (f"{{run}}/events?cursor=1-1-1-{2**63}", "cursor"),
-        (f"runs?cursor=1-{2**128}", "cursor"),
-        (f"{{run}}/simulate?growth_interval={'9' * 400}", "growth_interval"),
-        (f"{{run}}/figures/simulated?sim_growth_interval={'9' * 400}", "sim_growth_interval"),
-        ("{run}/events?limit=ten", "limit"),
-        ("{run}/figures/scale?start=5&stop=5", "stop"),
-        ("{run}/figures/scale?x=colour", "x"),
-        ("{run}/figures/scale?width=0", "width"),
-        ("live?runs=a,b", "runs"),
-    ],
+BAD_QUERIES = (
+    ("runs?limit=0", "limit"),
+    ("runs?limit=99999", "limit"),
+    ("runs?status=great", "status"),
+    ("runs?cursor=nonsense", "cursor"),
+    ("runs?cursor=9999999999999999999999-1", "cursor"),
+    ("{run}/updates?start=-1", "start"),
+    ("{run}/updates?stop=9007199254740993", "stop"),
+    ("{run}/updates?cursor=1e3", "cursor"),
+    ("{run}/skips?cursor=1-2", "cursor"),
+    (f"{{run}}/skips?cursor=1-{'9' * 39}-1-1", "cursor"),
+    (f"{{run}}/events?cursor=1-1-1-{2**63}", "cursor"),
+    (f"runs?cursor=1-{2**128}", "cursor"),
+    (f"{{run}}/simulate?growth_interval={'9' * 400}", "growth_interval"),
+    (f"{{run}}/figures/simulated?sim_growth_interval={'9' * 400}", "sim_growth_interval"),
+    ("{run}/events?limit=ten", "limit"),
+    ("{run}/figures/scale?start=5&stop=5", "stop"),
+    ("{run}/figures/scale?x=colour", "x"),
+    ("{run}/figures/scale?width=0", "width"),
+    ("live?runs=a,b", "runs"),
 )
+
+
 def test_a_bad_query_names_its_parameter(
-    client: TestClient, send: Callable[[wire.Batch], object], query: str, field: str
+    client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """A question that cannot be answered gets a 422 that names the parameter."""
+    """A query that cannot be answered gets a 422 that names the parameter."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
-    answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}")
+    for query, field in BAD_QUERIES:
+        answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}")
+        assert (answer.status_code, answer.json()["field"]) == (422, field), query
 
-    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+WITH_TEXT = (
+    "runs?project=",
+    "runs?search=",
+    "runs?tag=",
+    "{run}/scalars?name=",
+    "{run}/figures/scalars?name=",
+    "{run}/skips?parameter=",
+    "{run}/parameters?search=",
+    "{run}/whatif?parameter=",
+)
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(
-    "query",
-    [
-        "runs?project=",
-        "runs?search=",
-        "runs?tag=",
-        "{run}/scalars?name=",
-        "{run}/figures/scalars?name=",
-        "{run}/skips?parameter=",
-        "{run}/parameters?search=",
-        "{run}/whatif?parameter=",
-    ],
-)
 def test_a_null_character_is_asked_for_nowhere(
-    client: TestClient, send: Callable[[wire.Batch], object], query: str
+    client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
-    """PostgreSQL has no text that holds one: on every engine the question is refused by its name."""
+    """A query with a null character, which PostgreSQL's text cannot hold, gets a 422 that names its parameter."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
-    answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}a%00")
-
-    assert answer.status_code == 422
-    assert query.endswith(f"{answer.json()['field']}=")
+    for query in WITH_TEXT:
+        answer = client.get(f"/api/v1/{query.format(run=f'runs/{trainer.run_id}')}a%00")
+        assert answer.status_code == 422, query
+        assert query.endswith(f"{answer.json()['field']}=")
 
 
 @pytest.mark.engines
@@ -334,29 +332,28 @@ def test_a_token_is_called_by_plain_letters(client: TestClient) -> None:
     assert client.get("/api/v1/tokens").json() == {"tokens": []}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "runs/{other}",
-        "runs/not-a-uuid",
-        "runs/{other}/updates",
-        "runs/{other}/skips",
-        "runs/{other}/events",
-        "runs/{other}/parameters",
-        "runs/{other}/figures/scale",
-        "runs/{run}/figures/pie",
-        "runs/{run}/updates?stream=7",
-        "runs/{run}/parameters?step=2",
-        "nowhere",
-    ],
+NOWHERE = (
+    "runs/{other}",
+    "runs/not-a-uuid",
+    "runs/{other}/updates",
+    "runs/{other}/skips",
+    "runs/{other}/events",
+    "runs/{other}/parameters",
+    "runs/{other}/figures/scale",
+    "runs/{run}/figures/pie",
+    "runs/{run}/updates?stream=7",
+    "runs/{run}/parameters?step=2",
+    "nowhere",
 )
+
+
 def test_what_is_not_there_is_not_found(
-    client: TestClient, send: Callable[[wire.Batch], object], path: str
+    client: TestClient, send: Callable[[wire.Batch], object]
 ) -> None:
     """Runs, streams, figures and samples that do not exist get a 404 in words."""
     trainer = Trainer()
     send(trainer.batch(trainer.updates(3)))
-    answer = client.get(f"/api/v1/{path.format(run=trainer.run_id, other=Trainer().run_id)}")
-
-    assert answer.status_code == 404
-    assert answer.headers["Content-Type"] == "application/problem+json"
+    for path in NOWHERE:
+        answer = client.get(f"/api/v1/{path.format(run=trainer.run_id, other=Trainer().run_id)}")
+        assert answer.status_code == 404, path
+        assert answer.headers["Content-Type"] == "application/problem+json"
