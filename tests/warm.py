@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ampmon_server.cli import main
@@ -34,6 +34,7 @@ class Command:
     """A command of `ampmon` that runs, as `subprocess.Popen` has it.
 
     What it prints goes to the end of ``log``, and what it complains of too unless ``complaints`` is another file.
+    The process calls ``before`` first; it must be picklable.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Command:
         environment: Mapping[str, str] = os.environ,
         *,
         complaints: Path | None = None,
+        before: Callable[[], object] | None = None,
     ) -> None:
-        work = (arguments, (log, complaints or log), dict(environment))
+        work = (arguments, (log, complaints or log), dict(environment), before)
         self._process = _forks.Process(target=_run, args=work)
         self._process.start()
         assert self._process.pid is not None
@@ -91,10 +93,17 @@ def completed(
     return subprocess.CompletedProcess(["ampmon", *arguments], code, *told)
 
 
-def _run(arguments: Sequence[str], logs: tuple[Path, Path], environment: Mapping[str, str]) -> None:
+def _run(
+    arguments: Sequence[str],
+    logs: tuple[Path, Path],
+    environment: Mapping[str, str],
+    before: Callable[[], object] | None,
+) -> None:
     files = [os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for log in logs]
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files)):
         os.dup2(file, number)
     os.environ.clear()
     os.environ.update(environment)
+    if before is not None:
+        before()
     sys.exit(main(arguments))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,12 @@ from posted import post
 from postgres import Postgres
 from serving import Server
 from waiting import DEADLINE_S, wait_for
+from warm import Command
 
 
 MSGPACK = {"Content-Type": "application/msgpack"}
-TIMED = """
-import sys
-from ampmon_server import process
-from ampmon_server.cli import main
-process.STOP_SECONDS, process.END_SECONDS = float(sys.argv[1]), float(sys.argv[2])
-sys.exit(main(sys.argv[3:]))
-"""
-"""The command, with its own time to finish requests, and until it is ended."""
-HASTY, PATIENT = ("0.5", "1.5"), (str(DEADLINE_S), str(2 * DEADLINE_S))
+HASTY, PATIENT = (0.5, 1.5), (DEADLINE_S, 2 * DEADLINE_S)
+"""A server's seconds to finish requests, and until it is ended."""
 
 
 class Timed(Server):
@@ -41,17 +34,12 @@ class Timed(Server):
 
     times = HASTY
 
-    def _begin(
-        self, command: Sequence[str], environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, "-c", TIMED, *self.times, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-            )
+    def _begin(self, command: Sequence[str], environment: Mapping[str, str]) -> Command:
+        stop, end = self.times
+        change = (
+            f"from ampmon_server import process as p; p.STOP_SECONDS, p.END_SECONDS = {stop}, {end}"
+        )
+        return Command(command, self.log, environment, before=partial(exec, change, {}))
 
 
 @pytest.fixture
@@ -59,7 +47,7 @@ def timed(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts a server with other times to stop."""
     started: list[Server] = []
 
-    def start(times: tuple[str, str], **options: Sequence[str]) -> Server:
+    def start(times: tuple[float, float], **options: Sequence[str]) -> Server:
         server = Timed(tmp_path / "timed", **options)
         server.times = times
         started.append(server)
@@ -101,11 +89,12 @@ def ended(server: Server) -> int:
     return server.process.wait(DEADLINE_S)
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_what_was_begun_is_finished(
-    timed: Callable[..., Server], empty_database: str, postgres: Postgres
+    timed: Callable[..., Server], database: str, postgres: Postgres
 ) -> None:
     """At a signal streams end whole, nobody new is let in, and a batch and a figure that wait are answered."""
-    server = timed(PATIENT, options=["--database-url", empty_database, "--no-judging"])
+    server = timed(PATIENT, options=["--database-url", database, "--no-judging"])
     trainer = Trainer()
     post(server, trainer.batch(trainer.updates(3)))
     body = wire.encode(trainer.batch(trainer.updates(2)))
@@ -120,7 +109,7 @@ def test_what_was_begun_is_finished(
                 pool.submit(server.request, "POST", "/api/v1/ingest", body=body, headers=MSGPACK)
             )
 
-        with locked(postgres, empty_database, ask):
+        with locked(postgres, database, ask):
             stops(server)
             told = stream.read()  # raises where it is cut off
             wait_for(lambda: not server.answers())
@@ -149,11 +138,12 @@ def test_nobody_who_does_not_read_keeps_it(timed: Callable[..., Server]) -> None
     assert "Traceback" not in server.printed
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_what_cannot_end_is_ended(
-    timed: Callable[..., Server], empty_database: str, postgres: Postgres
+    timed: Callable[..., Server], database: str, postgres: Postgres
 ) -> None:
     """Where the database lets a request wait too long the process goes, and what was not answered is not stored."""
-    endless = f"{empty_database}&options=-c%20lock_timeout%3D0"
+    endless = f"{database}&options=-c%20lock_timeout%3D0"
     server = timed(HASTY, options=["--database-url", endless, "--no-judging"])
     trainer = Trainer()
     post(server, trainer.batch(trainer.updates(3)))
@@ -169,11 +159,11 @@ def test_what_cannot_end_is_ended(
                     )
                 )
 
-        with locked(postgres, empty_database, ask):
+        with locked(postgres, database, ask):
             stops(server)
             code = ended(server)
         unanswered = [isinstance(each.exception(), urllib3.exceptions.HTTPError) for each in asked]
-    rows = postgres.execute("SELECT updates FROM runs", make_url(empty_database).database or "")
+    rows = postgres.execute("SELECT updates FROM runs", make_url(database).database or "")
 
     assert (code, unanswered, rows) == (1, [True, True], [(3,)])
     assert server.printed.count("was not acknowledged") == 1
