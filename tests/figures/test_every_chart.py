@@ -33,51 +33,45 @@ def drawn(source: Source, view: View) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @made.SOME
 @given(source=made.sources(), view=made.views())
-def test_plotly_takes_every_chart(source: Source, view: View) -> None:
-    """With the roles resolved, Plotly's own validation finds nothing wrong with a chart of any series."""
-    for _, figure in drawn(source, view):
-        go.Figure(resolve(figure, ROLES["dark"]))
-
-
-@made.SOME
-@given(source=made.sources(), view=made.views())
-def test_json_carries_every_chart(source: Source, view: View) -> None:
-    """A chart is plain: strict JSON holds it, without NaN or infinity, and both encoders agree on it."""
-    for _, figure in drawn(source, view):
-        assert json.loads(json.dumps(figure, allow_nan=False)) == orjson.loads(orjson.dumps(figure))
-
-
-@made.SOME
-@given(source=made.sources(), view=made.views())
-def test_a_chart_has_words_whatever_it_shows(source: Source, view: View) -> None:
-    """A title and definitions always; a caption where something is drawn, a reason where nothing is."""
-    for _, figure in drawn(source, view):
-        meta = figure["layout"]["meta"]
-        assert meta["title"]
-        assert all(meta["definitions"].values())
-        assert bool(figure["data"]) == ("caption" in meta) == ("empty" not in meta)
-
-
-@made.SOME
-@given(source=made.sources(), view=made.views())
-def test_a_chart_has_few_points(source: Source, view: View) -> None:
-    """No line, rug or row of bars and marks has more points than a few for each pixel column, and 1000 are the most."""
+def test_every_chart_is_valid_plain_described_small_and_in_the_themes_colours(
+    source: Source, view: View
+) -> None:
+    """Every chart of any series and view passes the five checks below."""
     assert view.columns <= 1000
-    for _, figure in drawn(source, view):
-        points = [made.read(t["x"]).size for t in figure["data"] if t["type"] != "heatmap"]
-        assert max(points, default=0) <= POINTS_MAX * view.columns
-
-
-@made.SOME
-@given(source=made.sources(), view=made.views())
-def test_colours_are_roles_that_each_theme_has(source: Source, view: View) -> None:
-    """Every role that a chart names is in both themes, and what it draws with is known to be told apart."""
     for name, figure in drawn(source, view):
-        for theme in ROLES.values():
-            assert theme.keys() >= set(named(figure))
-        # What is written on a shape is read, and not told from others.
-        shapes = [{**each, "label": None} for each in figure["layout"].get("shapes", [])]
-        assert {*SHARED[name], *GROUNDS} >= set(named([figure["data"], shapes]))
+        go.Figure(resolve(figure, ROLES["dark"]))  # raises where Plotly's validation finds a fault
+        check_json(figure)
+        check_words(figure)
+        check_points(figure, view)
+        check_colours(name, figure)
+
+
+def check_json(figure: dict[str, Any]) -> None:
+    """Check that strict JSON holds the chart, without NaN or infinity, and that both encoders agree on it."""
+    assert json.loads(json.dumps(figure, allow_nan=False)) == orjson.loads(orjson.dumps(figure))
+
+
+def check_words(figure: dict[str, Any]) -> None:
+    """Check that there is a title, definitions, and a caption if something is drawn, else a reason."""
+    meta = figure["layout"]["meta"]
+    assert meta["title"]
+    assert all(meta["definitions"].values())
+    assert bool(figure["data"]) == ("caption" in meta) == ("empty" not in meta)
+
+
+def check_points(figure: dict[str, Any], view: View) -> None:
+    """Check that no line, rug or row of bars and marks has more than a few points for each pixel column."""
+    points = [made.read(t["x"]).size for t in figure["data"] if t["type"] != "heatmap"]
+    assert max(points, default=0) <= POINTS_MAX * view.columns
+
+
+def check_colours(name: str, figure: dict[str, Any]) -> None:
+    """Check that both themes have each role of the chart, and that its marks use roles known to be distinct."""
+    for theme in ROLES.values():
+        assert theme.keys() >= set(named(figure))
+    # Text on a shape is read; it need not be distinct from other colours.
+    shapes = [{**each, "label": None} for each in figure["layout"].get("shapes", [])]
+    assert {*SHARED[name], *GROUNDS} >= set(named([figure["data"], shapes]))
 
 
 def test_a_name_that_begins_like_a_role_stays_a_name() -> None:
