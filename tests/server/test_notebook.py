@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,17 @@ from serving import Server
 ROLES = json.loads((Path(__file__).parents[2] / "web" / "roles.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def posted(server: Server) -> PostedRun:
-    """A run of forty updates, every fourth of them skipped."""
+@pytest.fixture(scope="module")
+def posted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostedRun]:
+    """A run of forty updates, every fourth of them skipped, on a server that runs."""
+    server = Server(tmp_path_factory.mktemp("notebook") / "ampmon")
+    server.start()
     run = PostedRun(server, name="a <b>run</b>")
     for _ in range(10):
         run.updates(3)
         run.updates(skipped=True)
-    return run
+    yield run
+    server.stop()
 
 
 def test_a_figure_is_the_pages(posted: PostedRun) -> None:
@@ -43,12 +47,9 @@ def test_a_figure_is_the_pages(posted: PostedRun) -> None:
     assert drawn["layout"]["title"]["text"].startswith("<b>Loss scale</b><br>")
 
 
-def test_all_figures_of_a_directory_without_a_server(
-    posted: PostedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_figures_of_a_directory_without_a_server(posted: PostedRun) -> None:
     """Where no server runs the database is asked; what has nothing to draw says why, and a wrong name what there is."""
     directory = posted.server.directory
-    monkeypatch.delenv("AMPMON_URL")
     posted.server.stop()
     figures = notebook.figures("a <b>run</b>", data_dir=directory)
     assert set(figures) == set(OF_A_RUN)
@@ -59,6 +60,7 @@ def test_all_figures_of_a_directory_without_a_server(
         notebook.figure(name="scales", data_dir=directory)
     with pytest.raises(Unanswered, match="start `ampmon serve`"):
         notebook.page(data_dir=directory)
+    posted.server.start()
 
 
 def test_what_came_of_a_try_stands_above_its_chart(posted: PostedRun) -> None:

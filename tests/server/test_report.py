@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,43 +12,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request
 import ampmon
 from ampmon_server.cli import main
 from browser import Lent
-from waiting import DEADLINE_S, wait_for
+from waiting import wait_for
+from warm import completed
 from web.axe import violations
 
 
 NAME = "run </script><b>&amp; 5"
 UPDATES = 60
-
-
-@dataclass
-class Done:
-    """What a call came to."""
-
-    code: int
-    out: str
-    err: str
-
-
-def report(directory: Path, *arguments: str | Path) -> Done:
-    """`ampmon report ARGUMENTS` in a process of its own, in ``directory``, on the data in it."""
-    command = [
-        sys.executable,
-        "-m",
-        "ampmon_server.cli",
-        "report",
-        "--data-dir",
-        directory / "data",
-    ]
-    done = subprocess.run(
-        [*command, *arguments],
-        cwd=directory,
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +52,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(trained: Path) -> Path:
-    """Its report."""
-    done = report(trained, "-o", "run.html")
-    assert (done.code, done.err.count("\n")) == (0, 1), done.err
-    assert done.out.startswith(f"run.html: {NAME}, ")
-    return trained / "run.html"
+    """Write its report in a process of its own."""
+    path = trained / "run.html"
+    done = completed(["report", "--data-dir", str(trained / "data"), "-o", str(path)])
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
+    assert done.stdout.startswith(f"{path}: {NAME}, ")
+    return path
 
 
 @pytest.fixture
@@ -143,7 +110,7 @@ def _texts(page: Page, selector: str) -> list[str]:
 
 
 def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[str]) -> None:
-    """Every chart that has data is drawn in the reader's theme; the file asks for nothing and complains of nothing."""
+    """The file draws its charts in either theme, says what the page says, requests nothing, and axe finds nothing."""
     _until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
     names = opened.locator("[data-figure]").evaluate_all(
         "all => all.map(one => one.dataset.figure)"
@@ -153,7 +120,21 @@ def test_a_report_opens_offline_and_asks_for_nothing(opened: Page, asked: list[s
     dark = opened.evaluate(line)
     opened.emulate_media(color_scheme="light")
     _until(opened, f"{line} !== '{dark}'")
+    _says_what_the_page_says(opened)
+    assert violations(opened) == []
     assert len(asked) == 1, asked
+
+
+def _says_what_the_page_says(opened: Page) -> None:
+    """Verdict, findings with their fix, numbers, skips and configuration are in it, and names are only text."""
+    assert _texts(opened, "h1") == [NAME]
+    assert opened.locator("h1 b, pre i").count() == 0
+    assert opened.locator(".finding").count() > 0
+    assert any("GradScaler(" in text for text in _texts(opened, ".finding pre"))
+    assert f"of {UPDATES}" in _texts(opened, ".numbers")[0]
+    rows = opened.locator("tbody tr").count()
+    assert rows == int(_texts(opened, ".numbers dd")[2].split()[0])
+    assert '"note": "<i>x</i>"' in _texts(opened, ".ledger pre")[0]
 
 
 def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> None:
@@ -166,24 +147,6 @@ def test_a_chart_that_fails_takes_no_other_along(written: Path, blank: Page) -> 
     failed = _texts(blank, ".plot:not(.js-plotly-plot)")
     assert set(failed) == {"Not drawn: unknown role: mauve"}
     assert blank.locator(".js-plotly-plot").count() > 3
-
-
-def test_a_report_keeps_the_rules_of_axe(opened: Page) -> None:
-    """Names, roles, order and contrast, once it is drawn: axe has nothing against the file."""
-    _until(opened, "document.querySelector('.plot:not(.js-plotly-plot)') === null")
-    assert violations(opened) == []
-
-
-def test_a_report_says_what_the_page_says(opened: Page, trained: Path) -> None:
-    """Verdict, findings with their fix, numbers, skips and configuration are in it, and names are only text."""
-    assert _texts(opened, "h1") == [NAME]
-    assert opened.locator("h1 b, pre i").count() == 0
-    assert opened.locator(".finding").count() > 0
-    assert any("GradScaler(" in text for text in _texts(opened, ".finding pre"))
-    assert f"of {UPDATES}" in _texts(opened, ".numbers")[0]
-    rows = opened.locator("tbody tr").count()
-    assert rows == int(_texts(opened, ".numbers dd")[2].split()[0])
-    assert '"note": "<i>x</i>"' in _texts(opened, ".ledger pre")[0]
 
 
 def test_a_file_that_is_there_is_kept(
