@@ -9,6 +9,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 import schemathesis
+from hypothesis import settings as profile
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import from_schema
 from schemathesis.engine.events import FatalError, NonFatalError, ScenarioFinished
@@ -25,9 +26,26 @@ from waiting import DEADLINE_S
 
 LIVE = "/api/v1/live"
 OFF = {"enabled": False}
+LONG = profile().max_examples >= 1000
+"""Whether the long profile is loaded: then each operation gets every case, which takes minutes."""
+MANY_CASES = [
+    "/api/v1/ingest",
+    *(["/api/v1/tokens", "/api/v1/runs", "/api/v1/compare/figures/{name}"] if not LONG else []),
+    *(
+        f"/api/v1/runs/{{run_id}}/{name}"
+        for name in ("figures/{name}", "parameters", "scalars", "simulate", "skips/nearest")
+        if not LONG
+    ),
+]
+"""Paths with up to thousands of cases, one for each value of each field. Here fuzzing draws some of them."""
 ASKED: dict[str, Any] = {
     "seed": 1,
-    "generation": {"deterministic": True, "max-examples": 3, "database": "none", "no-shrink": True},
+    "generation": {
+        "deterministic": True,
+        "max-examples": 100 if LONG else 3,
+        "database": "none",
+        "no-shrink": True,
+    },
     # Calls in a row, each with what the one before answered: what was made is there, and what was deleted is gone.
     "phases": {"stateful": {"max-steps": 8, "generation": {"max-examples": 8}}},
     "request-timeout": DEADLINE_S,
@@ -42,9 +60,7 @@ ASKED: dict[str, Any] = {
         {"include-path": path, "checks": {"unsupported_method": OFF}}
         for path in ("/login", "/api/v1/proof", "/api/v1/runs/groups", "/api/v1/runs/scales")
     ]
-    + [  # each value of each field of each record, one at a time, would be thousands: here some are drawn
-        {"include-path": "/api/v1/ingest", "phases": {"coverage": OFF}}
-    ],
+    + [{"include-path": path, "phases": {"coverage": OFF}} for path in MANY_CASES],
 }
 """All checks but those, at every run alike."""
 
