@@ -13,20 +13,22 @@ from ampmon_server import assets
 PAGES = ["measures", *sorted(path.stem for path in assets.findings_directory().glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_each_page_is_shown_with_what_it_refers_to(name: str, client: TestClient) -> None:
+def test_each_page_is_shown_with_what_it_refers_to(client: TestClient) -> None:
     """A page has its title and no Markdown left in it; what it links to on this server and its pictures are there."""
-    answer = client.get(f"/findings/{name}")
-    assert answer.status_code == 200, name
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    targets = re.findall(r'(?:src|href)="(?!https?:|data:|#)([^"#]+)', answer.text)
-    prose = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]*>", "", answer.text, flags=re.DOTALL)
+    linked: set[str] = set()
+    for name in PAGES:
+        answer = client.get(f"/findings/{name}")
+        assert answer.status_code == 200, name
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        targets = re.findall(r'(?:src|href)="(?!https?:|data:|#)([^"#]+)', answer.text)
+        prose = re.sub(r"<(pre|code)\b.*?</\1>|<[^>]*>", "", answer.text, flags=re.DOTALL)
 
-    assert "<h1>" in answer.text
-    assert re.findall(r"\]\(|^#+ |^```|\*\*", prose, re.MULTILINE) == []
-    for target in targets:
-        address = target if target.startswith("/") else f"/findings/{target}"
-        assert client.get(address).status_code == 200, target
+        assert "<h1>" in answer.text, name
+        assert re.findall(r"\]\(|^#+ |^```|\*\*", prose, re.MULTILINE) == [], name
+        linked |= {each if each.startswith("/") else f"/findings/{each}" for each in targets}
+
+    for address in linked:
+        assert client.get(address).status_code == 200, address
 
 
 def test_a_definition_is_linked_to_by_its_heading(client: TestClient) -> None:

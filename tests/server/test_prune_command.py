@@ -57,7 +57,6 @@ def rows(store: Store) -> int:
         return connection.scalar(select(func.count()).select_from(updates))
 
 
-@pytest.mark.engines
 def test_what_would_go_is_shown_and_only_then_removed(
     store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,7 +187,6 @@ def test_what_cannot_be_is_refused_in_a_line(
     assert [line.startswith("ampmon db prune: ") for line in refused] == [True, True]
 
 
-@pytest.mark.engines
 def test_a_server_prunes_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a setting it prunes soon after it has started, and then every hour."""
     monkeypatch.setattr(upkeep, "FIRST_S", 0.01)

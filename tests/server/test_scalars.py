@@ -110,7 +110,6 @@ def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None
     assert values.step == [0, 2]
 
 
-@pytest.mark.engines
 def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: Store) -> None:
     """What brings one name too many is refused, by the record that does; what has a name already never is."""
     trainer = Trainer()

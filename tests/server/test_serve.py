@@ -207,8 +207,8 @@ def test_a_kill_during_ingest_loses_nothing_acknowledged(new_server: Callable[..
     server = new_server()
     trainer = Trainer()
     batches = [trainer.batch(trainer.updates(50, sampled=[0])) for _ in range(60)]
-    for round_ in range(3):
-        acknowledged = pour(server, batches, kill_after=8 * (round_ + 1))
+    for kill_after in (8, 20):
+        acknowledged = pour(server, batches, kill_after)
         server.start()
         held = server.get(f"/runs/{trainer.run_id}/updates?limit=100000")["step"]
         assert set(acknowledged) <= set(held)
