@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Literal
 from uuid import UUID
 
 import pytest
@@ -13,19 +13,18 @@ from extremes import make
 from posted import post
 from serving import Server
 from web.axe import violations
-from web.reader import DESK, Reader
+from web.reader import Reader
 from web.views import ALL_OF_IT, PROJECT, VIEWS
 
 
-LOOKS = [("light", 1440), ("dark", 390)]
-"""Colours hang on the theme and the layout on the width: not every pair is a look of its own."""
-BOTH = {"list", "run", "compare"}
-"""Seen in each look, with every chart. The other views share their parts: each is seen in one look, on one screen."""
-SEEN = [
-    (name, *look)
-    for place, name in enumerate(VIEWS)
-    for look in (LOOKS if name in BOTH else [LOOKS[place % len(LOOKS)]])
-]
+LOOKS: list[tuple[Literal["light", "dark"], int]] = [("light", 1440), ("dark", 390)]
+"""Colors depend on the theme and the layout on the width, so these two cover both."""
+BOTH = ["list", "parameter", "compare"]
+"""Views that are checked in each look, with every chart. They share their parts with the others but for dialogs."""
+ONE = {"nothing found": 1, "asked to delete": 1, "finding": 0}
+"""Views that are checked in one of the looks, on one screen."""
+COLORS = "[...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.layout.font.color)"
+"""The color of each chart's text, which is drawn again some time after the theme changed."""
 SHOWN = ("not finite", "ranks that disagree")
 
 
@@ -36,22 +35,46 @@ def shown(served: Server) -> list[UUID]:
     return [runs[name] for name in SHOWN]
 
 
-@pytest.mark.parametrize(("name", "theme", "width"), SEEN)
-def test_every_view_keeps_the_rules_of_axe(
-    shown: list[UUID], reader: Reader, name: str, theme: str, width: int
+@pytest.mark.parametrize("name", BOTH)
+def test_a_view_keeps_the_rules_of_axe_in_each_look(
+    shown: list[UUID], reader: Reader, name: str
 ) -> None:
-    """Names, roles, order and contrast: axe has nothing against any view."""
-    reader.theme("dark" if theme == "dark" else "light")
-    reader.size(width, ALL_OF_IT if name in BOTH else DESK[1])
+    """axe finds no fault in names, roles, order and contrast; on a run, neither in an open menu and the help."""
+    for theme, width in LOOKS:
+        before = set(reader.ask(COLORS))
+        reader.theme(theme)
+        reader.size(width, ALL_OF_IT)
+        if not before:
+            VIEWS[name].show(reader, *shown)
+        if name == "parameter" and not before:
+            reader.figure("scale").locator(".menu summary").click()
+            expect(reader.figure("scale").get_by_role("button", name="CSV")).to_be_visible()
+        VIEWS[name].arrive(reader)
+        reader.wait("the theme", lambda before=before: not before & set(reader.ask(COLORS)))
+        assert violations(reader.page) == []
+    if name == "parameter":
+        reader.page.keyboard.press("?")
+        expect(reader.page.locator("dialog[open]")).to_be_visible()
+        assert violations(reader.page, "dialog[open]") == []
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_a_small_view_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader, name: str) -> None:
+    """axe finds no fault in names, roles, order and contrast."""
+    theme, width = LOOKS[ONE[name]]
+    reader.theme(theme)
+    reader.size(width)
     VIEWS[name].show(reader, *shown)
     assert violations(reader.page) == []
 
 
-def test_who_is_not_let_in_is_told_by_the_rules_of_axe(
-    shown: list[UUID], new_reader: Callable[[Server], Reader], served: Server
-) -> None:
-    """The box over a run whose reader's session ended, and the page of someone who was never let in."""
-    reader = new_reader(served)
+def test_no_view_is_left_out() -> None:
+    """Each view of the page is checked above; the view of a parameter has those of its run in it."""
+    assert {*BOTH, *ONE, "run", "menu", "help"} == set(VIEWS)
+
+
+def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader) -> None:
+    """axe finds no fault in the dialog of an expired session, nor in the page of a stranger."""
     reader.open(f"#/runs/{shown[0]}")
     reader.wait("the chart of the scale", reader.points)
     reader.forgive("401")
@@ -62,6 +85,8 @@ def test_who_is_not_let_in_is_told_by_the_rules_of_axe(
     reader.page.reload()
     expect(reader.page.get_by_role("heading", name="does not know you")).to_be_visible()
     assert violations(reader.page) == []
+    reader.page.context.request.get(reader.server.login_link(), max_redirects=0)
+    reader.load()
 
 
 def test_an_empty_store_keeps_the_rules_of_axe(own_reader: Reader) -> None:
