@@ -3,26 +3,70 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Request, expect
 
 from posted import PostedRun
-from serving import Server
-from web.reader import Reader
+from web.reader import NOWHERE, Reader
 
 
-def test_an_empty_store_says_how_to_fill_it(own_reader: Reader) -> None:
-    """Without a run the page shows the line to change and the demo; the first run appears by itself."""
+_QUIET = """
+    const real = setInterval;
+    window.setInterval = (work, ms) => real(() => window.quiet || work(), ms);
+    window.quiet = true;"""
+"""Nothing polls, and nothing is said of the time, while ``quiet`` is true."""
+
+
+def test_the_page_follows_a_server_from_its_first_run_to_its_loss(own_reader: Reader) -> None:
+    """The first run appears and is followed by the stream alone; a server that is away is said and found again."""
     reader = own_reader
+    reader.page.add_init_script(_QUIET)
     reader.open()
+    run = _filled(reader)
+    _followed(reader, run)
+    _lost_and_found(reader, run)
+
+
+def _filled(reader: Reader) -> PostedRun:
+    """Without a run the page shows the line to change and the demo; the first run appears by itself."""
     reader.wait("the hint", lambda: "ampmon.GradScaler()" in reader.text("main"))
     assert "ampmon demo" in reader.text("main")
+    reader.wait("the stream", lambda: reader.text("#connection") == "Live")
     run = PostedRun(reader.server, "the first")
-    run.updates(3)
+    run.updates(5)
     reader.wait("the run", lambda: reader.texts("table.runs td:first-child a") == ["the first"])
     assert "ampmon demo" not in reader.text("main")
+    return run
+
+
+def _followed(reader: Reader, run: PostedRun) -> None:
+    """The stream brings new updates to the chart, a new skip to the table, and an end to the status."""
+    reader.show(run)
+    reader.ask("window.notReloaded = true")
+    run.updates(10)
+    reader.wait("more points", lambda: reader.points() >= 15)
+    run.updates(skipped=True)
+    reader.wait("the skip's row", lambda: len(reader.texts("[data-ledger=skips] tbody tr")) == 1)
+    run.event("finish")
+    reader.wait("the end", lambda: "finished" in reader.text(".run header"))
+    assert reader.ask("window.notReloaded && window.quiet")
+
+
+def _lost_and_found(reader: Reader, run: PostedRun) -> None:
+    """While the server is away the page says for how long, but reads out only that it is; then it is up to date."""
+    reader.wait("all points", lambda: reader.points() == 16)
+    reader.ask("window.quiet = false")
+    reader.forgive("Failed to load resource|ERR_")
+    reader.server.kill()
+    reader.wait("the loss", lambda: "Lost the server" in reader.text("#connection"))
+    reader.wait("its age", lambda: reader.text("#connection").endswith(" s ago"))
+    assert reader.text("#connection [role=status]") == "Lost the server; retrying"
+    assert reader.points() == 16, "what was drawn stays"
+    reader.server.start()
+    reader.wait("the return", lambda: reader.text("#connection") == "Live")
+    run.updates(4)
+    reader.wait("the news", lambda: reader.points() == 20)
 
 
 def test_the_list_says_how_each_run_is(reader: Reader) -> None:
@@ -58,11 +102,22 @@ def test_a_tag_that_a_run_has_twice_is_shown_once(reader: Reader) -> None:
 
 
 def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
-    """All four charts are drawn, the numbers have definitions, and the tables name what overflowed."""
+    """All four charts are drawn, the tables name what overflowed, and the numbers have definitions.
+
+    A definition appears on reaching its number with the keyboard, inside the window, and goes with Escape.
+    """
     run = PostedRun(reader.server)
     run.updates(20)
     run.updates(skipped=True)
     reader.show(run)
+    reader.page.focus("[data-number=headroom] dfn")
+    assert "65 504" in reader.text("#tip")
+    edges = reader.ask(
+        "(({left, right}) => [left, innerWidth - right])(document.getElementById('tip').getBoundingClientRect())"
+    )
+    assert min(edges) >= 0
+    reader.page.keyboard.press("Escape")
+    assert reader.text("#tip") == ""
     for name in ("scale", "skips", "underflow", "exponents"):
         reader.figure(name).scroll_into_view_if_needed()
         expect(reader.figure(name).locator(".main-svg").first).to_be_visible()
@@ -80,27 +135,11 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert "init" in reader.wait("events", lambda: reader.text("[data-ledger=events] tbody tr"))
 
 
-def test_a_run_is_followed_while_it_trains(
-    served: Server, new_reader: Callable[[Server], Reader]
-) -> None:
-    """The stream alone brings new updates to the chart, a new skip to the table, and an end to the status."""
-    reader, run = new_reader(served), PostedRun(served)
-    reader.page.add_init_script("window.setInterval = () => 0")  # nothing polls
-    run.updates(5)
-    reader.show(run)
-    reader.wait("the stream", lambda: reader.text("#connection") == "Live")
-    reader.ask("window.notReloaded = true")
-    run.updates(10)
-    reader.wait("more points", lambda: reader.points() >= 15)
-    run.updates(skipped=True)
-    reader.wait("the skip's row", lambda: len(reader.texts("[data-ledger=skips] tbody tr")) == 1)
-    run.event("finish")
-    reader.wait("the end", lambda: "finished" in reader.text(".run header"))
-    assert reader.ask("window.notReloaded")
-
-
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
-    """A drag zooms every chart and stands in the address; news do not undo it; a double click does."""
+    """A drag zooms every chart and stands in the address; news do not undo it; a double click does.
+
+    The buttons do what a drag does, so that the keyboard can.
+    """
     run = PostedRun(reader.server)
     run.updates(100)
     reader.show(run)
@@ -122,6 +161,10 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     reader.figure("scale").locator(".plot").dblclick()
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 159.5])
     assert "start=" not in reader.ask("location.hash")
+    reader.page.get_by_label("Zoom in").press("Enter")
+    reader.wait("half the run", lambda: reader.range() == [39.5, 119.5])
+    reader.page.get_by_label("Later").press("Enter")
+    reader.wait("the part after it", lambda: reader.range() == [79.5, 159.5])
 
 
 def test_a_drag_survives_the_news(reader: Reader) -> None:
@@ -171,36 +214,6 @@ def test_times_are_by_the_readers_clock(reader: Reader) -> None:
     start = int(re.search(r"start=(\d+)", reader.ask("location.hash"))[1])
     developer.detach()
     assert low < start < high
-
-
-def test_the_charts_can_be_zoomed_with_the_keyboard(reader: Reader) -> None:
-    """The zoom is a button too: what a drag does, the keyboard can do."""
-    run = PostedRun(reader.server)
-    run.updates(100)
-    reader.show(run)
-    reader.page.get_by_label("Zoom in").press("Enter")
-    reader.wait("half the run", lambda: reader.range() == [24.5, 74.5])
-    reader.page.get_by_label("Later").press("Enter")
-    reader.wait("the part after it", lambda: reader.range() == [49.5, 99.5])
-
-
-def test_a_lost_server_is_said_and_found_again(own_reader: Reader) -> None:
-    """While the server is away the page says for how long, but reads out only that it is; then it is up to date."""
-    reader = own_reader
-    run = PostedRun(reader.server)
-    run.updates(5)
-    reader.show(run)
-    reader.wait("live", lambda: reader.text("#connection") == "Live")
-    reader.forgive("Failed to load resource|ERR_")
-    reader.server.kill()
-    reader.wait("the loss", lambda: "Lost the server" in reader.text("#connection"))
-    reader.wait("its age", lambda: reader.text("#connection").endswith(" s ago"))
-    assert reader.text("#connection [role=status]") == "Lost the server; retrying"
-    assert reader.points() == 5, "what was drawn stays"
-    reader.server.start()
-    reader.wait("the return", lambda: reader.text("#connection") == "Live")
-    run.updates(4)
-    reader.wait("the news", lambda: reader.points() == 9)
 
 
 def test_missing_data_is_said(reader: Reader) -> None:
@@ -265,15 +278,16 @@ def test_names_are_inert(reader: Reader) -> None:
     assert reader.ask("document.querySelectorAll('main img, main script').length") == 0
 
 
-def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
+def test_a_reload_keeps_the_theme_and_starts_the_keyboard_at_the_top(reader: Reader) -> None:
     """The system's theme is shown until the reader turns it; the choice outlives a reload, and charts follow it.
 
-    Turned back to the system's, there is no choice any more.
+    Turned back to the system's, there is no choice any more. The keyboard's first stop in a new document is a link
+    past the bar: it takes the focus there, and the address stays as it is.
     """
     run = PostedRun(reader.server)
-    run.updates(5)
+    run.updates(20)
     reader.theme("dark")
-    reader.show(run)
+    reader.show(run, "?start=5&stop=15")
     assert reader.ask("document.documentElement.dataset.theme") == "dark"
     colour = "plot.layout.hoverlabel.bgcolor"
     before = reader.plot("scale", colour)
@@ -282,38 +296,16 @@ def test_the_theme_follows_the_system_and_the_reader(reader: Reader) -> None:
     reader.page.reload()
     reader.wait("the chart", reader.points)
     assert reader.ask("document.documentElement.dataset.theme") == "light"
-    reader.page.click("#theme")
-    assert reader.ask("document.documentElement.dataset.theme") == "dark"
-    assert reader.ask("localStorage.length") == 0
-
-
-def test_the_keyboard_skips_to_the_content(reader: Reader) -> None:
-    """The keyboard's first stop is a link past the bar: it takes the focus there, and the address stays as it is."""
-    run = PostedRun(reader.server)
-    run.updates(20)
-    reader.load(f"#{run.path}?start=5&stop=15")  # the keyboard starts at the top of a new document
-    reader.wait("the chart", reader.points)
     before = reader.ask("location.hash")
     reader.page.keyboard.press("Tab")
     assert reader.ask("document.activeElement.textContent") == "Skip to the content"
     reader.page.keyboard.press("Enter")
     assert reader.ask("document.activeElement.id") == "content"
+    assert "start=5" in before
     assert reader.ask("location.hash") == before
-
-
-def test_a_definition_is_shown_on_focus(reader: Reader) -> None:
-    """The definition of a number appears on reaching it with the keyboard, inside the window, and goes with Escape."""
-    run = PostedRun(reader.server)
-    run.updates(5)
-    reader.show(run)
-    reader.page.focus("[data-number=headroom] dfn")
-    assert "65 504" in reader.text("#tip")
-    edges = reader.ask(
-        "(({left, right}) => [left, innerWidth - right])(document.getElementById('tip').getBoundingClientRect())"
-    )
-    assert min(edges) >= 0
-    reader.page.keyboard.press("Escape")
-    assert reader.text("#tip") == ""
+    reader.page.click("#theme")
+    assert reader.ask("document.documentElement.dataset.theme") == "dark"
+    assert reader.ask("localStorage.length") == 0
 
 
 @pytest.mark.parametrize("width", [390, 1440])
@@ -341,8 +333,7 @@ def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
     reader.wait("the list", lambda: reader.text("#connection") == "Live")
 
 
-@pytest.mark.parametrize("hash", ["#/runs/%zz", "#/runs/abc?x=time", "#/compare?runs=abc,%zz"])
-def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader, hash: str) -> None:
+def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader) -> None:
     """A link that was cut, or written by hand, names no run to the server, and the way on is as ever."""
     asked: list[str] = []
 
@@ -351,9 +342,15 @@ def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader, hash:
 
     reader.page.goto("about:blank")  # what the page before asks for does not count
     reader.page.on("request", note)
-    reader.load(hash)
+    reader.load("#/runs/%zz")
     reader.wait("the words", lambda: reader.text("h1") == "No such run")
     reader.wait("the server", lambda: reader.text("#connection") == "Live")
+    for hash in ("#/runs/abc?x=time", "#/compare?runs=abc,%zz"):
+        reader.open(hash)
+        reader.wait("the words again", lambda: reader.text("h1") == "No such run")
+    reader.catch_up()
+    by_list = NOWHERE.partition("?")[2]  # where `open` passes by
+    asked = [url for url in asked if by_list not in url]
     assert any(url.endswith("/api/v1/live") for url in asked)
     assert not any("/runs" in url or "runs=" in url for url in asked)
     reader.page.remove_listener("request", note)
