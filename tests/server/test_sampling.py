@@ -30,7 +30,6 @@ def budgeted(trainer: Trainer, budget: float | None):
     return attempt, msgspec.structs.replace(stream, budget=budget)
 
 
-@pytest.mark.engines
 def test_a_summary_tells_the_interval(store: Store) -> None:
     """The newest sampled update's interval is shown with the budget; updates that are not sampled change neither."""
     trainer = Trainer()
@@ -61,7 +60,6 @@ def test_a_client_that_does_not_tell_is_shown_as_one(store: Store) -> None:
     assert (summary.sampling_interval, summary.budget, summary.over_budget) == (None, None, False)
 
 
-@pytest.mark.engines
 def test_the_summary_is_that_of_the_newest_attempt(store: Store) -> None:
     """Records of an attempt that is over, when they come late, do not change what is so now."""
     first = Trainer()
@@ -97,7 +95,6 @@ def test_what_comes_late_is_not_the_present(store: Store) -> None:
     assert told == [(2.0, 2), (4.0, 3), (4.0, 3), *[(256.0, 9)] * 3]
 
 
-@pytest.mark.engines
 def test_the_interval_is_told_by_a_rank_that_samples(store: Store) -> None:
     """Where the lowest rank is told not to, the scale is still its own to tell."""
     run_id = uuid4()
