@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -26,20 +25,24 @@ from warm import completed
 def workers(server: Server) -> set[int]:
     """The process ids of a server's workers."""
     assert server.process is not None
-    listed = subprocess.run(
-        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(server.process.pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = listed.stdout.splitlines()
-    return {int(line.split()[0]) for line in lines if "spawn_main" in line}
+    lists = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    children = {pid for each in lists for pid in each.read_text().split()}
+    return {int(pid) for pid in children if "spawn_main" in command_of(pid)}
+
+
+def command_of(pid: str) -> str:
+    """The command line of a process; nothing if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
 
 
 @pytest.fixture(scope="module")
-def kept_crew(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def kept_crew(
+    postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """A server of two workers on PostgreSQL. Loading a worker takes seconds, so the tests share it."""
-    url = postgres.new_database()
+    url = postgres.new_database(migrated)
     server = Server(
         tmp_path_factory.mktemp("crew"), options=["--database-url", url, "--workers", "2"]
     )
@@ -56,13 +59,14 @@ def crew(kept_crew: Server) -> Server:
     return kept_crew
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_workers_are_one_server(
-    new_server: Callable[..., Server], empty_database: str, terminal: Terminal, tmp_path: Path
+    new_server: Callable[..., Server], database: str, terminal: Terminal, tmp_path: Path
 ) -> None:
     """All workers speak TLS and take the cookie, the one link printed works once in all, and a signal ends all."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
-    options = ["--database-url", empty_database, "--workers=2"]
+    options = ["--database-url", database, "--workers=2"]
     options += ["--tls-cert", str(cert), "--tls-key", str(key)]
     crew = new_server(terminal=terminal, options=options, ca=authority.file)
     link = crew.address
@@ -119,8 +123,8 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[Load]:
-        """While it lasts: one that sends, two that read, and one that follows."""
-        work = (self._send, self._read, self._read, self._follow)
+        """While it lasts: one that sends, one that reads, and one that follows."""
+        work = (self._send, self._read, self._follow)
         threads = [threading.Thread(target=self._keep, args=(each,)) for each in work]
         for thread in threads:
             thread.start()
@@ -143,7 +147,7 @@ class Load:
             return answer
 
         try:
-            while not self._over.wait(0.05):  # or the workers get no processor
+            while not self._over.wait(0.1):  # leave the workers some processor time
                 work(ask)
         except Exception as error:
             self.failed.append(repr(error))
