@@ -11,9 +11,13 @@ FIRST = ".finding:first-child"
 
 
 def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
-    """A run is healthy until it is not: then the worst finding stands open, with reason, code, steps and its page."""
+    """A run is healthy until it is not: then the worst finding stands open, with reason, code, steps and its page.
+
+    Before its first update there is nothing to judge by, and in the list it has no verdict, though it was judged.
+    """
     reader = own_reader  # of a server with one run: it looks at all that are running in turn
     run = PostedRun(reader.server)
+    _not_healthy_yet(reader, run)
     run.updates(40)
     reader.show(run)
     reader.wait("the verdict", lambda: reader.text(".state .verdict") == "✓\nhealthy")
@@ -50,11 +54,8 @@ def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
     )
 
 
-def test_a_run_without_an_update_is_not_said_to_be_healthy(own_reader: Reader) -> None:
-    """Its page says that there is nothing to judge by, and in the list it has no verdict, though it was judged."""
-    reader = own_reader
-    run = PostedRun(reader.server)
-    reader.open(f"#/runs/{run.run_id}")
+def _not_healthy_yet(reader: Reader, run: PostedRun) -> None:
+    reader.open(f"#{run.path}")
     reader.wait("the answer", lambda: reader.text(".answer").startswith("Nothing to judge by"))
     reader.wait("the judge", lambda: reader.server.get(run.path)["verdict"] == "healthy")
     reader.open()
