@@ -15,15 +15,14 @@ import ampmon
 
 CONSTRUCTORS: list[dict[str, Any]] = [
     {},
-    {"init_scale": 2.0**20},
     {"init_scale": 4.0, "growth_factor": 4.0, "growth_interval": 2},
     {"init_scale": 2.0**-126, "backoff_factor": 0.25},
     {"init_scale": 2.0**127, "growth_interval": 1},
-    {"backoff_factor": 0.125, "growth_interval": 3},
+    {"init_scale": 2.0**20, "backoff_factor": 0.125, "growth_interval": 3},
     {"enabled": False},
 ]
 ROUTES = ("plain", "unscaled", "fused")
-UPDATES = 8
+UPDATES = 6
 
 
 @dataclass(frozen=True)
