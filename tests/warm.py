@@ -102,6 +102,8 @@ def _run(
     files = [os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for log in logs]
     for number, file in enumerate((os.open(os.devnull, os.O_RDONLY), *files)):
         os.dup2(file, number)
+    # A shell starts background jobs with SIGINT ignored, and every descendant would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
     if before is not None:
