@@ -68,8 +68,9 @@ class Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self.process:
-            self._orders.close()
+        with self.process:  # killed first: without orders it would finish
+            pass
+        self._orders.close()
         self._errors.close()
 
 
