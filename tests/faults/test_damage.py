@@ -22,6 +22,7 @@ from ampmon.testing import MemoryTransport
 from attempts import DEAD
 from campaigns.faults.backends import Real
 from campaigns.faults.life import Key, Refused
+from waiting import DEADLINE_S
 
 
 SEGMENT_BYTES = 6000
@@ -59,7 +60,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> list[Piece]:
         patch.setenv("AMPMON_MODE", "offline")
         ampmon.init("tests", "damaged")
         train()
-        process.finish(deadline_s=5.0)
+        process.finish(deadline_s=DEADLINE_S)
     (path,) = spools(directory)
     salt = frame.salt_of(UUID(hex=path.name), 0)
     content = segment_path(path, 0).read_bytes()

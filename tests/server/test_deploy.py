@@ -16,7 +16,7 @@ import yaml
 from ampmon_server.cli import _parser
 from serving import Server
 from tools import SYSTEMD
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 from warm import completed
 
 
@@ -125,20 +125,20 @@ def test_what_is_started_serves(
     assert server.process is not None
     server.process.terminate()
 
-    assert server.process.wait(10) == 0
+    assert server.process.wait(DEADLINE_S) == 0
 
 
 def test_health_says_what_is_wrong(new_server: Callable[..., Server]) -> None:
     """`ampmon health` ends with 1 and a line where the server stops or is gone; alive is one that stops."""
-    server = new_server(options=["--drain", "60"])
+    server = new_server(options=["--drain", "3600"])
     where = ["--data-dir", str(server.directory)]
     well = completed(["health", *where])
     assert server.process is not None
     server.process.terminate()
     wait_for(lambda: server.request("GET", "/readyz").status == 503)
     stopping, alive = (completed(["health", *more, *where]) for more in ([], ["--alive"]))
-    server.process.terminate()  # which need not wait for the end of the minute then
-    assert server.process.wait(10) == 0
+    server.process.terminate()  # which ends the drain
+    assert server.process.wait(DEADLINE_S) == 0
     gone = completed(["health", "--url", server.url, *where])
 
     assert (well.returncode, well.stdout) == (0, "ready\n")
