@@ -32,7 +32,7 @@ BUDGET_S = {
     "probe": 35,
     "scaler": 25,
     "server": 215,
-    "test_demo.py": 15,
+    "test_demo.py": 18,
     "test_wheel.py": 8,
     "transport": 25,
     "web": 220,
