@@ -6,6 +6,7 @@ import argparse
 import logging
 import logging.handlers
 import os
+import queue
 import signal
 import sys
 import threading
@@ -43,15 +44,30 @@ def _serve(directory: Path) -> int:
     os.umask(0o077)
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    stop = threading.Event()
-    for name in ("SIGTERM", "SIGINT"):
-        signal.signal(getattr(signal, name), lambda *_: stop.set())
+    stop = _stop_on_signals()
     _log_to(election.home(directory) / "log")
     try:
         _send(directory, stop, office)
     finally:
         office.resign()
     return 0
+
+
+def _stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    # A handler may run while this thread holds the event's lock, and would then wait for itself. A SimpleQueue is
+    # reentrant, so the handler puts, and another thread sets.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for name in ("SIGTERM", "SIGINT"):
+        signal.signal(getattr(signal, name), lambda number, _: signals.put(number))
+
+    def wait() -> None:
+        signals.get()
+        stop.set()
+
+    threading.Thread(target=wait, name="ampmon signals", daemon=True).start()
+    return stop
 
 
 def _send(directory: Path, stop: threading.Event, office: Office) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 
+import scripts
 from ampmon import sender, wire
 from ampmon.sender import election, launch
 from ampmon.sender.courier import POLL_S, Courier
@@ -209,6 +210,29 @@ def test_terminated_sender_ends_cleanly(tmp_path: Path, server: RecordingServer)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     assert "ends" in (election.home(tmp_path) / "log").read_text()
+    attempt.spool.close()
+
+
+INTERRUPTED_IN_A_WAIT = """
+import os, signal, sys, threading
+from ampmon.sender.__main__ import main
+
+def trace(frame, event, _):
+    # Event.wait holds the event's lock here.
+    if frame.f_code is threading.Condition.wait.__code__:
+        sys.settrace(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+sys.settrace(trace)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_in_the_midst_of_a_wait_ends_the_sender(tmp_path: Path) -> None:
+    """A sender that is told to end just while it holds the lock of its own stop event ends with exit code 0."""
+    attempt = Attempt(tmp_path, url=f"http://127.0.0.1:{free_port()}")
+    attempt.events(3)
+    scripts.run("-c", INTERRUPTED_IN_A_WAIT, str(tmp_path), preload="torch")
     attempt.spool.close()
 
 
