@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 from browser import Lent
 from serving import Server, free_port
 from web.reader import Reader
-from web.seat import Seat
+from web.seat import Seat, seated
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +25,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def seat(kept_browser: Lent, served: Server) -> Iterator[Seat]:
     """The page of the shared server that the readers of it use one after another."""
-    seat = Seat(served)
-    yield seat
-    with kept_browser():
-        seat.close()
+    with seated(kept_browser, served) as seat:
+        yield seat
 
 
 @pytest.fixture

@@ -5,10 +5,13 @@ To load the page anew for each would cost more than most tests do: it is a matte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from playwright.sync_api import Browser, Error, Page
 
+from browser import Lent
 from serving import Server
 from web.reader import DESK, NOWHERE, Reader, enter
 
@@ -99,3 +102,12 @@ class Seat:
             "cookies": len(reader.page.context.cookies()),
         }
         return {**seen, **reader.page.evaluate(_STATE)}
+
+
+@contextmanager
+def seated(kept_browser: Lent, server: Server) -> Iterator[Seat]:
+    """A seat before ``server``; its page is closed at the end of the block."""
+    seat = Seat(server)
+    yield seat
+    with kept_browser():
+        seat.close()

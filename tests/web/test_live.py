@@ -13,7 +13,7 @@ from posted import PostedRun
 from reverse_proxy import ReverseProxy
 from serving import Server
 from web.reader import NOWHERE, Reader, enter
-from web.seat import Seat
+from web.seat import Seat, seated
 
 
 TABS = 7
@@ -45,10 +45,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReverseProxy]:
 @pytest.fixture(scope="module")
 def seat(kept_browser: Lent, watched: ReverseProxy) -> Iterator[Seat]:
     """As in the other files, but the page's calls are counted."""
-    seat = Seat(watched)
-    yield seat
-    with kept_browser():
-        seat.close()
+    with seated(kept_browser, watched) as seat:
+        yield seat
 
 
 def updates(page: Page, run: PostedRun) -> str:
