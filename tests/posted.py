@@ -35,10 +35,11 @@ class PostedRun:
         server: Server,
         name: str = "made up",
         parameters: tuple[str, ...] = PARAMETERS,
+        run_id: UUID | None = None,
         **header: object,
     ) -> None:
         self.server = server
-        self.run_id: UUID = uuid4()
+        self.run_id = run_id or uuid4()
         self.started = time.time_ns() // 1000
         self.scale = 65536.0
         self._ordinal = 0

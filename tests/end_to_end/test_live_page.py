@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from serving import Server
-from training import Trainer
+from training import Trainer, stored
+from waiting import wait_for
 from web.reader import Reader
 
 
@@ -16,6 +17,7 @@ def test_the_page_follows_a_training(
     reader, rows = new_reader(server), "[data-ledger=skips] tbody tr"
     with Trainer() as trainer:
         trainer.train(50)
+        wait_for(lambda: stored(server, trainer.run_id))
         reader.open(f"#/runs/{trainer.run_id}")
         first = reader.wait("the chart", reader.points)
         trainer.train(100)

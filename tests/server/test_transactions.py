@@ -127,7 +127,7 @@ def test_a_deadlock_is_tried_again(database: Engine, stores: list[Store]) -> Non
     )
 
     assert [stores[0].run(each.run_id)[0].version for each in trainers] == [3, 3]
-    assert len(tries) == 3
+    assert len(tries) > 2, "neither was given up"
 
 
 def test_trying_again_ends(database: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Request, expect
@@ -331,6 +332,16 @@ def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
     reader.wait("the refusal", lambda: "could not answer" in reader.text("#connection"))
     reader.open()
     reader.wait("the list", lambda: reader.text("#connection") == "Live")
+
+
+def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
+    """Who opens the address that a script printed sees its run once the first updates have arrived."""
+    reader.forgive("404")
+    run_id = uuid4()
+    reader.open(f"#/runs/{run_id}")
+    reader.wait("the words", lambda: "as soon as its first updates arrive" in reader.text("main"))
+    PostedRun(reader.server, "late", run_id=run_id)
+    reader.wait("the run", lambda: reader.text("h1") == "late")
 
 
 def test_an_address_that_can_be_no_runs_is_said_to_be_none(reader: Reader) -> None:

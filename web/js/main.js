@@ -60,6 +60,8 @@ async function update() {
   try {
     await shown.refresh();
     if (shown !== page) return;
+    // A run that was not there when its page was opened may come: whoever trains opens it before the first batch.
+    if (!shown.element.isConnected) content.replaceChildren(shown.element);
     document.title = `${shortened(shown.title, 60)} · ampmon`;
     sayConnection(live.connection);
   } catch (error) {

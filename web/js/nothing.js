@@ -4,7 +4,9 @@ import { h } from "./dom.js";
 
 /** @import { Address } from "../types/page.js" */
 
-const GONE = "There is no such run here. It may have been deleted, or the end of its address is missing.";
+const GONE =
+  "There is no such run here. It may have been deleted, or the end of its address is missing. " +
+  "A run that has just begun is shown as soon as its first updates arrive.";
 
 /** The words themselves. */
 export function noSuchRun() {
