@@ -6,11 +6,11 @@ import contextlib
 import os
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from pathlib import Path
 
+from ampmon import interpreter
 from ampmon.sender import election
 
 
@@ -50,16 +50,13 @@ def _ensure(directory: Path) -> None:
 def _start_process(directory: Path) -> bool:
     if not _is_python(sys.executable):
         return False
-    command = [sys.executable, "-m", "ampmon.sender", str(directory)]
     try:
-        # The working directory is also the first place that -m imports from: not one with the user's modules in it.
         process = subprocess.Popen(
-            [*command, "--detach"],
+            interpreter.command("ampmon.sender", str(directory), "--detach"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=directory,
-            env=_environment(),
+            cwd=interpreter.ROOT,
             start_new_session=True,
         )
     except OSError:
@@ -74,15 +71,6 @@ def _start_process(directory: Path) -> bool:
 def _is_python(executable: str | None) -> bool:
     """Where Python is embedded, the executable is the program around it, and would start that again."""
     return bool(executable) and Path(str(executable)).name.lower().startswith(("python", "pypy"))
-
-
-def _environment() -> dict[str, str]:
-    """This process's, by which the child finds the same ampmon where it is not installed in the usual place."""
-    home = str(Path(__file__).resolve().parents[2])
-    if home in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        return dict(os.environ)
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{home}" if path else home}
 
 
 def stop_thread(directory: Path) -> None:

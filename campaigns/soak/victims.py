@@ -143,7 +143,7 @@ class SenderVictim:
         self.stretch = 1.0
         self.kills_before = 0
         """Those killed before they were elected."""
-        self._mark = f"-m\0ampmon.sender\0{directory}\0".encode()
+        self._mark = f"\0ampmon.sender\0{directory}\0".encode()
         self._chance = chance
         self._lives = lives
         self._requests = requests

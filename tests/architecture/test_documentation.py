@@ -192,7 +192,8 @@ def test_every_case_of_attack_and_failure_is_told_once() -> None:
     cases = re.findall(r"^\| (\d+) \| .* \|$", page, re.MULTILINE)
     rows = [line for line in page.splitlines() if re.match(r"\| \d", line)]
 
-    assert [int(number) for number in cases] == list(range(1, 34))
+    assert len(cases) >= 33
+    assert [int(number) for number in cases] == list(range(1, len(cases) + 1))
     assert [
         row for row in rows if not NAMED_TEST.search(row) and "not yet" not in row.lower()
     ] == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from ampmon import interpreter
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.targets import Target
 from ampmon_server.alerting.telling import Message
@@ -41,8 +41,6 @@ _WORDS: dict[Trouble, str] = {
     "unusable": "Apprise cannot use its URL",
 }
 
-_ROOT = os.path.abspath(os.sep)
-"""Where nobody but an administrator puts modules: Python looks for them in the folder that it is started in."""
 _PASSED = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -75,13 +73,11 @@ async def deliver(target: Target, message: Message, *, allow_private: bool) -> O
     }
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "ampmon_server.alerting.deliver",
+            *interpreter.command("ampmon_server.alerting.deliver"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            cwd=_ROOT,
+            cwd=interpreter.ROOT,
             env=_environment(allow_private=allow_private),
         )
     except (OSError, NotImplementedError):  # some event loops of Windows start no process
@@ -115,5 +111,4 @@ def _environment(*, allow_private: bool) -> dict[str, str]:
     passed = {
         name: value for name, value in os.environ.items() if name in names or name.lower() in names
     }
-    path = os.pathsep.join(os.path.abspath(each) for each in sys.path if each)
-    return {**passed, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HOME": os.devnull}
+    return {**passed, "HOME": os.devnull}

@@ -21,6 +21,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Any
 
+from ampmon import interpreter
 from ampmon_server import logs
 from ampmon_server.auth import KeyProblem
 from ampmon_server.process import END_SECONDS, KEEP_ALIVE_SECONDS, Process, in_a_terminal
@@ -153,9 +154,10 @@ class Workers:
 
     def _start(self) -> _Worker:
         line, other = _spawn.Pipe()
-        work = (self._settings, self._listener, other)
-        process = _spawn.Process(target=_serve, args=work, name="ampmon-worker")
-        process.start()
+        with interpreter.at_root() as folder:
+            work = (self._settings, self._listener, other, folder)
+            process = _spawn.Process(target=_serve, args=work, name="ampmon-worker")
+            process.start()
         other.close()
         worker = self._running[process.sentinel] = _Worker(process, line)
         return worker
@@ -173,8 +175,9 @@ def _end(process: SpawnProcess) -> None:
     process.join()
 
 
-def _serve(settings: Settings, listener: socket.socket, line: Any) -> None:
-    """What a worker does."""
+def _serve(settings: Settings, listener: socket.socket, line: Any, folder: str) -> None:
+    """What a worker does, in the working directory ``folder``: paths in the settings may be relative."""
+    os.chdir(folder)
     logs.set_up(settings.log_format)
     try:
         service = Service.open(settings)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ampmon import interpreter
 from ampmon_server.asking.client import Asking, Unanswered
 
 
@@ -58,12 +58,11 @@ class Service:
 
     def start(self, stopping: Callable[[], bool]) -> None:
         """Start `ampmon serve` and wait until it answers. Raises ServiceError, with what it printed, if it does not."""
-        command = [sys.executable, "-m", "ampmon_server.cli", "serve"]
-        command += ["--port", str(self._port), "--data-dir", str(self._directory)]
+        options = ("--port", str(self._port), "--data-dir", str(self._directory))
         with tempfile.TemporaryFile() as printed:
             # A session of its own: Ctrl-C in the terminal is the demo's, which ends the server last.
             self._process = subprocess.Popen(
-                command,
+                interpreter.command("ampmon_server.cli", "serve", *options),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
