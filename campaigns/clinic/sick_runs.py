@@ -10,8 +10,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 import ampmon
 from ampmon.spool import spools
@@ -108,14 +106,21 @@ class NotAveraged(Parallel):
 
 
 class ShardedFused(Parallel):
-    """A sharded model with a fused optimizer, under which the ranks' scalers do not ask each other for overflows."""
+    """A sharded model with a fused optimizer, under which the ranks' scalers do not ask each other for overflows.
+
+    FSDP takes a second to import, which the other patients do without.
+    """
 
     def make_model(self) -> nn.Module:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
         return FullyShardedDataParallel(
             super().make_model(), use_orig_params=True, device_id=torch.device("cpu")
         )
 
     def make_scaler(self) -> torch.amp.GradScaler:
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
         plan = self.plan
         scaler = ShardedGradScaler(
             "cpu", init_scale=plan.init_scale, growth_interval=plan.growth_interval

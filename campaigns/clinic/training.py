@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -22,6 +21,8 @@ TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 @functools.cache
 def digits() -> tuple[Tensor, Tensor]:
     """1797 handwritten digits, 64 grey values of 0..1 each, and what they are."""
+    from sklearn.datasets import load_digits  # a second, which many import this file without
+
     read = load_digits()
     return torch.tensor(read.data / 16, dtype=torch.float32), torch.tensor(read.target)
 

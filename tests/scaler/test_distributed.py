@@ -1,10 +1,12 @@
 """Several ranks: one run without a collective of ampmon's, shards and replicas told apart, torch untouched.
 
-Two processes joined over gloo go through all scenarios once; the tests then look at what each left behind.
+Two processes joined over gloo go through all scenarios once; the tests then look at what each left behind. FSDP, which
+takes two seconds to import, is imported by those processes alone.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-from torch.distributed.tensor.debug import CommDebugMode
 
 import ampmon
 import scripts
@@ -69,6 +68,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(directory: str, port: int) -> None:
     """Run `work` on each rank, in forks of this process, which has imported what takes long."""
+    importlib.import_module("torch.distributed.fsdp")
     multiprocessing.start_processes(work, (directory, port), nprocs=RANKS, start_method="fork")
 
 
@@ -131,6 +131,8 @@ def test_replicas_are_sampled_once(directory: Path) -> None:
 
 def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:
     """FSDP2 over DTensors, where rank 1 alone overflows once."""
+    from torch.distributed.fsdp import fully_shard
+
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
     fully_shard(model, mesh=dist.init_device_mesh("cpu", (RANKS,)))
     optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
@@ -172,6 +174,9 @@ def test_sampling_on_one_rank_only_does_not_hang(directory: Path) -> None:
 
 def collectives(rank: int) -> None:
     """A monitored step communicates exactly as often as a stock one, sampling and attribution included."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.debug import CommDebugMode
+
     counts: list[tuple[float, dict[Any, int]]] = []
     for make in (torch.amp.GradScaler, ampmon.GradScaler):
         torch.manual_seed(0)
@@ -207,6 +212,8 @@ def test_the_monitor_issues_no_collective(directory: Path) -> None:
 
 def fsdp_scaler(rank: int) -> None:
     """ShardedGradScaler, watched, against one that is not: the tracker's values after each of four updates."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
     trackers: dict[bool, list[tuple[float, int]]] = {}
     for watched in (False, True):
         scaler = ShardedGradScaler("cpu", init_scale=8.0, growth_interval=3)
@@ -241,6 +248,8 @@ def test_a_growth_tracker_that_is_rebound_is_read_right(directory: Path) -> None
 
 def fused_sharded(rank: int) -> None:
     """T13's fact: a ShardedGradScaler reduces found_inf once on the plain route and never on the fused one."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
     reduces: list[bool] = []
     all_reduce = dist.all_reduce
 
