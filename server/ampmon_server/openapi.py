@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from ampmon import wire
-from ampmon_server.auth.needs import needed
+from ampmon_server.auth.access import Access, required_access
 from ampmon_server.problems import PROBLEM, refusals
 
 
@@ -28,9 +29,15 @@ def describe(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
             description="Refusals are problem documents (RFC 9457). Nothing is told without a token.",
         )
+        needed = {
+            (method, route.path): required_access(route)
+            for route in app.routes
+            if isinstance(route, APIRoute)
+            for method in route.methods or ()
+        }
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                _tell_refusals(operation, method.upper(), path)
+                _tell_refusals(operation, method.upper(), path, needed[method.upper(), path])
         document["security"] = [{_TOKEN: []}]
         document["components"] = {
             "schemas": {"Problem": PROBLEM, **_of_the_wire()},
@@ -40,13 +47,15 @@ def describe(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-def _tell_refusals(operation: dict[str, Any], method: str, path: str) -> None:
+def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Access) -> None:
     """Add what is answered before and beside the route's own code; what the route says of itself stays."""
-    known = operation.get("security") != []
+    known = access != "public"
     statuses = {421, 429, 503}
     if known:
         statuses.add(401)
-    if not known or needed(method, path) is not None or method != "GET":
+    else:
+        operation["security"] = []
+    if access != "token" or method != "GET":
         statuses.add(403)
     if "{" in path:
         statuses.add(404)

@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SE
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store import logins as stored_logins
+from exact import ask, ask_each
 
 
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE")
@@ -103,58 +104,6 @@ def test_every_route_is_flat(app: FastAPI) -> None:
     """All routes stand in the app's own list, so that walking it misses none."""
     assert all(hasattr(route, "path") for route in app.routes)
     assert len([route for route in app.routes if isinstance(route, APIRoute)]) > 15
-
-
-Answer = tuple[int, dict[bytes, bytes], bytes]
-"""Status, headers and body."""
-
-
-def ask(app: FastAPI, method: str, path: str) -> Answer:
-    """The answer to exactly this path: a client would tidy it up first."""
-    return ask_each(app, method, [path])[path]
-
-
-def ask_each(
-    app: FastAPI, method: str, paths: Iterable[str], authorization: bytes | None = None
-) -> dict[str, Answer]:
-    """The answers to some paths, on one event loop: a loop for each would take longer than the answers."""
-
-    more = [] if authorization is None else [(b"authorization", authorization)]
-
-    async def answers() -> dict[str, Answer]:
-        return {path: await answer(app, method, path, more) for path in paths}
-
-    return asyncio.run(answers())
-
-
-async def answer(
-    app: FastAPI, method: str, path: str, more: Sequence[tuple[bytes, bytes]]
-) -> Answer:
-    sent: list[Message] = []
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1:8267"), *more],
-    }
-    bodies: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
-
-    async def receive() -> Message:
-        if not bodies:
-            await asyncio.Event().wait()  # the client stays
-        return bodies.pop()
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    body = b"".join(message.get("body", b"") for message in sent)
-    return sent[0]["status"], dict(sent[0]["headers"]), body
 
 
 @pytest.mark.usefixtures("stranger")

@@ -1,30 +1,27 @@
 """The guard: ASGI middleware that lets nothing through to any route, present or future, without token or session.
 
-Who calls stands in the request's state from then on, as `caller`. It also puts the security headers on every answer and
-turns what nobody caught into a problem document. It knows no route but the one that logs in, the one that proves who
-this is and, where the page may stand in frames, those of the page's own files; which scope a request needs is told in
-`auth.needs`.
+The request's state then holds the `caller`. The guard also puts the security headers on every answer and turns what
+nobody caught into a problem document. It knows no path: each route names the access that it needs (`auth.access`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable
 from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ampmon.proof import PROOF_PATH
 from ampmon_server.auth import stranger
+from ampmon_server.auth.access import SCOPE_OF, Access, find_route, is_plain, required_access
 from ampmon_server.auth.caller import Caller
 from ampmon_server.auth.callers import Callers
 from ampmon_server.auth.headers import Sealed, security_headers
 from ampmon_server.auth.limits import Limits
-from ampmon_server.auth.needs import needed
 from ampmon_server.auth.proxies import Proxies
 from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.logs import method_of, route_of
@@ -33,11 +30,7 @@ from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import Busy
 
 
-LOGIN_PATH = "/login"
-_LOGIN_METHODS = frozenset({"GET", "POST"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# The page without a word of any run: no other route begins so.
-_SHELL = re.compile(r"/(roles\.json|(css|js|vendor|findings|findings/img)/[\w.-]+)?", re.ASCII)
 STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
 """So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
 it has come is slowed down, so that others keep theirs. What an open route grants is at once."""
@@ -113,23 +106,20 @@ class Guard:
             return untold
         if _host_name(headers.get("host", "")) not in self._hosts:
             return problem(421, "This server does not answer under that name (Host header).")
-        if self._is_open(scope["method"], scope["path"]):
+        route = find_route(scope["app"].routes, scope) if is_plain(scope["path"]) else None
+        if route is not None and self._is_public(route):
             return None if scope["method"] == "GET" else _unless_own(headers)
         try:
-            return await self._unless_known(scope, headers)
+            return await self._unless_known(scope, headers, route)
         except Busy:
             return problem(503, "Who asks cannot be looked up now.", headers={"Retry-After": "1"})
         except TooManyAttempts as error:
             return problem(429, str(error), headers={"Retry-After": str(error.wait_s)})
 
-    def _is_open(self, method: str, path: str) -> bool:
-        """Whether nobody needs to be known for this."""
-        if path == LOGIN_PATH:
-            return method in _LOGIN_METHODS
-        if method != "GET":
-            return False
-        # The proof is asked for before a token is sent; in a frame of another site a browser sends no cookie.
-        return path == PROOF_PATH or (self._framed and _SHELL.fullmatch(path) is not None)
+    def _is_public(self, route: BaseRoute) -> bool:
+        """Whether a route needs no token: in a frame of another site a browser sends no cookie."""
+        access = required_access(route)
+        return access == "public" or (access == "page" and self._framed)
 
     async def _caller(self, callers: Callers, scope: Scope, headers: Headers) -> Caller | None:
         if "authorization" in headers:
@@ -138,7 +128,9 @@ class Guard:
             return callers.signed_in_elsewhere(name)
         return await callers.with_cookie(headers)
 
-    async def _unless_known(self, scope: Scope, headers: Headers) -> Response | None:
+    async def _unless_known(
+        self, scope: Scope, headers: Headers, route: BaseRoute | None
+    ) -> Response | None:
         """The answer to who is not known, or lacks a scope. Raises Busy and TooManyAttempts."""
         bearer = "authorization" in headers
         known = self._known()
@@ -151,7 +143,9 @@ class Guard:
             foreign = _unless_own(headers)
             if foreign is not None:
                 return foreign
-        return _unless_allowed(caller, scope)
+        if not is_plain(scope["path"]):
+            return problem(404, "No path of this server holds control characters.")
+        return None if route is None else _unless_allowed(caller, required_access(route))
 
 
 async def _bearing(callers: Callers, authorization: str) -> Caller | None:
@@ -159,12 +153,12 @@ async def _bearing(callers: Callers, authorization: str) -> Caller | None:
     return await callers.with_key(given.strip()) if scheme.lower() == "bearer" else None
 
 
-def _unless_allowed(caller: Caller, scope: Scope) -> Response | None:
-    """The answer to who may come in, but not for this."""
-    need = needed(scope["method"], scope["path"])
-    if need is None or caller.may(need):
+def _unless_allowed(caller: Caller, access: Access) -> Response | None:
+    """The answer to a caller without the scope that a route needs."""
+    scope = SCOPE_OF[access]
+    if scope is None or caller.may(scope):
         return None
-    return problem(403, f"This needs a token with the scope `{need}`.", scope=need)
+    return problem(403, f"This needs a token with the scope `{scope}`.", scope=scope)
 
 
 def _unknown(headers: Headers) -> Response:

@@ -14,6 +14,7 @@ from ampmon_server.auth.rates import TooManyAttempts
 from ampmon_server.store import Store
 
 
+LOGIN_PATH = "/login"
 CODE_SECONDS = 600
 PRINTED_SECONDS = 30 * 24 * 3600
 """How long the code that a server shows when it starts is good, if the server stays that long."""

@@ -16,8 +16,7 @@ from ampmon_server import assets, logs
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
-from ampmon_server.auth.guard import LOGIN_PATH
-from ampmon_server.auth.logins import PRINTED_SECONDS
+from ampmon_server.auth.logins import LOGIN_PATH, PRINTED_SECONDS
 from ampmon_server.certificate import BadCertificate, Certificate
 from ampmon_server.cli import proxies
 from ampmon_server.cli.adopting import Adopting

@@ -13,6 +13,7 @@ from ampmon_server.routes import (
     ingest,
     live,
     login,
+    openapi,
     page,
     proof,
     runs,
@@ -41,5 +42,6 @@ def all_routes() -> list[BaseRoute]:
         tokens,
         page,
         health,
+        openapi,
     )
     return [route for part in parts for route in part.router.routes]

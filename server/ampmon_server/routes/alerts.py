@@ -17,6 +17,7 @@ from ampmon_server.alerting.delivery import words
 from ampmon_server.alerting.machine import Alert
 from ampmon_server.alerting.telling import Found
 from ampmon_server.auth import Caller
+from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
@@ -54,6 +55,7 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.get("/alerts")
+@requires("read")
 def list_alerts(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """Alerts that are pending or fire, of all runs that the caller sees, the newest first, and no more than 1000."""
     found = service.store.open_alerts(LISTED_MAX, caller.projects)
@@ -62,6 +64,7 @@ def list_alerts(request: Request, service: ServiceDependency, caller: CallerDepe
 
 
 @router.get("/alerts/targets", dependencies=[OVER_ALL])
+@requires("admin")
 def list_targets(service: ServiceDependency) -> Response:
     """The targets of alerts, and how each does: messages that wait, when one was sent last, and why one was not."""
     alerts = service.settings.alerts
@@ -88,6 +91,7 @@ def list_targets(service: ServiceDependency) -> Response:
     status_code=204,
     dependencies=[OF_RUN, OF_OWN_RUN],
 )
+@requires("ingest")
 async def acknowledge(
     run_id: UUID, rule: Rule, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
@@ -99,6 +103,7 @@ async def acknowledge(
 
 
 @router.get("/mutes")
+@requires("read")
 def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response:
     """Of what nobody is told, as far as it is of projects that the caller sees, the newest first."""
     return json_answer(
@@ -109,6 +114,7 @@ def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response
 @router.post(
     "/mutes", status_code=201, responses=refusals(404, 408, 413), openapi_extra=takes(_Wanted)
 )
+@requires("ingest")
 async def make_mute(
     request: Request, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
@@ -129,6 +135,7 @@ async def make_mute(
 
 
 @router.delete("/mutes/{mute_id}", status_code=204)
+@requires("ingest")
 async def lift_mute(
     mute_id: UUID, service: ServiceDependency, caller: CallerDependency
 ) -> Response:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from ampmon_server import comparing
+from ampmon_server.auth.access import requires
 from ampmon_server.figures import View
 from ampmon_server.figures.compared import RUNS_MAX
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
@@ -34,12 +35,14 @@ Runs = Annotated[list[UUID | None], Depends(_compared)]
 
 
 @router.get("")
+@requires("read")
 def compare(runs: Runs, request: Request, service: ServiceDependency) -> Response:
     """Up to eight runs: their summaries, null of one that is not there, what came of each and how it was made."""
     return tagged_json(comparing.compare(service.store, runs), request)
 
 
 @router.get("/figures/{name}")
+@requires("read")
 def show_compared(
     name: str,
     runs: Runs,

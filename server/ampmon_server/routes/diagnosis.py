@@ -9,6 +9,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ampmon_server.auth.access import requires
 from ampmon_server.diagnosis import diagnose, effective
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
@@ -18,6 +19,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/diagnosis")
+@requires("read")
 def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """The verdict on a run, and its findings, the worst first, each with what to change."""
     case = service.store.case(run_id)

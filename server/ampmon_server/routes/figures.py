@@ -9,6 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from ampmon_server.auth.access import requires
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.policy import Kind
@@ -76,6 +77,7 @@ def _of_parameters(
 
 
 @router.get("/{name}")
+@requires("read")
 def show_figure(
     run_id: UUID,
     name: str,

@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
 from ampmon_server import readiness
+from ampmon_server.auth.access import requires
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import MetricsDependency, ServiceDependency, json_answer
 
@@ -15,12 +16,14 @@ router = APIRouter()
 
 
 @router.get("/healthz")
+@requires("token")
 async def healthz() -> Response:
     """The process answers."""
     return json_answer({"status": "ok"})
 
 
 @router.get("/readyz")
+@requires("token")
 def readyz(service: ServiceDependency) -> Response:
     """The database answers, its schema is this version's, and news are passed on, by the way that is told."""
     found = readiness.look(service)
@@ -32,6 +35,7 @@ def readyz(service: ServiceDependency) -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
+@requires("read")
 def metrics(metrics: MetricsDependency) -> Response:
     """What this process has counted, as Prometheus reads it."""
     return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ampmon import wire
+from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
 from ampmon_server.metrics import reason_of
 from ampmon_server.problems import refusals
@@ -45,6 +46,7 @@ _DESCRIBED = {
     responses={200: _ACK, **refusals(400, 404, 408, 409, 413, 415)},
     openapi_extra=_DESCRIBED,
 )
+@requires("ingest")
 async def ingest(
     request: Request,
     service: ServiceDependency,

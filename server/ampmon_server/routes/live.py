@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ampmon_server.auth import Caller
+from ampmon_server.auth.access import requires
 from ampmon_server.auth.caller import OWN
 from ampmon_server.auth.tokens import KNOWN_S
 from ampmon_server.bus import QUIET_S, Advance
@@ -56,6 +57,7 @@ class _Stream(StreamingResponse):
 
 
 @router.get("/live", status_code=200, response_class=_Stream)
+@requires("read")
 async def follow(
     service: ServiceDependency,
     caller: CallerDependency,

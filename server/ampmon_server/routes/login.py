@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from ampmon_server.auth import Caller, stranger
-from ampmon_server.auth.guard import LOGIN_PATH
+from ampmon_server.auth.access import requires
 from ampmon_server.auth.keys import COOKIE_SECONDS
-from ampmon_server.auth.logins import CODE_SECONDS
+from ampmon_server.auth.logins import CODE_SECONDS, LOGIN_PATH
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes import bodies
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
@@ -36,6 +36,7 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.post("/api/v1/login-links", status_code=201)
+@requires("token")
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
     """A new one-time link, good for ten minutes, that lets a browser in as whoever asks."""
     if caller.signed_in_elsewhere:  # a cookie would outlast what the proxy says
@@ -47,6 +48,7 @@ def make_link(request: Request, service: ServiceDependency, caller: CallerDepend
 
 
 @router.get(LOGIN_PATH, include_in_schema=False)
+@requires("public")
 async def log_in(request: Request, service: ServiceDependency, code: str = "") -> Response:
     """Trade a one-time code for a cookie, and go to the page."""
     caller = await _redeemed(service, code)
@@ -60,8 +62,9 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
 @router.post(
     LOGIN_PATH,
     responses={204: {"description": "The cookie comes with it."}, **refusals(401, 429)},
-    openapi_extra={"security": [], **takes(_Attempt)},
+    openapi_extra=takes(_Attempt),
 )
+@requires("public")
 async def sign_in(request: Request, service: ServiceDependency) -> Response:
     """Trade a one-time code, or a token, for a cookie or, with `memory`, for a session that the page itself holds."""
     try:
@@ -78,6 +81,7 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
 
 
 @router.post("/logout", status_code=204)
+@requires("token")
 async def sign_out(service: ServiceDependency) -> Response:
     """Take the cookie away. A page that holds its session in memory forgets it by itself."""
     answer = Response(status_code=204)
@@ -86,6 +90,7 @@ async def sign_out(service: ServiceDependency) -> Response:
 
 
 @router.get("/api/v1/me")
+@requires("token")
 async def who_asks(request: Request, caller: CallerDependency) -> Response:
     """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all.
 

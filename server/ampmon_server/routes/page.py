@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from ampmon_server import assets, manual
+from ampmon_server.auth.access import requires
 from ampmon_server.routes.answers import file_answer
 from ampmon_server.store import NotFound
 
@@ -16,22 +17,26 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 
 
 @router.get("/")
+@requires("page")
 def index(request: Request) -> Response:
     return file_answer(assets.web_directory() / "index.html", request)
 
 
 @router.get("/css/{name}")
+@requires("page")
 def style(name: str, request: Request) -> Response:
     """A sheet of the page's look."""
     return _named(name, "css", request)
 
 
 @router.get("/roles.json")
+@requires("page")
 def roles(request: Request) -> Response:
     return file_answer(assets.web_directory() / "roles.json", request)
 
 
 @router.get("/js/{name}")
+@requires("page")
 def script(name: str, request: Request) -> Response:
     """A module of the page."""
     return _named(name, "js", request)
@@ -45,6 +50,7 @@ def _named(name: str, kind: str, request: Request) -> Response:
 
 
 @router.get("/findings/{name}")
+@requires("page")
 def finding(name: str) -> Response:
     """What explains a finding, by its rule."""
     page = manual.page(name)
@@ -54,6 +60,7 @@ def finding(name: str) -> Response:
 
 
 @router.get("/findings/img/{name}")
+@requires("page")
 def picture(name: str, request: Request) -> Response:
     """A picture of such a page."""
     path = manual.picture(name)
@@ -63,6 +70,7 @@ def picture(name: str, request: Request) -> Response:
 
 
 @router.get("/vendor/{name}")
+@requires("page")
 def vendored(name: str, request: Request) -> Response:
     """Plotly, under its plain name or, to be kept for ever, with its version."""
     if name == "plotly.min.js":

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon.proof import ID_LENGTH, NONCE_LENGTH, PROOF_PATH
+from ampmon_server.auth.access import requires
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer
 
@@ -15,7 +16,8 @@ from ampmon_server.routes.answers import ServiceDependency, json_answer
 router = APIRouter()
 
 
-@router.get(PROOF_PATH, responses=refusals(429), openapi_extra={"security": []})
+@router.get(PROOF_PATH, responses=refusals(429))
+@requires("public")
 async def prove(
     request: Request,
     service: ServiceDependency,

@@ -12,6 +12,7 @@ from starlette.background import BackgroundTask
 from starlette.responses import Response
 
 from ampmon import wire
+from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
 from ampmon_server.figures.sparkline import sparkline
 from ampmon_server.problems import refusals
@@ -37,6 +38,7 @@ class _Edit(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.get("/runs")
+@requires("read")
 def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     request: Request,
     service: ServiceDependency,
@@ -67,6 +69,7 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 
 
 @router.get("/runs/groups")
+@requires("read")
 def list_groups(
     request: Request, service: ServiceDependency, caller: CallerDependency, archived: bool = False
 ) -> Response:
@@ -75,6 +78,7 @@ def list_groups(
 
 
 @router.get("/runs/scales")
+@requires("read")
 def list_scales(
     request: Request, service: ServiceDependency, caller: CallerDependency, runs: RunIds
 ) -> Response:
@@ -84,6 +88,7 @@ def list_scales(
 
 
 @router.get("/runs/{run_id}", dependencies=[OF_RUN])
+@requires("read")
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """A run's summary, who reported to it, and how its alerts stand, null where the server tells nobody of any."""
     summary, identity = service.store.run(run_id)
@@ -99,6 +104,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
     responses=refusals(408, 413),
     openapi_extra=takes(_Edit),
 )
+@requires("ingest")
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
     """Change name, tags, or whether it is archived; answers the summary."""
     given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
@@ -111,6 +117,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
 
 
 @router.delete("/runs/{run_id}", status_code=204, dependencies=[OF_RUN, OF_OWN_RUN])
+@requires("ingest")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
     """Delete a run for good: what is sent of it later is acknowledged and not stored."""
     service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.auth.access import requires
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import (
@@ -29,6 +30,7 @@ UPDATES_MAX = 1_000_000
 
 
 @router.get("/updates")
+@requires("read")
 def list_updates(
     run_id: UUID,
     service: ServiceDependency,
@@ -59,6 +61,7 @@ def list_updates(
 
 
 @router.get("/skips")
+@requires("read")
 def list_skips(
     run_id: UUID,
     request: Request,
@@ -76,6 +79,7 @@ def list_skips(
 
 
 @router.get("/skips/nearest")
+@requires("read")
 def find_skip(
     run_id: UUID,
     service: ServiceDependency,
@@ -92,6 +96,7 @@ def find_skip(
 
 
 @router.get("/events")
+@requires("read")
 def list_events(
     run_id: UUID,
     request: Request,
@@ -117,6 +122,7 @@ def _parameter_page(
 
 
 @router.get("/parameters")
+@requires("read")
 def list_parameters(
     run_id: UUID,
     request: Request,
@@ -137,6 +143,7 @@ def list_parameters(
 
 
 @router.get("/modules")
+@requires("read")
 def list_modules(
     run_id: UUID,
     request: Request,
@@ -150,6 +157,7 @@ def list_modules(
 
 
 @router.get("/scalars")
+@requires("read")
 def list_scalars(
     run_id: UUID,
     request: Request,

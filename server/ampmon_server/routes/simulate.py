@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon_server.alternatives import tried
+from ampmon_server.auth.access import requires
 from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
@@ -20,6 +21,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/simulate")
+@requires("read")
 def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     run_id: UUID,
     request: Request,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from ampmon import wire
+from ampmon_server.auth.access import requires
 from ampmon_server.auth.caller import Scope
 from ampmon_server.problems import problem, refusals
 from ampmon_server.routes.answers import ServiceDependency, json_answer, takes
@@ -38,12 +39,14 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.get("")
+@requires("admin")
 def list_tokens(service: ServiceDependency) -> Response:
     """Every token that was ever made, the newest first; none of them can be told."""
     return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
 
 
 @router.post("", status_code=201, responses=refusals(408, 409, 413), openapi_extra=takes(_Wanted))
+@requires("admin")
 async def make_token(request: Request, service: ServiceDependency) -> Response:
     """A new token, told this once."""
     wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
@@ -60,6 +63,7 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
 
 
 @router.delete("/{id}", status_code=204)
+@requires("admin")
 async def revoke_token(
     token_id: Annotated[str, Path(alias="id", pattern=NO_NUL)], service: ServiceDependency
 ) -> Response:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ampmon_server.alternatives import measured
+from ampmon_server.auth.access import requires
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import ParameterName, StreamNumber
@@ -28,6 +29,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 
 @router.get("/whatif")
+@requires("read")
 def show_whatif(
     run_id: UUID,
     request: Request,
