@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from ampmon_server.connection import Crowd
 from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
@@ -73,12 +74,12 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings) -> Iterator[Served]:
+def serving(settings: Settings, crowd: Crowd | None = None) -> Iterator[Served]:
     service, timers = Service.open(settings), Timers()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         ready = threading.Event()
-        process = Process(service, ready=ready.set, timers=timers)
+        process = Process(service, ready=ready.set, timers=timers, crowd=crowd)
         thread = threading.Thread(target=process.run, args=([listener],), daemon=True)
         thread.start()
         assert ready.wait(DEADLINE_S)

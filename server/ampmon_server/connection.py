@@ -12,11 +12,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from ampmon_server.auth.proxies import Proxies
+from ampmon_server.descriptors import connections_max
 from ampmon_server.settings import Settings
 
 
 HEAD_BYTES_MAX = 64 * 1024
 """Of a request's line and headers together: 400 beyond."""
+WAITING_MAX = 4096
+"""Connections of a process that wait for their clients; each may hold a head's bytes in memory."""
 
 
 class Timer(Protocol):
@@ -33,6 +36,33 @@ class Timers(Protocol):
         """Make a call in so many seconds, on the event loop."""
 
 
+class Crowd:
+    """The connections of a process that wait for their clients, oldest first: these give way where there are too many.
+
+    At most ``waiting_max`` wait, and as many in all as the process has file descriptors for.
+    """
+
+    def __init__(self, waiting_max: int = WAITING_MAX) -> None:
+        self._waiting_max = waiting_max
+        self._waiting: dict[Connection, None] = {}
+
+    def note(self, connection: Connection, *, waiting: bool) -> None:
+        """Keep whether a connection waits: for a head, for a body, or for an answer to be read."""
+        if waiting:
+            self._waiting.setdefault(connection)
+        else:
+            self._waiting.pop(connection, None)
+
+    def make_room(self, connections: int) -> None:
+        """Cut off those that wait the longest, where so many connections are too many."""
+        most = connections_max()
+        while self._waiting and (len(self._waiting) > self._waiting_max or connections > most):
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+            connections -= 1
+
+
 class Connection(H11Protocol):
     """Closes at once if ``proxies`` do not admit the client, and after a timeout if the client does not do its part.
 
@@ -45,11 +75,13 @@ class Connection(H11Protocol):
         *given: Any,
         proxies: Proxies,
         settings: Settings,
+        crowd: Crowd,
         timers: Timers | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*given, **more)
         self._proxies = proxies
+        self._crowd = crowd
         self._begun = False
         timers = timers or self.loop
         self._head = _Deadline(timers, settings.head_seconds_max, self._lose_patience)
@@ -65,6 +97,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(1)  # to be told of all that is not read, however little
         self._head.begin()
+        self._note_whether_it_waits()
+        self._crowd.make_room(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -74,10 +108,12 @@ class Connection(H11Protocol):
         else:
             self._head.end()
         self._wait_for_the_rest()
+        self._note_whether_it_waits()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._wait_for_the_rest()
+        self._note_whether_it_waits()
 
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
@@ -93,22 +129,29 @@ class Connection(H11Protocol):
         super().pause_writing()
         self._unread = math.inf
         self._reading.begin()
+        self._note_whether_it_waits()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._reading.end()
+        self._note_whether_it_waits()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for deadline in (self._head, self._rest, self._reading):
             deadline.end()
         if self.transport is not None:
             super().connection_lost(exc)
+        self._crowd.note(self, waiting=False)
 
     def shutdown(self) -> None:
         if not self.transport.is_closing():  # closed twice, asyncio's TLS cannot be aborted
             super().shutdown()
         if self.transport.is_closing() and self.scheme == "https":
             self.transport.abort()  # nothing is under way; over TLS it would wait for a farewell
+
+    def _note_whether_it_waits(self) -> None:
+        incomplete = self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
+        self._crowd.note(self, waiting=incomplete or self.flow.write_paused)
 
     def _wait_for_the_rest(self) -> None:
         """Of a body whose answer is out already; between requests it is uvicorn that waits."""

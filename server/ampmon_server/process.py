@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import math
 import os
 import signal
 import socket
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from starlette.datastructures import MutableHeaders
@@ -22,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth.proxies import Proxies
-from ampmon_server.connection import HEAD_BYTES_MAX, Connection, Timers
+from ampmon_server.connection import HEAD_BYTES_MAX, Connection, Crowd, Timers
 from ampmon_server.service import Service
 
 
@@ -32,18 +35,22 @@ STOP_SECONDS = 5
 """What was asked for before a server stopped may take so long; then its connections are cut."""
 END_SECONDS = 9
 """After so long a process is gone that does not end by itself, as where a thread waits for a database."""
+EXHAUSTION_SECONDS = 60
+"""The log tells at most so often that connections have to wait."""
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _log = logging.getLogger(__name__)
 
 
 class Process(uvicorn.Server):
-    """Serves an open service; calls ``ready`` once it does. ``timers`` are those of its connections."""
+    """Serves an open service; calls ``ready`` once it does. ``timers`` and ``crowd`` are those of its connections."""
 
     def __init__(
         self,
         service: Service,
         ready: Callable[[], None] | None = None,
         timers: Timers | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         settings = service.settings
         super().__init__(
@@ -53,6 +60,7 @@ class Process(uvicorn.Server):
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
                     settings=settings,
+                    crowd=crowd or Crowd(),
                     timers=timers,
                 ),
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
@@ -77,6 +85,7 @@ class Process(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._service.certificate is not None:
             self.config.ssl = self._service.certificate.context
+        asyncio.get_running_loop().set_exception_handler(_Exhaustion())
         await super().startup(sockets)
         if self.started and self._ready is not None:
             self._ready()
@@ -135,6 +144,27 @@ class Process(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Exhaustion:
+    """An event loop's exception handler that tells the exhaustion of descriptors or memory once in a while.
+
+    asyncio reports it for each place in the queue of connections, thousands of times a second.
+    """
+
+    def __init__(self) -> None:
+        self._quiet_until = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._quiet_until:
+            self._quiet_until = loop.time() + EXHAUSTION_SECONDS
+            _log.error(
+                "ampmon serve: new connections have to wait: %s. Raise the limit on open files (ulimit -n)",
+                error.strerror,
+            )
 
 
 class _Parting:

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from ampmon_server.app import create_app
+from ampmon_server.connection import Crowd
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
 from ampmon_server.store import Sender
@@ -172,6 +173,34 @@ def test_a_body_that_was_answered_may_end(served: Served) -> None:
             wait_for(lambda: served.timers.pending == ["_abort"])
             connection.sendall(b"x" * 10)
             wait_for(lambda: "_abort" not in served.timers.pending)
+
+
+HALF = {
+    "nothing": b"",
+    "half a head": HEAD,
+    "half a body that is answered": REFUSED % 1000 + b"x",
+    "half a body": b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nx",
+    "a request that is answered": HEAD + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("half", HALF)
+def test_whoever_waits_longest_gives_way(settings: Settings, half: str) -> None:
+    """Where too many connections wait for their clients, the oldest is cut off, whatever it waits for."""
+    with serving(settings, Crowd(waiting_max=8)) as served, contextlib.ExitStack() as stack:
+        first, *others = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", served.port), DEADLINE_S))
+            for _ in range(12)
+        ]
+        for connection in (first, *others):
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(HALF[half])
+
+        assert said(served.port, iter([HEAD + b"\r\n"])) == "HTTP/1.1 401 Unauthorized"
+        wait_for(lambda: served.connections <= 8)
+        with contextlib.suppress(ConnectionError):
+            while first.recv(65536):
+                pass
 
 
 LIVE = "GET /api/v1/live HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n"

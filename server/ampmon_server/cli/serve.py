@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ampmon.config import data_directory
-from ampmon_server import assets, logs
+from ampmon_server import assets, descriptors, logs
 from ampmon_server.alerting.reading import BadAlerts, read
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.auth import KeyProblem, Keys, Logins
@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         logs.set_up(settings.log_format)
         if (untested := assets.check_plotly()) is not None:
             _log.warning("%s", untested)
+        descriptors.raise_limit()
         with listening(settings) as listener:
             if arguments.workers == 1:
                 _serve_alone(settings, listener, open_browser=arguments.open)
