@@ -117,11 +117,11 @@ class Recorder:
             Destination.of(self.options),
             quota_bytes=self.options.spool_bytes,
         )
+        self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
         if self.run_id is not None:
             self._announce(self.run_id)
         for key, payload in self._headers.items():
             self._spool.header(key, payload)
-        self._housekeeper = Housekeeper(self, self._spool, self.attempt_id)
         self.event("init", mode=self.options.mode)
         self._agreement: threading.Thread | None = None
         if not agreed:
@@ -142,6 +142,8 @@ class Recorder:
         payload = _checked(header)
         self._exclusively(self._spool.header, _ATTEMPT, payload)
         self.run_id = run_id
+        if left_out := header.config.get(identity.LEFT_OUT):
+            self.failed("keeping the run's config", ValueError(left_out))
 
     def after_fork_in_child(self) -> None:
         """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
@@ -162,8 +164,12 @@ class Recorder:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def stream(self, name: str | None) -> Stream:
-        """A new stream, with ``name`` or else "scaler", numbered where that is taken."""
+    def stream(self, name: str | None) -> Stream | None:
+        """A new stream, with ``name`` or else "scaler", numbered where that is taken; None where there is no room."""
+        if len(self._streams) >= wire.HEADERS_MAX - 1:
+            more = f"{len(self._streams)} are recorded already, and no more"
+            self.failed("watching another scaler", ValueError(more))
+            return None
         base = clean_name(name)[:100] if name is not None else "scaler"
         taken, number = base, 2
         with self._lock:

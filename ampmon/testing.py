@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from ampmon import wire
+from ampmon.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon.errors import HeaderMissing, Refused, Unreachable
 
 
@@ -71,8 +72,8 @@ class MemoryTransport:
 
     def _accepted(self, body: bytes) -> wire.Batch:
         try:
-            batch = wire.decode_batch(body)
-        except (msgspec.DecodeError, wire.UnsupportedVersion) as error:
+            batch = decode_batch(body)
+        except (msgspec.DecodeError, TooLarge, UnsupportedVersion) as error:
             raise Refused(str(error), 400) from error
         if any(self.refuse(record) for record in batch.records):
             raise Refused("a record is not acceptable", 422)

@@ -21,6 +21,11 @@ COUNT_MAX = 2**53 - 1
 SCALARS_MAX, SCALAR_NAMES_MAX = 1024, 10_000
 """So many values at once, and so many names in a stream: each has cells of its own, all read to be listed."""
 
+FREE_BYTES_MAX, FREE_NODES_MAX = 2**20, 100_000
+"""Of `config` and of an event's `detail`: bytes as they are encoded, and values that are decoded from them."""
+HEADERS_MAX, RECORDS_MAX = 1024, 100_000
+"""Of a batch. A process has so many streams at most, less one, as it sends all headers at once."""
+
 # No control characters (C0, DEL, C1), no line or paragraph separators, no bidirectional overrides.
 PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z"
 
@@ -61,7 +66,7 @@ class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     resume_step: Count | None = None
     tags: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
     config: dict[str, Any] = {}
-    versions: dict[Name, Name] = {}
+    versions: Annotated[dict[Name, Name], msgspec.Meta(max_length=1024)] = {}
     git_commit: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""
 
 
@@ -69,7 +74,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
     """One parameter of a stream: its index in the header is how records refer to it."""
 
     name: Name
-    shape: tuple[Count, ...]
+    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=64)]  # as many as torch has
     dtype: Name
 
     @property
@@ -233,7 +238,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     ordinal: Count
     time: Time
     values: Annotated[dict[Name, float | None], msgspec.Meta(max_length=SCALARS_MAX)]
-    kinds: dict[Name, NonFinite] = {}
+    kinds: Annotated[dict[Name, NonFinite], msgspec.Meta(max_length=SCALARS_MAX)] = {}
     user_step: Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)] | None = None
 
 
@@ -258,20 +263,20 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema_version: int
     run_id: UUID
     attempt_id: UUID
-    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=65_536)] = ()
-    records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=100_000)] = ()
+    headers: Annotated[tuple[Header, ...], msgspec.Meta(max_length=HEADERS_MAX)] = ()
+    records: Annotated[tuple[Record, ...], msgspec.Meta(max_length=RECORDS_MAX)] = ()
     ended: Literal["crashed"] | None = None
     alive: bool = False
 
 
 class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A `Batch` whose headers and records are still encoded: the sender builds it from a spool without decoding."""
+    """A `Batch` whose headers and records are still encoded: a sender leaves them so, a server decodes each."""
 
     schema_version: int
     run_id: UUID
     attempt_id: UUID
-    headers: tuple[msgspec.Raw, ...] = ()
-    records: tuple[msgspec.Raw, ...] = ()
+    headers: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=HEADERS_MAX)] = ()
+    records: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=RECORDS_MAX)] = ()
     ended: Literal["crashed"] | None = None
     alive: bool = False
 
@@ -314,20 +319,6 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _frame_decoder = msgspec.msgpack.Decoder(AttemptHeader | StreamHeader | Update | Event | Scalars)
-_batch_msgpack = msgspec.msgpack.Decoder(Batch)
-_batch_json = msgspec.json.Decoder(Batch)
-
-
-class _Version(msgspec.Struct):
-    schema_version: Annotated[int, msgspec.Meta(ge=0)]
-
-
-_version_msgpack = msgspec.msgpack.Decoder(_Version)
-_version_json = msgspec.json.Decoder(_Version)
-
-
-class UnsupportedVersion(ValueError):
-    """The batch's schema version is not one that this ampmon reads; says which side to upgrade."""
 
 
 def encode(message: Header | Record | Batch | RawBatch) -> bytes:
@@ -341,17 +332,14 @@ def decode(payload: bytes) -> Header | Record:
     return message
 
 
-def decode_batch(body: bytes, *, json: bool = False) -> Batch:
-    """A whole request body.
-
-    Raises `UnsupportedVersion`, msgspec.ValidationError naming the field, or msgspec.DecodeError for bytes that are
-    neither. The version is read first, since nothing else need fit under another.
-    """
-    version = (_version_json if json else _version_msgpack).decode(body).schema_version
-    if version != SCHEMA_VERSION:
-        older = "client" if version < SCHEMA_VERSION else "server"
-        raise UnsupportedVersion(
-            f"schema_version {version} is not supported: this server reads {SCHEMA_VERSION}. "
-            f"Upgrade ampmon on the {older}."
-        )
-    return (_batch_json if json else _batch_msgpack).decode(body)
+def nodes(value: object) -> int:
+    """How many values there are in plain data, itself included; counts no further than just beyond `FREE_NODES_MAX`."""
+    count, rest = 0, [value]
+    while rest and count <= FREE_NODES_MAX:
+        each = rest.pop()
+        count += 1
+        if isinstance(each, dict):
+            rest += each.values()
+        elif isinstance(each, (list, tuple)):
+            rest += each
+    return count

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ampmon.identity.attempt import new_attempt, owner
+from ampmon.identity.attempt import LEFT_OUT, new_attempt, owner
 from ampmon.identity.ids import launched_run_id, rank_of_process, shared_run_id, uuid7
 from ampmon.identity.process import Fate, Process, file_name, place, process_alive, this_process
 from ampmon.identity.source import git_commit, versions
 
 
 __all__ = [
+    "LEFT_OUT",
     "Fate",
     "Process",
     "file_name",

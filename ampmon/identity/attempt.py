@@ -20,6 +20,10 @@ from ampmon.identity.redaction import REMOVED, redacted
 
 _VALUE_TEXT_MAX = 1000
 
+LEFT_OUT = "[left out]"
+"""In a config, the name under which it is said what of it was too large for the wire."""
+_SAID_BYTES = 1024
+
 
 def new_attempt(
     options: RunOptions,
@@ -74,9 +78,27 @@ def owner() -> str:
 def _plain_config(config: Mapping[str, object]) -> dict[str, object]:
     plain = {_plain_text(key): _plain(value) for key, value in config.items()}
     try:
-        return {key: redacted(key, value) for key, value in plain.items()}
+        return _cut({key: redacted(key, value) for key, value in plain.items()})
     except RecursionError:  # what is nested so deep has never been seen whole
         return dict.fromkeys(plain, REMOVED)
+
+
+def _cut(config: dict[str, object]) -> dict[str, object]:
+    """As many of its values, in order, as a server takes, and a word on the others."""
+    kept: dict[str, object] = {}
+    beyond = []
+    bytes_left, nodes_left = wire.FREE_BYTES_MAX - _SAID_BYTES, wire.FREE_NODES_MAX - 2
+    for key, value in config.items():
+        size, nodes = len(msgspec.msgpack.encode((key, value))), wire.nodes(value)
+        if size > bytes_left or nodes > nodes_left:
+            beyond.append(key)
+            continue
+        bytes_left, nodes_left = bytes_left - size, nodes_left - nodes
+        kept[key] = value
+    if beyond:
+        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+        kept[LEFT_OUT] = f"{beyond[0][:100]!r}{more}: too large"
+    return kept
 
 
 def _plain(value: object) -> object:

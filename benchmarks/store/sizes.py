@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
-from ampmon import wire
+from ampmon.decoding import decode_batch
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, engine
 from benchmarks.paired import shown
@@ -55,7 +55,7 @@ def _ingested(settings: Settings, effort: Effort) -> Engine:
         load.sampled(effort.stored_samples // SAMPLED_BATCH, SAMPLED_BATCH, samples),
     ):
         for batch in shown(work.batches, "batches"):
-            store.ingest(wire.decode_batch(batch))
+            store.ingest(decode_batch(batch))
     store.close()
     return engine.open_engine(settings.url)
 

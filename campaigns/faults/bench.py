@@ -22,6 +22,7 @@ from alembic.script import ScriptDirectory
 
 import ampmon
 from ampmon import identity, wire
+from ampmon.decoding import decode_batch
 from ampmon.sender import DestinationStatus, SenderStatus, drain, election
 from ampmon.spool import (
     Destination,
@@ -29,7 +30,6 @@ from ampmon.spool import (
     SpoolReader,
     SpoolWriter,
     attempt_directory,
-    make_private,
     spools,
 )
 from ampmon_server import migrations
@@ -88,7 +88,7 @@ class _Stored:
     service: Service
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
-        return self.service.store.ingest(wire.decode_batch(batch)).ack
+        return self.service.store.ingest(decode_batch(batch)).ack
 
     def close(self) -> None:
         """Nothing is held."""
@@ -321,7 +321,7 @@ class Bench:
     def _spool(self, directory: Path, which: str) -> Sent:
         """The same records as of another run, whose process is gone."""
         run_id, attempt_id = identity.uuid7(), identity.uuid7()
-        make_private(election.home(directory))  # a sender that is at work has one
+        private.make(election.home(directory))  # a sender that is at work has one
         destination = Destination(
             url=f"http://127.0.0.1:{self._port(which)}", mode="online", process=_NOBODY
         )

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 import ampmon
 from ampmon import identity, wire
+from ampmon.decoding import decode_batch
 from ampmon.sender import drain
 from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import Delivery
@@ -80,7 +81,7 @@ class Witness:
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         ack = self._inner.send(batch, records)
-        decoded = wire.decode_batch(batch)
+        decoded = decode_batch(batch)
         for record in decoded.records:
             assert ack.acked[record.stream] >= record.seq
             self._acked.add((decoded.attempt_id, record.stream, record.seq))

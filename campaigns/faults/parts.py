@@ -19,6 +19,7 @@ from uuid import UUID
 
 import ampmon
 from ampmon import process, wire
+from ampmon.decoding import decode_batch
 from ampmon.sender import delivery
 from ampmon.sender.loop import Loop
 from ampmon.spool import Destination, SpoolWriter
@@ -193,7 +194,7 @@ class Witness:
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
         ack = self._inner.send(batch, records)
-        sent = wire.decode_batch(batch)
+        sent = decode_batch(batch)
         seqs = defaultdict(list)
         for record in sent.records:
             seqs[record.stream].append(record.seq)

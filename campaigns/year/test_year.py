@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ampmon import wire
+from ampmon.decoding import decode_batch
 from batches import PARAMETERS, statistics
 from benchmarks.store.samples import Real
 from campaigns.year import campaign, senders
@@ -59,7 +60,7 @@ def test_batches_number_their_records_without_a_gap(real: Real) -> None:
     records = [
         record
         for piece in list(pieces(run))[:3]
-        for record in wire.decode_batch(training.batch(piece)[0]).records
+        for record in decode_batch(training.batch(piece)[0]).records
         if record.stream
     ]
 

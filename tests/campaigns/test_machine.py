@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from ampmon import wire
+from ampmon.decoding import decode_batch
 from ampmon.errors import Unreachable
 from campaigns.faults.backends import InMemory, Real
 from campaigns.faults.machine import Machine
@@ -52,7 +53,7 @@ class Rash(InMemory):
         try:
             return super().send(batch, records)
         except Unreachable:
-            decoded = wire.decode_batch(batch)
+            decoded = decode_batch(batch)
             return wire.Ack(acked={record.stream: record.seq for record in decoded.records})
 
 

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from ampmon import wire
+from ampmon.decoding import decode_batch
 from ampmon.sender import drain
 from ampmon.spool import Cursor, Destination, Position, SpoolReader
 from ampmon.testing import MemoryTransport
@@ -168,8 +169,8 @@ def test_the_golden_batch_has_everything() -> None:
 
 def test_golden_bytes_are_read_as_they_were_meant() -> None:
     """Today's code reads a batch of version 1, as msgpack and as JSON, to the very same values."""
-    assert wire.decode_batch((GOLDEN / "batch-1.msgpack").read_bytes()) == BATCH
-    assert wire.decode_batch((GOLDEN / "batch-1.json").read_bytes(), json=True) == BATCH
+    assert decode_batch((GOLDEN / "batch-1.msgpack").read_bytes()) == BATCH
+    assert decode_batch((GOLDEN / "batch-1.json").read_bytes(), json=True) == BATCH
 
 
 def test_golden_values_are_written_as_they_were() -> None:
@@ -197,7 +198,7 @@ def test_fields_of_later_are_ignored_everywhere(encoding: Any) -> None:
     body = encoding.encode(plain)
 
     assert body.count(b"from_later") > 10
-    assert wire.decode_batch(body, json=encoding is msgspec.json) == BATCH
+    assert decode_batch(body, json=encoding is msgspec.json) == BATCH
 
 
 def test_an_answer_of_later_is_understood() -> None:

@@ -175,6 +175,32 @@ def test_names_beyond_those_that_are_kept_are_left_out(
     ]
 
 
+def test_a_config_that_is_too_large_is_cut(data_directory: Path) -> None:
+    """Of a config only what a server takes is kept; the rest is named in it, counted and warned of, never raised."""
+    config = {"lr": 0.1, "vocabulary": "x" * 2**20, "ids": list(range(100_000)), "depth": 12}
+    with pytest.warns(ampmon.AmpmonWarning, match="'vocabulary' and 1 more: too large"):
+        ampmon.init(config=config)
+    kept = {"lr": 0.1, "depth": 12, "[left out]": "'vocabulary' and 1 more: too large"}
+    assert recording(data_directory).attempt.config == kept
+
+
+def test_scalers_beyond_those_that_are_recorded_train_on(
+    data_directory: Path,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scaler for whose header a batch has no room trains without a record, which is counted and warned of."""
+    monkeypatch.setattr("ampmon.wire.HEADERS_MAX", 2)
+    ampmon.GradScaler("cpu")
+    with pytest.warns(ampmon.AmpmonWarning, match="1 are recorded already"):
+        beyond = ampmon.GradScaler("cpu")
+    step(beyond, model, optimizer)
+    assert (beyond.monitor.errors, beyond.monitor.updates) == (1, 0)
+    recorded = recording(data_directory).messages
+    assert [each.stream for each in recorded if isinstance(each, wire.StreamHeader)] == ["scaler"]
+
+
 def test_finish_ends_the_run_and_may_be_called_twice(
     data_directory: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ampmon import wire
+from ampmon.decoding import UnsupportedVersion, decode_batch
 
 
 STEP = wire.OptimizerStep(
@@ -55,14 +56,12 @@ def test_a_raw_batch_is_a_batch() -> None:
     """Records put into a batch without decoding them read as if they had been encoded with it."""
     ids = {"run_id": uuid4(), "attempt_id": uuid4()}
     raw = wire.RawBatch(schema_version=1, **ids, records=(msgspec.Raw(wire.encode(UPDATE)),))
-    assert wire.decode_batch(wire.encode(raw)) == wire.Batch(
-        schema_version=1, **ids, records=(UPDATE,)
-    )
+    assert decode_batch(wire.encode(raw)) == wire.Batch(schema_version=1, **ids, records=(UPDATE,))
 
 
 def test_json_is_read_too() -> None:
     """The same batch is accepted as JSON."""
-    assert wire.decode_batch(msgspec.json.encode(batch()), json=True).records == (EVENT,)
+    assert decode_batch(msgspec.json.encode(batch()), json=True).records == (EVENT,)
 
 
 BAD = [
@@ -92,20 +91,20 @@ def test_what_cannot_be_is_refused_by_name(
 ) -> None:
     """A value that cannot be raises an error that names its field, in either encoding."""
     with pytest.raises(msgspec.ValidationError, match=field):
-        wire.decode_batch(encode(batch(**changes)), json=encode is msgspec.json.encode)
+        decode_batch(encode(batch(**changes)), json=encode is msgspec.json.encode)
 
 
 @pytest.mark.parametrize(("version", "side"), [(wire.SCHEMA_VERSION + 1, "server"), (0, "client")])
 def test_another_schema_version_says_whom_to_upgrade(version: int, side: str) -> None:
     """A newer batch asks for a newer server, an older one for a newer client, before any field is looked at."""
     body = msgspec.msgpack.encode({"schema_version": version, "strange": True})
-    with pytest.raises(wire.UnsupportedVersion, match=f"on the {side}"):
-        wire.decode_batch(body)
+    with pytest.raises(UnsupportedVersion, match=f"on the {side}"):
+        decode_batch(body)
 
 
 def test_fields_of_a_newer_client_are_ignored() -> None:
     """A field that this version does not know does no harm."""
-    assert wire.decode_batch(msgspec.msgpack.encode(batch(mood="good"))).records == (EVENT,)
+    assert decode_batch(msgspec.msgpack.encode(batch(mood="good"))).records == (EVENT,)
 
 
 def test_elements_of_a_parameter_are_counted_as_far_as_they_are_told() -> None:

@@ -15,6 +15,8 @@ from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.app import create_app
+from ampmon_server.routes.bodies import Refused
+from ampmon_server.routes.ingest import unpacked
 from ampmon_server.settings import Settings
 from batches import Trainer, statistics
 
@@ -94,7 +96,7 @@ SPOILT = {
     "a shape whose product takes hours": (
         in_header(1, parameters=[["w", [2**53 - 1] * 50_000, "float16"]]),
         422,
-        "headers[1].parameters[0].shape",
+        "headers[1].parameters[0][1]",
     ),
     "a culprit that is not there": (
         in_header(1, parameters=[["w", [2], "float16"]]),
@@ -124,6 +126,11 @@ SPOILT = {
         ),
         422,
         "records[1].gradients.looked",
+    ),
+    "a config of more values than bytes would suggest": (
+        in_header(0, config={"x": [[]] * 100_000}),
+        413,
+        "headers[0].config",
     ),
     "a null scalar without a kind": (in_record(3, values={"loss": None}), 422, "records[3].kinds"),
     "a scalar of an unknown kind": (
@@ -214,6 +221,11 @@ BODIES: dict[str, tuple[bytes, dict[str, str], int]] = {
         400,
     ),
     "too large": (b"\0" * (2**20 + 1), {}, 413),
+    "a zstd of empty lists": (
+        zstandard.compress(msgspec.msgpack.encode(spoil(in_record(2, detail={"x": [[]] * 2**20})))),
+        {"Content-Encoding": "zstd"},
+        413,
+    ),
     "a gzip bomb": (gzip.compress(b"\0" * 2**26), {"Content-Encoding": "gzip"}, 413),
     "a zstd bomb": (zstandard.compress(b"\0" * 2**26), {"Content-Encoding": "zstd"}, 413),
 }
@@ -357,3 +369,10 @@ def test_what_is_not_there_is_not_found(
         answer = client.get(f"/api/v1/{path.format(run=trainer.run_id, other=Trainer().run_id)}")
         assert answer.status_code == 404, path
         assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_body_is_unpacked_to_a_hundred_times_its_size() -> None:
+    """A few bytes are not unpacked to all that a batch may hold: beyond 8 MiB a body may grow a hundredfold."""
+    assert len(unpacked(zstandard.compress(bytes(2**23)), "zstd", 2**26)) == 2**23
+    with pytest.raises(Refused, match="at most"):
+        unpacked(zstandard.compress(bytes(2**24)), "zstd", 2**26)

@@ -12,6 +12,7 @@ import torch
 
 import ampmon
 from ampmon import wire
+from ampmon.decoding import decode_batch
 from ampmon.sender import drain
 from ampmon_server.figures import FIGURES, Source, View
 from ampmon_server.store import Store
@@ -167,7 +168,7 @@ class Into:
         self._store = store
 
     def send(self, batch: bytes, records: int) -> wire.Ack:
-        return self._store.ingest(wire.decode_batch(batch)).ack
+        return self._store.ingest(decode_batch(batch)).ack
 
     def close(self) -> None:
         """Nothing is held."""

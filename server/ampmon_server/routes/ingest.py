@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ampmon import wire
+from ampmon.decoding import TooLarge, UnsupportedVersion, decode_batch
 from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
 from ampmon_server.metrics import reason_of
@@ -27,6 +28,8 @@ router = APIRouter(prefix="/api/v1")
 
 _MSGPACK = {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}
 _WINDOW_BYTES_MAX = 2**23
+_EASY_BYTES, _RATIO_MAX = 2**23, 100
+"""Beyond so many bytes a body may be compressed to a hundredth, not more: real samples are to a thirtieth at most."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 
@@ -90,12 +93,13 @@ def _is_json(request: Request) -> bool:
 def _store(
     service: Service, body: bytes, encoding: str, json: bool, sender: Sender
 ) -> tuple[Receipt, wire.Batch]:
-    batch = _decode(service, _unpacked(body, encoding, service.settings.decoded_bytes_max), json)
+    batch = _decode(service, unpacked(body, encoding, service.settings.decoded_bytes_max), json)
     return service.store.ingest(batch, sender), batch
 
 
-def _unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
+def unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:
     """The body without its compression; a bomb is not unpacked beyond the cap."""
+    bytes_max = min(bytes_max, _EASY_BYTES + _RATIO_MAX * len(body))
     try:
         if encoding == "gzip":
             unpacked = _gunzip(body, bytes_max)
@@ -124,8 +128,10 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
 
 def _decode(service: Service, body: bytes, json: bool) -> wire.Batch:
     try:
-        return wire.decode_batch(body, json=json)
-    except wire.UnsupportedVersion as error:
+        return decode_batch(body, json=json)
+    except TooLarge as error:
+        raise Refused("too_large", str(error), error.field) from None
+    except UnsupportedVersion as error:
         service.refusals.note(str(error))
         raise Refused("version", str(error), "schema_version") from None
     except msgspec.ValidationError as error:

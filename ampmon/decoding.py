@@ -1,0 +1,143 @@
+"""Decodes a request body into a batch, at a cost that is bounded before anything is built. No torch, no I/O.
+
+A few bytes may stand for a large object: an empty list is one byte of msgpack and 64 of memory. So headers and records
+are taken out of the body still encoded, and built one at a time, until they are as many nodes as a batch may have.
+Unknown fields are skipped, and never built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from ampmon import wire
+
+
+T = TypeVar("T")
+
+NODES_MAX = 4_000_000
+"""Of a batch: parameters, modules, culprits, scalars and what is in them, and the values in free-form fields."""
+
+_FREE = ("config", "detail")
+
+
+class UnsupportedVersion(ValueError):
+    """The batch's schema version is not one that this ampmon reads; says which side to upgrade."""
+
+
+class TooLarge(ValueError):
+    """The batch would be too large once it is decoded. ``field`` is the path to what is."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+
+
+class _Version(msgspec.Struct):
+    schema_version: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Free(msgspec.Struct):
+    """The free-form fields of a header or a record, still encoded."""
+
+    config: msgspec.Raw = msgspec.Raw()
+    detail: msgspec.Raw = msgspec.Raw()
+
+
+_Decoder: TypeAlias = msgspec.json.Decoder[T] | msgspec.msgpack.Decoder[T]
+
+
+def _decoders(module: Any) -> tuple[Any, ...]:
+    return tuple(map(module.Decoder, (_Version, wire.RawBatch, _Free, wire.Header, wire.Record)))
+
+
+_MSGPACK, _JSON = _decoders(msgspec.msgpack), _decoders(msgspec.json)
+
+
+def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
+    """A whole request body.
+
+    Raises `UnsupportedVersion`, `TooLarge`, msgspec.ValidationError naming the field, or msgspec.DecodeError for bytes
+    that are neither. Another version is told first, since nothing else need fit under it.
+    """
+    version, encoded, free, header, record = _JSON if json else _MSGPACK
+    if json and sum(map(body.count, (b",", b"[", b"{"))) > NODES_MAX:
+        raise TooLarge("body", f"more than {NODES_MAX} values")
+    try:
+        batch = encoded.decode(body)
+    except msgspec.ValidationError:
+        _check(version.decode(body).schema_version)
+        raise
+    _check(batch.schema_version)
+    budget = _Budget(free)
+    return wire.Batch(
+        schema_version=batch.schema_version,
+        run_id=batch.run_id,
+        attempt_id=batch.attempt_id,
+        headers=tuple(budget.built(batch.headers, header, "headers")),
+        records=tuple(budget.built(batch.records, record, "records")),
+        ended=batch.ended,
+        alive=batch.alive,
+    )
+
+
+def _check(version: int) -> None:
+    if version != wire.SCHEMA_VERSION:
+        older = "client" if version < wire.SCHEMA_VERSION else "server"
+        raise UnsupportedVersion(
+            f"schema_version {version} is not supported: this server reads {wire.SCHEMA_VERSION}. "
+            f"Upgrade ampmon on the {older}."
+        )
+
+
+class _Budget:
+    """Counts the nodes of a batch as it is built."""
+
+    def __init__(self, free: _Decoder[_Free]) -> None:
+        self._free = free
+        self._nodes = 0
+
+    def built(self, encoded: Iterable[msgspec.Raw], decoder: _Decoder[T], name: str) -> Iterable[T]:
+        """The headers or records of a batch, one by one. Raises TooLarge, ValidationError."""
+        for place, raw in enumerate(encoded):
+            where = f"{name}[{place}]"
+            try:
+                if len(raw) > wire.FREE_BYTES_MAX:
+                    self._check_free(raw, where)
+                message = decoder.decode(raw)
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(_placed(str(error), where)) from None
+            self._nodes += _nodes(message, where)
+            if self._nodes > NODES_MAX:
+                raise TooLarge(where, f"with it the batch has more than {NODES_MAX} values")
+            yield message
+
+    def _check_free(self, raw: msgspec.Raw, where: str) -> None:
+        found = self._free.decode(raw)
+        for name in _FREE:
+            if len(getattr(found, name)) > wire.FREE_BYTES_MAX:
+                raise TooLarge(f"{where}.{name}", f"more than {wire.FREE_BYTES_MAX} bytes")
+
+
+def _placed(words: str, where: str) -> str:
+    """What is wrong with a header or a record, with the path to it from the batch."""
+    what, _, path = words.rpartition(" - at `")
+    return f"{what or words} - at `" + (path if what else "$`").replace("$", f"$.{where}", 1)
+
+
+def _nodes(message: Any, where: str) -> int:
+    """How many objects a header or a record holds beside its own fields. Raises TooLarge."""
+    if isinstance(message, wire.Update):
+        return sum(4 + 4 * len(step.culprits) for step in message.optimizers)
+    if isinstance(message, wire.Scalars):
+        return 2 * (len(message.values) + len(message.kinds))
+    if isinstance(message, wire.StreamHeader):
+        sizes = sum(len(parameter.shape) for parameter in message.parameters)
+        return sizes + 4 * len(message.parameters) + 3 * len(message.modules)
+    name = "detail" if isinstance(message, wire.Event) else "config"
+    nodes = wire.nodes(getattr(message, name))
+    if nodes > wire.FREE_NODES_MAX:
+        raise TooLarge(f"{where}.{name}", f"more than {wire.FREE_NODES_MAX} values")
+    return nodes

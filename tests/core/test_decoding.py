@@ -1,0 +1,119 @@
+"""What a body costs to decode is bounded, whatever it says: a few bytes never become a large object."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from ampmon import decoding, wire
+from ampmon.decoding import TooLarge, decode_batch
+from batches import Trainer
+
+
+LISTS = 2**21
+"""So many empty lists are 2 MiB of msgpack, and 128 MiB of memory."""
+FEW = 2**21
+
+
+def document(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """A good batch as plain data, changed."""
+    trainer = Trainer()
+    records = [trainer.update(), trainer.event("init"), trainer.scalars({"loss": 1.0})]
+    plain: dict[str, Any] = msgspec.msgpack.decode(wire.encode(trainer.batch(records)))
+    change(plain)
+    return plain
+
+
+BOMB = [[]] * LISTS
+FREE = {
+    "headers[0].config": lambda batch, bomb: batch["headers"][0].update(config={"x": bomb}),
+    "records[1].detail": lambda batch, bomb: batch["records"][1].update(detail={"x": bomb}),
+}
+UNKNOWN = (
+    lambda batch: batch.update(new=BOMB),
+    lambda batch: batch["headers"][0].update(new=BOMB),
+    lambda batch: batch["records"][0].update(new={"x": BOMB}),
+    lambda batch: batch["records"][1].update(new=BOMB),
+)
+
+
+BUILT = (wire.AttemptHeader, wire.StreamHeader, wire.Parameter, wire.Module, wire.Update)
+BUILT += (wire.OptimizerStep, wire.Culprit, wire.Event, wire.Scalars, wire.Batch)
+
+
+def peak(body: bytes, *, json: bool = False) -> int:
+    """The bytes of memory that decoding a body takes at most; whether it is decoded is not asked."""
+    tracemalloc.start()
+    try:
+        decode_batch(body, json=json)
+    except TooLarge:
+        pass
+    finally:
+        taken = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return taken
+
+
+@pytest.mark.parametrize("field", FREE)
+def test_free_form_fields_are_not_built_beyond_a_megabyte(field: str) -> None:
+    """A config or an event's detail of more than a megabyte is refused by name, before any of it is built."""
+    body = msgspec.msgpack.encode(document(lambda batch: FREE[field](batch, BOMB)))
+    with pytest.raises(TooLarge) as refused:
+        decode_batch(body)
+
+    assert refused.value.field == field
+    assert peak(body) < FEW
+
+
+@pytest.mark.parametrize("field", FREE)
+@pytest.mark.parametrize("json", [False, True])
+def test_free_form_fields_hold_so_many_values(field: str, json: bool) -> None:
+    """They hold 100 000 values, each of whatever kind, and one more is refused by name."""
+    encode = (msgspec.json if json else msgspec.msgpack).encode
+    most = [0] * (wire.FREE_NODES_MAX - 2)  # the mapping and the list are two
+    decode_batch(encode(document(lambda batch: FREE[field](batch, most))), json=json)
+    with pytest.raises(TooLarge) as refused:
+        decode_batch(encode(document(lambda batch: FREE[field](batch, [*most, 0]))), json=json)
+
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("change", UNKNOWN)
+def test_unknown_fields_are_not_built(change: Callable[[dict[str, Any]], object]) -> None:
+    """A field that is not known takes no memory, wherever it stands and whatever is in it."""
+    body = msgspec.msgpack.encode(document(change))
+    assert len(decode_batch(body).records) == 3
+    assert peak(body) < FEW
+
+
+def test_json_of_too_many_values_is_not_begun() -> None:
+    """JSON, whose lists have no length, is refused by its commas where it has too many values."""
+    body = b'{"records": [' + b"0," * decoding.NODES_MAX + b"0]}"
+    assert peak(body, json=True) < FEW
+
+
+def test_a_batch_holds_so_many_values_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is within the bounds one by one is not built any further where it is too much together."""
+    monkeypatch.setattr(decoding, "NODES_MAX", 500)
+    trainer = Trainer()
+    scalars = [trainer.scalars(dict.fromkeys("abcdefghij", 1.0)) for _ in range(40)]
+    with pytest.raises(TooLarge) as refused:
+        decode_batch(wire.encode(trainer.batch(scalars)))
+
+    assert refused.value.field == "records[23]"
+
+
+def test_every_list_of_a_batch_has_an_end() -> None:
+    """No list or mapping in what is built has room for any number of values, but those that are counted."""
+    free = {"config", "detail"}
+    unbounded = [
+        f"{struct.__name__}.{field.name}"
+        for struct in BUILT
+        for field in msgspec.inspect.type_info(struct).fields  # type: ignore[attr-defined]
+        if getattr(field.type, "max_length", 0) is None and field.name not in free
+    ]
+    assert unbounded == []
