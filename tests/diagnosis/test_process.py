@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from ampmon.lints.words import LINTS
 from ampmon_server.diagnosis import effective
+from ampmon_server.diagnosis.rules.lints import STOPPING
 from ampmon_server.series import Forgotten
 from made_cases import START, case, cells_of, event, found, rules_of, scaler, torch_scaler, trained
 
@@ -83,6 +85,24 @@ def test_a_lint_is_passed_on_word_for_word():
     assert rules_of(case(_healthy(), events=(event("init"), event("lint", rule="x")))) == []
 
 
+def test_only_lints_that_stop_a_run_stop_it():
+    """A lint stops a run if its rule is one that does, whatever the event says."""
+    words = {
+        "severity": "critical",
+        "title": "A",
+        "explanation": "B",
+        "fix": "rm -rf /",
+        "stop": True,
+    }
+    told = [event("lint", rule=rule, **words) for rule in (*LINTS, "planted", "dead_scale")]
+    findings = [found(case(_healthy(), events=(each,)))[0] for each in told]
+    assert (
+        {each.rule for each in findings if each.stop}
+        == STOPPING
+        == {rule for rule, lint in LINTS.items() if lint.stop}
+    )
+
+
 def test_of_two_lints_the_first_told_is_the_cause():
     """Events come newest first; of equal severity the lint that was told first is the first finding."""
     words = {"severity": "critical", "title": "", "explanation": "", "fix": "", "parameters": []}
@@ -93,7 +113,7 @@ def test_of_two_lints_the_first_told_is_the_cause():
 
 @pytest.mark.parametrize("later", ["poisoned_state", "dead_scale"])
 def test_a_loop_that_destroys_weights_is_named_before_them(later):
-    """What `unscale_` in the middle of a batch led to stands behind it, which is then as bad, and stops the run too."""
+    """What `unscale_` in the middle of a batch led to stands behind it, which is then as bad, and stops like it."""
     words = {"title": "", "explanation": "", "fix": "", "parameters": []}
     told = [
         event("lint", rule="unscale_in_accumulation", severity="warning", **words),
@@ -103,7 +123,7 @@ def test_a_loop_that_destroys_weights_is_named_before_them(later):
     assert (finding.rule, finding.severity, finding.stop) == (
         "unscale_in_accumulation",
         "critical",
-        True,
+        later in STOPPING,
     )
 
 

@@ -308,18 +308,43 @@ def test_only_its_owner_changes_a_run(holding: Client, store: Store) -> None:
     assert holding("admin", owner="eve").delete(path).status_code == 204
 
 
+def sent(client: TestClient, batch: wire.Batch) -> Any:
+    """The answer to a batch."""
+    headers = {"Content-Type": "application/msgpack"}
+    return client.post("/api/v1/ingest", content=wire.encode(batch), headers=headers)
+
+
+def test_only_tokens_of_its_owner_append_to_a_run(
+    client: TestClient, holding: Client, store: Store
+) -> None:
+    """Another owner's records change nothing of a run, nor end it; the owner's, an admin's and the server's own do."""
+    run_id = trained(store)
+    before = store.run(run_id)
+    late = Trainer(run_id, project="vision", resume_step=40)
+    batch = late.batch(late.updates(2), ended="crashed")
+    for scopes in (("ingest",), ("ingest", "read")):
+        answer = sent(holding(*scopes, owner="eve"), batch)
+        assert (answer.status_code, str(run_id) in answer.json()["detail"]) == (404, True)
+    assert store.run(run_id) == before
+
+    writers = (holding("ingest", owner="ada"), holding("admin", owner="eve"), client)
+    for number, known in enumerate(writers):
+        trainer = Trainer(run_id, project="vision", resume_step=40 + number)
+        assert sent(known, trainer.batch(trainer.updates(1))).status_code == 200
+        assert store.run(run_id)[0].version == before[0].version + number + 1
+    assert store.belonging(run_id).owner == "ada"
+
+
 def test_what_comes_in_is_the_tokens(holding: Client, store: Store) -> None:
     """A run that a token starts is its owner's, whatever its record says; of another project it is not taken."""
     known = holding("ingest", owner="grace", projects=["vision"])
     answers = []
     for project in ("vision", "speech"):
         trainer = Trainer(uuid4(), project=project)
-        content, kind = wire.encode(trainer.batch(trainer.updates(1))), "application/msgpack"
-        headers = {"Content-Type": kind}
-        answers.append(known.post("/api/v1/ingest", content=content, headers=headers))
+        answers.append(sent(known, trainer.batch(trainer.updates(1))))
 
     assert [each.status_code for each in answers] == [200, 404]
-    assert "in the projects of this token" in answers[1].json()["detail"]
+    assert "of this token's owner and projects" in answers[1].json()["detail"]
     (run,) = store.runs().rows
     assert (run.owner, run.project) == ("grace", "vision")
 

@@ -198,11 +198,13 @@ def test_an_expired_token_is_good_no_more(store: Store) -> None:
 
 
 def test_a_run_belongs_to_who_started_it(store: Store) -> None:
-    """The owner is the sender's, whatever the record says, and a later start by another does not change it."""
+    """The owner is the sender's, whatever the record says; another owner's start is refused, an admin's is not."""
     trainer = Trainer(uuid4(), rank=1, world_size=2)
     store.ingest(trainer.batch(trainer.updates(2)), Sender("grace"))
     first = Trainer(trainer.run_id, world_size=2)
-    store.ingest(first.batch(first.updates(2)), Sender("linus"))
+    with pytest.raises(NotFound):
+        store.ingest(first.batch(first.updates(2)), Sender("linus"))
+    store.ingest(first.batch(first.updates(2)), Sender("linus", admin=True))
     again = Trainer(trainer.run_id, resume_step=2)
     store.ingest(again.batch(again.updates(2)))
 

@@ -57,7 +57,8 @@ async def ingest(
     caller: CallerDependency,
 ) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
-    settings, sender = service.settings, Sender(caller.owner, caller.projects)
+    settings = service.settings
+    sender = Sender(caller.owner, caller.projects, admin=caller.may("admin"))
     try:
         json = _is_json(request)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()

@@ -36,11 +36,18 @@ class Receipt:
 class Sender:
     """Who sends a batch. ``owner``: of a run that begins with it; None for whom its header names.
 
-    ``projects`` are those whose runs it may write; None for all.
+    It may write its owner's runs, or every owner's where that is None or with ``admin``. ``projects`` are those whose
+    runs it may write; None for all.
     """
 
     owner: str | None = None
     projects: Collection[str] | None = None
+    admin: bool = False
+
+    def may_write(self, state: RunState) -> bool:
+        """Whether its batches are taken for a run."""
+        owns = self.owner is None or self.admin or self.owner == state.owner
+        return owns and (self.projects is None or state.project in self.projects)
 
 
 ANYONE = Sender()
@@ -60,9 +67,9 @@ def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender =
         # Acknowledged, so that a sender lets go of it, and not stored: what is deleted stays deleted.
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
-    _check_project(state, batch, sender)
+    _check(state, batch, sender)
     attempt, new = attempts.resolve(connection, batch, state, now)
-    _check_project(state, batch, sender)  # a run's first start may have named another
+    _check(state, batch, sender)  # a run's first start may have named another
     before = replace(state)
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)
@@ -83,14 +90,14 @@ def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender =
     return Receipt(ack, changed, state.last_step)
 
 
-def _check_project(state: RunState, batch: wire.Batch, sender: Sender) -> None:
+def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
     """Raises NotFound, in the same words whether such a run is there or would have been new.
 
     That an id is taken, or was, cannot be hidden from who may send: a free one is theirs with a header, and what is
     deleted has no project any more.
     """
-    if sender.projects is not None and state.project not in sender.projects:
-        raise NotFound(f"There is no run {batch.run_id} in the projects of this token.")
+    if not sender.may_write(state):
+        raise NotFound(f"There is no run {batch.run_id} of this token's owner and projects.")
 
 
 def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], list[Share]]:

@@ -12,6 +12,8 @@ from ampmon_server.thresholds import Thresholds
 
 
 KIND = "lint"
+STOPPING = frozenset({"fused_sgd", "poisoned_state"})
+"""The lints that stop a run. An event may hold any rule, and `should_stop` ends a training."""
 
 
 def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
@@ -42,5 +44,5 @@ def _finding(event: Happening) -> Iterator[Finding]:
             scaler=event.scaler,
             first_step=event.step,
             parameters=tuple(parameters),
-            stop=detail.get("stop") is True,
+            stop=detail.get("stop") is True and words["rule"] in STOPPING,
         )
