@@ -135,6 +135,17 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.fixture
+def named_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in which a browser writes the address that it is opened at, for programs that the test starts."""
+    browser, handed = tmp_path / "browser", tmp_path / "handed"
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{handed}.part" && mv "{handed}.part" "{handed}"\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setenv("DISPLAY", ":0")
+    return handed
+
+
 @pytest.fixture(scope="session")
 def kept_browser() -> Iterator[Lent]:
     """One headless Chromium for the session, started when the first test asks for it."""

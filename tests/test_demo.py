@@ -37,7 +37,7 @@ class Demo:
         self.server = Server(directory)
         self.directory = directory
         self._output = directory.with_suffix(".log")
-        command = ["-m", "ampmon_server.cli", "demo", "--no-browser"]
+        command = ["-m", "ampmon_server.cli", "demo"]
         command += ["--port", str(self.server.port), "--data-dir", str(directory), *options]
         with self._output.open("w") as output:
             environment = {**os.environ, "AMPMON_MODE": "online"}
@@ -68,7 +68,7 @@ class Demo:
 
 
 @pytest.fixture
-def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+def new_demo(tmp_path: Path, named_browser: Path) -> Iterator[Callable[..., Demo]]:
     """Starts a demo that climbs to its ceiling within thirty updates."""
     started: list[Demo] = []
 
@@ -81,10 +81,22 @@ def new_demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
         one.end()
 
 
+def assert_leads_in(handed: str, server: Server, reader: Reader) -> None:
+    """What a browser is opened at holds no code, and signs that browser in."""
+    assert "code=" not in handed
+    browser = reader.page.context.browser
+    assert browser is not None
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(handed)
+        page.wait_for_url(f"{server.url}/**")
+        assert context.cookies(server.url)
+
+
 def test_the_demo_finds_the_ceiling_and_says_so(
-    new_demo: Callable[..., Demo], new_reader: Callable[[Server], Reader]
+    new_demo: Callable[..., Demo], named_browser: Path, new_reader: Callable[[Server], Reader]
 ) -> None:
-    """The scale grows from 1 until a step is skipped; server, terminal and page have all of it."""
+    """The scale grows from 1 until a step is skipped; server, terminal and page have it, which a file opens."""
     running = new_demo("--steps", str(STEPS))
     running.wait_for("stays at")
 
@@ -104,6 +116,7 @@ def test_the_demo_finds_the_ceiling_and_says_so(
     assert f"First to overflow: {skips[-1]['culprits'][0]['parameter']}." in running.printed
 
     reader = new_reader(running.server)
+    assert_leads_in(named_browser.read_text().strip(), running.server, reader)
     reader.open(f"#/runs/{run['run_id']}")
     expect(reader.page.locator(".description")).to_contain_text("underflow melts")
     reader.close()

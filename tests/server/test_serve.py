@@ -65,20 +65,23 @@ def test_a_log_is_told_no_code(server: Server) -> None:
     assert codes(server) == 0
 
 
-def test_a_browser_is_handed_the_link_and_a_log_is_not(
-    new_server: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_browser_is_handed_the_link_and_no_command_line_is(
+    new_server: Callable[..., Server], named_browser: Path
 ) -> None:
-    """With --open a browser comes in by a link that is printed nowhere."""
-    browser, handed = tmp_path / "browser", tmp_path / "handed"
-    browser.write_text(f'#!/bin/sh\necho "$1" > "{handed}.part" && mv "{handed}.part" "{handed}"\n')
-    browser.chmod(0o700)
-    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    """With --open a browser is led in by a file of the owner's only; no log and no command line shows the code."""
     server = new_server(options=["--open"])
-    wait_for(handed.exists)
+    wait_for(named_browser.exists)
+    handed = named_browser.read_text().strip()
+    page = Path(handed.removeprefix("file://"))
+    shown = re.search(r'href="([^"]+)"', page.read_text())
 
-    assert entered(handed.read_text().strip()) == 303
+    assert "code=" not in handed
+    assert (page.parent, page.stat().st_mode) == (server.directory / "server", 0o100600)
+    assert shown is not None
+    assert entered(shown[1]) == 303
     assert server.address == server.url
-    assert "code=" not in server.printed
+    server.stop()
+    assert not page.exists()
 
 
 def test_the_link_ends_with_the_server(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
 import sys
-import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 
+from ampmon import private
 from ampmon.config import data_directory
 from ampmon_server import assets, descriptors, logs
 from ampmon_server.alerting.reading import BadAlerts, read
@@ -23,6 +24,7 @@ from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.listening import CannotListen, address, listening
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
+from ampmon_server.invitation import Invitation, invitation
 from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
@@ -35,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; 0 then, and 2, with one line that says what to do, where it cannot start."""
+    os.umask(0o077)
     try:
         settings = _named(_settings(arguments))
         _check_workers(settings, arguments.workers)
@@ -140,10 +143,9 @@ def _serve_alone(settings: Settings, listener: socket.socket, *, open_browser: b
         with (
             _address_written(settings, listener),
             _link(service.logins, place, open_browser=open_browser) as link,
+            _to_open(link, settings, open_browser=open_browser) as invited,
         ):
-            process = Process(
-                service, ready=lambda: _announce(place, link, open_browser=open_browser)
-            )
+            process = Process(service, ready=lambda: _announce(place, link, invited))
             with Adopting(settings.data_directory):
                 process.run(sockets=[listener])
     finally:
@@ -161,9 +163,10 @@ def _supervise(
         with (
             _address_written(settings, listener),
             _link(Logins(store), place, open_browser=open_browser) as link,
+            _to_open(link, settings, open_browser=open_browser) as invited,
             Workers(settings, listener, workers) as running,
         ):
-            _announce(place, link, open_browser=open_browser)
+            _announce(place, link, invited)
             with Adopting(settings.data_directory):
                 running.keep()
     finally:
@@ -184,13 +187,19 @@ def _link(logins: Logins, place: str, *, open_browser: bool) -> Iterator[str]:
             logins.withdraw(code)
 
 
-def _announce(place: str, link: str, *, open_browser: bool) -> None:
+def _to_open(
+    link: str, settings: Settings, *, open_browser: bool
+) -> AbstractContextManager[Invitation | None]:
+    return invitation(link, settings.server_directory) if open_browser else nullcontext()
+
+
+def _announce(place: str, link: str, invited: Invitation | None) -> None:
     if _on_a_terminal():
         print(f"ampmon is at {link} (this link lets one browser in)", flush=True)
     else:  # a log is kept, and read by others
         print(f"ampmon is at {place} (`ampmon token link` lets a browser in)", flush=True)
-    if open_browser:
-        webbrowser.open(link)
+    if invited is not None:
+        invited.open()
 
 
 def _on_a_terminal() -> bool:
@@ -202,7 +211,7 @@ def _on_a_terminal() -> bool:
 def _address_written(settings: Settings, listener: socket.socket) -> Iterator[None]:
     """Leave the address where `ampmon token` finds it, as long as the server is there."""
     path = settings.address_file
-    path.write_text(address(listener, settings) + "\n")
+    private.replace(path, f"{address(listener, settings)}\n".encode(), durable=False)
     try:
         yield
     finally:

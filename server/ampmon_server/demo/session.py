@@ -6,8 +6,8 @@ import argparse
 import math
 import os
 import sys
-import webbrowser
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ampmon_server.demo.interrupt import Interrupt
 from ampmon_server.demo.narrator import Narrator
 from ampmon_server.demo.service import Service, ServiceError
 from ampmon_server.demo.train import Plan, train
+from ampmon_server.invitation import invitation
 
 
 STEPS = {"cpu": 4000, "cuda": 20_000}
@@ -42,7 +43,10 @@ def run(arguments: argparse.Namespace, interrupt: Interrupt) -> int:
         if interrupt:
             return 0
         try:
-            return _with_server(server, directory, arguments, interrupt, console)
+            with ExitStack() as stack:
+                if not arguments.no_browser and has_display():
+                    stack.enter_context(invitation(server.login_link(), directory)).open()
+                return _with_server(server, directory, arguments, interrupt, console)
         finally:
             server.stop()
     except (ServiceError, FileNotFoundError, AmpmonError) as error:
@@ -63,8 +67,6 @@ def _with_server(
         f"The page: {server.login_link()}  (opens once; `ampmon token link` makes another)",
         soft_wrap=True,
     )
-    if not arguments.no_browser and has_display():
-        webbrowser.open(server.login_link())
     _train(server, directory, _plan(arguments), interrupt, console)
     if not server.own or not arguments.keep:
         return 0
