@@ -12,11 +12,14 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, 
 
 from ampmon import wire
 from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.errors import HeaderMissing
+from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.state import RunState
 from ampmon_server.tables import attempts, streams, updates
 
+
+RANKS_MAX = 16_384
+"""Of a run. Each is asked about when one of them ends."""
 
 BESIDE_US = 30 * 1_000_000
 """For so long after a later start a process may still be seen alive: its last records may have been on their way."""
@@ -40,7 +43,7 @@ def resolve(
 ) -> tuple[Attempt, bool]:
     """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
 
-    Raises HeaderMissing where neither database nor batch has its header.
+    Raises HeaderMissing where neither database nor batch has its header, and BadBatch for one rank too many.
     """
     known = _find(connection, batch)
     if known is not None:
@@ -85,6 +88,8 @@ def _register(
             table.run_id == state.run_id, table.rank == header.rank
         )
     )
+    if last is None and state.ranks >= RANKS_MAX:
+        raise BadBatch("headers", f"the run would have more than {RANKS_MAX} ranks")
     number = _number(connection, header, state, -1 if last is None else last)
     origin, assumed = _origin(connection, header, number)
     insert_rows(connection, attempts, [_row(header, number, origin, assumed, now)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -105,15 +106,20 @@ def _name(connection: Connection, run_id: bytes, stream: int | None) -> str | No
 
 def sources(connection: Connection, run_id: bytes, name: str) -> tuple[Source, ...]:
     """The streams of a scaler, the lowest rank first."""
-    rows = fetch(connection, _sources(), {"of": run_id, "name": name})
-    return tuple(Source(*[*row[:-2], *map(bool, row[-2:])]) for row in rows)
+    rows = fetch(connection, _sources(alone=True), {"of": run_id, "name": name})
+    return tuple(_source(told) for _, *told in rows)
+
+
+def _source(told: Sequence[Any]) -> Source:
+    return Source(*[*told[:-2], *map(bool, told[-2:])])
 
 
 @lru_cache
-def _sources() -> Select[Any]:
-    """The fields of `Source`, in their order."""
+def _sources(*, alone: bool) -> Select[Any]:
+    """A scaler's name and the fields of `Source`, in their order; of one scaler ``alone``, or of all of a run."""
     table, told = streams.c, headers.c
     described = (
+        table.scaler,
         table.stream,
         table.rank,
         table.layout,
@@ -124,10 +130,11 @@ def _sources() -> Select[Any]:
         table.rows_from,
         table.samples_from,
     )
+    which = table.scaler == bindparam("name") if alone else table.scaler != ""
     return (
         select(*described, func.count() > 1, func.min(told.exact) == 1)
         .join(headers, (told.run_id == table.run_id) & (told.stream == table.stream))
-        .where(table.run_id == bindparam("of"), table.scaler == bindparam("name"))
+        .where(table.run_id == bindparam("of"), which)
         .group_by(*described)
         .order_by(table.rank)
     )
@@ -157,7 +164,10 @@ def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:
     """The scalers of a run, over all of its ranks."""
     table = streams.c
     named = select(table.scaler).distinct().where(table.run_id == run_id, table.scaler != "")
+    found: dict[str, list[Source]] = {name: [] for name in connection.scalars(named)}
+    for name, *told in fetch(connection, _sources(alone=False), {"of": run_id}):
+        found[name].append(_source(told))
     return [
-        Scaler(run_id, name, sources(connection, run_id, name), disabled=False)
-        for name in sorted(connection.scalars(named))  # a database may sort by its language
+        Scaler(run_id, name, tuple(found[name]), disabled=False)
+        for name in sorted(found)  # a database may sort by its language
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,6 +23,9 @@ from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.state import RunState
 from ampmon_server.tables import headers, streams
 
+
+STREAMS_MAX = 16_384
+"""Of a run, on all ranks. They are listed in its row, which is read and written with each batch."""
 
 _parameters_decoder = msgspec.msgpack.Decoder(tuple[wire.Parameter, ...])
 _modules_decoder = msgspec.msgpack.Decoder(tuple[wire.Module, ...])
@@ -175,8 +178,16 @@ class Roster:
         wanted = {*names, *told}
         self._read(_MINE, names=list(wanted))
         held = self._load_headers(wanted)
-        for place, header in told.values():
-            self._describe(place, header, held.get(header.stream))
+        self._create({name: header.layout for name, (_, header) in told.items()})
+        new = [
+            (header, packed)
+            for place, header in told.values()
+            if (packed := self._describe(place, header, held.get(header.stream))) is not None
+        ]
+        if new:
+            rows = [self._header_row(*each) for each in new]
+            insert_rows(self._connection, headers, rows, replace=True)
+            self._list([header for header, _ in new])
         for name in wanted - {*told, ""}:
             if name not in held:
                 raise HeaderMissing(name)
@@ -186,7 +197,7 @@ class Roster:
         """This attempt's stream of that name, made now if it is the first."""
         key = (self._attempt.rank, name)
         if key not in self._streams:
-            self._streams[key] = self._create(name)
+            self._create({name: "replicated"})
         return self._streams[key]
 
     def siblings(self, name: str) -> list[Stream]:
@@ -264,32 +275,29 @@ class Roster:
         )
         return {mine[number]: Held(*told) for number, *told in rows}
 
-    def _create(self, name: str, layout: str = "replicated") -> Stream:
-        table = streams.c
+    def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
+        """Make this attempt's streams of these names, each with its layout, as far as they are not there."""
+        rank, table = self._attempt.rank, streams.c
+        new = [name for name in layouts if (rank, name) not in self._streams]
+        if not new:
+            return
+        if len(self._listed) + len(new) > STREAMS_MAX:
+            raise BadBatch("headers", f"the run would have more than {STREAMS_MAX} streams")
         last = self._connection.scalar(
             select(func.max(table.stream)).where(table.run_id == self._state.run_id)
         )
-        stream = Stream(
-            0 if last is None else last + 1, self._attempt.rank, name, layout, 0, 0, None, None
-        )
-        row = (
-            self._state.run_id,
-            stream.number,
-            stream.rank,
-            name,
-            layout,
-            0,
-            0,
-            None,
-            None,
-            None,
-            0,
-            0,
-        )
-        insert_rows(self._connection, streams, [row])
-        return stream
+        for number, name in enumerate(new, 0 if last is None else last + 1):
+            self._streams[rank, name] = Stream(number, rank, name, layouts[name], 0, 0, None, None)
+        made = [self._streams[rank, name] for name in new]
+        nothing = (0, 0, None, None, None, 0, 0)
+        rows = [
+            (self._state.run_id, each.number, rank, each.scaler, each.layout, *nothing)
+            for each in made
+        ]
+        insert_rows(self._connection, streams, rows)
 
-    def _describe(self, place: int, header: wire.StreamHeader, held: Held | None) -> None:
+    def _describe(self, place: int, header: wire.StreamHeader, held: Held | None) -> Held | None:
+        """Note what a header says; what is to be stored of it, None where it is held already."""
         stream = self.mine(header.stream)
         packed = Held(
             len(header.parameters),
@@ -301,17 +309,12 @@ class Roster:
         if held is not None and (held == packed or _is_shorter(place, header, held)):
             packed = held
         stream.told(packed)
-        if packed is not held:
-            row = self._header_row(stream, header, packed)
-            insert_rows(self._connection, headers, [row], replace=True)
-            self._list(stream, header)
+        return None if packed is held else packed
 
-    def _header_row(
-        self, stream: Stream, header: wire.StreamHeader, packed: Held
-    ) -> tuple[object, ...]:
+    def _header_row(self, header: wire.StreamHeader, packed: Held) -> tuple[object, ...]:
         return (
             self._state.run_id,
-            stream.number,
+            self.mine(header.stream).number,
             self._attempt.number,
             header.scaler,
             header.device,
@@ -324,31 +327,36 @@ class Roster:
             packed.modules,
         )
 
-    def _list(self, stream: Stream, header: wire.StreamHeader) -> None:
-        """Tell the run's row of the stream, and what follows from it for the whole run."""
-        state = self._state
-        if stream.layout != header.layout:
-            stream.layout = header.layout
+    def _list(self, told: Sequence[wire.StreamHeader]) -> None:
+        """Tell the run's row of the streams of new headers, and what follows from them for the whole run."""
+        state, by_number = self._state, {entry["stream"]: entry for entry in self._listed}
+        for header in told:
+            stream = self.mine(header.stream)
+            self._lay_out(stream, header.layout)
+            by_number[str(stream.number)] = {
+                "stream": str(stream.number),
+                "rank": stream.rank,
+                "scaler": stream.scaler,
+                "layout": stream.layout,
+            }
+            state.exact = int(bool(state.exact) and _is_exact(header))
+        self._listed = sorted(by_number.values(), key=lambda entry: int(str(entry["stream"])))
+        state.streams = orjson.dumps(self._listed).decode()
+        state.disabled = int(len(self._listed) == 1 and not told[-1].enabled)
+        for header in told:
+            if str(self.mine(header.stream).number) == self._listed[0]["stream"]:
+                state.parameters, state.budget = len(header.parameters), header.budget
+
+    def _lay_out(self, stream: Stream, layout: wire.Layout) -> None:
+        """Note how a stream's gradients lie, which is known from the start of all but the process's own."""
+        if stream.layout != layout:
+            stream.layout = layout
             table = streams.c
             self._connection.execute(
                 update(streams)
-                .where(table.run_id == state.run_id, table.stream == stream.number)
-                .values(layout=header.layout)
+                .where(table.run_id == self._state.run_id, table.stream == stream.number)
+                .values(layout=layout)
             )
-        others = [entry for entry in self._listed if entry["stream"] != str(stream.number)]
-        entry = {
-            "stream": str(stream.number),
-            "rank": stream.rank,
-            "scaler": stream.scaler,
-            "layout": stream.layout,
-        }
-        self._listed = sorted([*others, entry], key=lambda entry: int(str(entry["stream"])))
-        state.streams = orjson.dumps(self._listed).decode()
-        if self._listed[0] == entry:
-            state.parameters = len(header.parameters)
-            state.budget = header.budget
-        state.exact = int(bool(state.exact) and _is_exact(header))
-        state.disabled = int(not header.enabled and len(self._listed) == 1)
 
 
 def _is_exact(header: wire.StreamHeader) -> bool:

@@ -16,6 +16,7 @@ from ampmon_server.store.scalers import scalers_of
 from ampmon_server.store.updates import read_cells
 from ampmon_server.tables import gradient_blocks, streams, updates
 from ampmon_server.tables import parameter_rollups as parameter_pages
+from ampmon_server.tables import scalar_rollups as scalar_pages
 from ampmon_server.tables import scalars as scalar_rows
 
 
@@ -73,20 +74,26 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
 def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
     table = streams.c
     told = select(table.stream, table.rows_from).where(table.run_id == run_id)
-    for stream, rows_from in connection.execute(told.order_by(table.stream)).all():
-        of = Logged(run_id, stream, rows_from)
-        logged = select(scalar_rows.c.name).distinct()
-        logged = logged.where(scalar_rows.c.run_id == run_id, scalar_rows.c.stream == stream)
-        names = {*scalars.names_of(connection, of), *connection.scalars(logged)}
-        for name in sorted(names):
-            yield Series(
-                f"scalar {name!r} of stream {stream}",
-                scalars.SCALARS,
-                (run_id, stream, name),
-                partial(scalars.read_cells, connection, of, name),
-                _next_row(connection, scalar_rows, run_id, [stream], scalar_rows.c.name == name),
-                rows_from,
-            )
+    rows_from = dict(connection.execute(told).all())
+    named = {
+        (stream, name)
+        for held in (scalar_rows.c, scalar_pages.c)
+        for stream, name in connection.execute(
+            select(held.stream, held.name).distinct().where(held.run_id == run_id)
+        )
+    }
+    for stream, name in sorted(named):
+        if stream not in rows_from:  # which is a finding of its own
+            continue
+        of = Logged(run_id, stream, rows_from[stream])
+        yield Series(
+            f"scalar {name!r} of stream {stream}",
+            scalars.SCALARS,
+            (run_id, stream, name),
+            partial(scalars.read_cells, connection, of, name),
+            _next_row(connection, scalar_rows, run_id, [stream], scalar_rows.c.name == name),
+            of.rows_from,
+        )
 
 
 def _next_row(

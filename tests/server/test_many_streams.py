@@ -1,0 +1,87 @@
+"""A run of very many streams or ranks: what each costs does not grow with the others, and there is an end to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+from sqlalchemy import Engine, event
+
+from ampmon import wire
+from ampmon.decoding import decode_batch
+from ampmon_server.store import BadBatch, Store
+from ampmon_server.store import engine as engines
+from ampmon_server.store.scalers import scalers_of
+from batches import Trainer
+
+
+def headers(trainer: Trainer, count: int, *, first: int = 0) -> tuple[wire.Header, ...]:
+    """The header of an attempt, and those of so many scalers."""
+    told = (
+        wire.StreamHeader(stream=f"scaler {first + each}", scaler="GradScaler", device="cpu")
+        for each in range(count)
+    )
+    return (trainer.attempt, *told)
+
+
+@contextmanager
+def statements(database: Engine) -> Iterator[list[str]]:
+    """What the database is told meanwhile."""
+    told: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        told.append(statement)
+
+    event.listen(database, "before_cursor_execute", note)
+    yield told
+    event.remove(database, "before_cursor_execute", note)
+
+
+@pytest.mark.engines
+def test_headers_of_a_batch_are_stored_at_once(store: Store) -> None:
+    """A thousand headers take as many statements as two do, and scalers are read with as many."""
+    taken, read = [], []
+    for count in (2, 1000):
+        trainer = Trainer()
+        with statements(store._engine) as told:
+            store.ingest(trainer.batch(headers=headers(trainer, count)))
+        taken.append(len(told))
+        with engines.reading(store._engine) as connection, statements(store._engine) as told:
+            assert len(scalers_of(connection, trainer.run_id.bytes)) == count
+        read.append(len(told))
+        listed = [each["scaler"] for each in store.run(trainer.run_id)[0].streams]
+        assert listed == [f"scaler {each}" for each in range(count)]
+    assert taken[0] == taken[1]
+    assert read == [2, 2]
+
+
+def test_a_run_has_so_many_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header beyond the streams that a run may have is refused, with nothing stored; what is known is still taken."""
+    monkeypatch.setattr("ampmon_server.store.streams.STREAMS_MAX", 3)
+    trainer = Trainer()
+    store.ingest(trainer.batch(headers=headers(trainer, 3)))
+    with pytest.raises(BadBatch, match="more than 3 streams"):
+        store.ingest(trainer.batch(headers=headers(trainer, 1, first=3)))
+    store.ingest(trainer.batch(headers=headers(trainer, 3)))
+    assert len(store.run(trainer.run_id)[0].streams) == 3
+
+
+def test_a_run_has_so_many_ranks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank beyond those that a run may have is refused; a new start of one that is known is taken."""
+    monkeypatch.setattr("ampmon_server.store.attempts.RANKS_MAX", 2)
+    first = Trainer()
+    for rank in (0, 1, 1):
+        store.ingest(Trainer(run_id=first.run_id, rank=rank).batch())
+    with pytest.raises(BadBatch, match="more than 2 ranks"):
+        store.ingest(Trainer(run_id=first.run_id, rank=2).batch())
+    assert store.run(first.run_id)[0].ranks == 2
+
+
+def test_a_batch_has_so_many_headers() -> None:
+    """A batch with more headers than a process has is refused by name, before any of them is decoded."""
+    trainer = Trainer()
+    body = wire.encode(trainer.batch(headers=headers(trainer, wire.HEADERS_MAX)))
+    with pytest.raises(msgspec.ValidationError, match=r"<= 1024 - at `\$.headers`"):
+        decode_batch(body)
