@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from ampmon import wire
+from ampmon import private, wire
 from ampmon.errors import HeaderMissing, Refused, Unreachable
 from ampmon.proof import ProvenConnection
 
@@ -65,10 +65,10 @@ class Transport(Protocol):
 class HttpTransport:
     """Posts batches to an ampmon server at ``url``.
 
-    The token is ``token``, or else what ``token_file`` holds at each attempt: the server makes that file when it first
-    starts, which may be later. Nothing is sent without one, nor before the server has shown a TLS certificate that is
-    trusted or, over plain http, that it knows the token. Follows no redirect, and puts the token nowhere but in the
-    request's header.
+    The token is ``token``, or else what ``token_file``, of a data directory, holds at each attempt: the server makes
+    that file when it first starts, which may be later. Nothing is sent without one, nor before the server has shown a
+    TLS certificate that is trusted or, over plain http, that it knows the token. Follows no redirect, and puts the
+    token nowhere but in the request's header.
     """
 
     def __init__(
@@ -108,7 +108,9 @@ class HttpTransport:
         token = self._token
         if token is None and self._token_file is not None:
             try:
-                token = self._token_file.read_text("ascii").strip()
+                token = private.read(self._token_file).decode("ascii").strip()
+            except private.NotPrivate as error:
+                raise Unreachable(f"no token is sent: {error.strerror}") from None
             except OSError:
                 token = None  # the server has not made it yet, or is of another user
             except ValueError:

@@ -14,15 +14,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from ampmon import private
 from ampmon.identity import place
-from ampmon.spool import make_private, time_at
+from ampmon.spool import time_at
 
 
 _TRIES = 5
 _PAUSE_S = 0.02
 _FORGOTTEN_S = 30 * 86400
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-_LOCAL_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Office:
@@ -69,8 +69,8 @@ def elect(directory: Path) -> Office | None:
     Tries for 0.1 s, since `is_held` takes the lock for a moment too.
     """
     path = home(directory) / "lock"
-    make_private(path.parent)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    private.directory(directory, "senders", place())
+    fd = private.open_file(path, os.O_RDWR | os.O_CREAT)
     for attempt in range(_TRIES):
         lock_fd = _locked(fd, path, shared=False)
         if lock_fd is not None:
@@ -85,7 +85,7 @@ def is_held(directory: Path) -> bool:
     """Whether some process here is the sender of ``directory``. Raises OSError."""
     path = home(directory) / "lock"
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = private.open_file(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
@@ -104,7 +104,7 @@ def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:
             raise
-    lock_fd = os.open(_on_local_disk(path), _LOCAL_FLAGS, 0o600)
+    lock_fd = private.open_file(_on_local_disk(path), os.O_RDWR | os.O_CREAT)
     if _lock(lock_fd, shared=shared):
         return lock_fd
     os.close(lock_fd)
@@ -114,7 +114,7 @@ def _locked(fd: int, path: Path, *, shared: bool) -> int | None:
 def _on_local_disk(path: Path) -> Path:
     """A file that stands for ``path`` among this user's processes on this machine, which are all that it is to tell."""
     folder = Path(tempfile.gettempdir()) / f"ampmon-{os.getuid() if hasattr(os, 'getuid') else 0}"
-    make_private(folder)
+    private.directory(folder)
     return folder / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.lock"
 
 

@@ -96,7 +96,10 @@ def _run_in_thread(directory: Path, stop: threading.Event) -> None:
     # Loaded here: a training process does without the HTTP client as long as it can.
     from ampmon.sender.loop import Loop, http_transports
 
-    office = election.elect(directory)
+    try:
+        office = election.elect(directory)
+    except OSError:
+        office = None
     if office is None:
         return
     _offices[directory] = office

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from ampmon import private
 from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
@@ -18,7 +19,7 @@ from ampmon.sender.courier import Courier
 from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
-from ampmon.spool import Destination, make_private, remove, segments, spools
+from ampmon.spool import Destination, remove, segments, spools
 from ampmon.transport import HttpTransport, Transport
 
 
@@ -69,7 +70,7 @@ class Loop:
 
         Ends too when it is no longer ``elected``, and then leaves everything as it is.
         """
-        make_private(home(self._directory))
+        private.make(home(self._directory))
         with contextlib.suppress(OSError):
             forget(self._directory)
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ampmon import wire
+from ampmon import private, wire
 from ampmon.spool import Chunk, Cursor, Entry, Position, discard_segments, remove, segments
 
 
@@ -51,7 +51,7 @@ class Settled:
         line = msgspec.json.encode(
             {"time": time.time_ns() // 1000, "reason": reason, "record": entry.payload}
         )
-        fd = os.open(self._path / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = private.open_file(self._path / _REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(fd, line + b"\n")
         finally:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from ampmon import private
 from ampmon.sender.election import home
-from ampmon.spool import replace_file
 
 
 _NAME = "status"
@@ -51,7 +51,7 @@ class SenderStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, directory: Path) -> None:
         """Put it in the place of the one before. Raises OSError."""
-        replace_file(home(directory) / _NAME, msgspec.json.encode(self), durable=False)
+        private.replace(home(directory) / _NAME, msgspec.json.encode(self), durable=False)
 
 
 def status(directory: Path) -> SenderStatus | None:

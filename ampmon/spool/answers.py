@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ampmon.spool import layout
+from ampmon import private
 
 
 _NAME = "findings"
@@ -26,7 +26,7 @@ class Answers:
         if findings is None or findings == self._written:
             return
         try:
-            layout.replace_file(self._path, msgspec.msgpack.encode(findings), durable=False)
+            private.replace(self._path, msgspec.msgpack.encode(findings), durable=False)
         except OSError:
             return  # the disk is full, or the spool was taken over or sent to its end
         self._written = findings

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
+from ampmon import private
 from ampmon.config import RunOptions
 from ampmon.identity import Process, this_process
-from ampmon.spool import layout
 
 
 _NAME = "destination"
@@ -46,7 +46,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, path: Path) -> None:
         """Put it into the spool at ``path``. Raises OSError."""
-        layout.replace_file(path / _NAME, msgspec.json.encode(self), durable=False)
+        private.replace(path / _NAME, msgspec.json.encode(self), durable=False)
 
     def __repr__(self) -> str:
         return f"Destination({self.url!r}, {self.mode})"  # without the token

@@ -1,4 +1,4 @@
-"""Where things lie: ``spool/<attempt id>/NNNNNN.seg`` beside the files about them. Owns names and permissions only.
+"""Where things lie: ``spool/<attempt id>/NNNNNN.seg`` beside the files about them. Owns names only.
 
 A spool that was taken over is ``spool/<attempt id>~<who took it>``.
 """
@@ -15,8 +15,6 @@ from uuid import UUID
 
 SEGMENT_BYTES = 8 * 2**20
 """A segment is followed by another once it holds this much."""
-DIRECTORY_MODE = 0o700
-FILE_MODE = 0o600
 SUFFIX = ".seg"
 TAKEN = "~"
 
@@ -137,13 +135,6 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def make_private(path: Path) -> None:
-    """Make a directory that only its owner may look into, and its parents where they are missing."""
-    if not path.is_dir():
-        make_private(path.parent)
-        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-
-
 def sync_directory(path: Path) -> None:
     """Have the disk keep the names in a directory, which a file's own sync need not. Blocks. Raises OSError."""
     fd = os.open(path, os.O_RDONLY)
@@ -151,21 +142,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def replace_file(path: Path, content: bytes, *, durable: bool) -> None:
-    """Put ``content`` in the place of a file at once: a reader finds the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), FILE_MODE
-    )
-    try:
-        with open(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from ampmon import private
 from ampmon.spool import layout
 from ampmon.spool.layout import Position
 
@@ -45,4 +46,4 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, path: Path, *, durable: bool) -> None:
         """Replace the cursor at once; ``durable`` waits for the disk. Raises OSError."""
-        layout.replace_file(path / _NAME, msgspec.json.encode(self), durable=durable)
+        private.replace(path / _NAME, msgspec.json.encode(self), durable=durable)

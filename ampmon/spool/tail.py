@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from uuid import UUID
 
-from ampmon import signals
+from ampmon import private, signals
 from ampmon.spool import frame, layout
 from ampmon.spool.destination import Destination
 
@@ -122,7 +122,7 @@ class Tail:
         self._retired.append(fd)
         self.sync()
         with contextlib.suppress(OSError):
-            layout.replace_file(self.path / CLOSED, b"", durable=False)
+            private.replace(self.path / CLOSED, b"", durable=False)
 
     def abandon(self) -> None:
         """Let go without a trace in the file: for the child of a fork, whose parent goes on writing."""
@@ -183,7 +183,7 @@ class Tail:
             return
         # It takes its name with the destination in it, so that a sender never meets it half made.
         unborn = self.path.with_name(f".{self.path.name}")
-        layout.make_private(unborn)
+        private.make(unborn)
         self._destination.write(unborn)
         unborn.rename(self.path)
 
@@ -192,7 +192,7 @@ class Tail:
         # Under its own name only once it has its headers: from then on the reader takes the last one for complete.
         unborn = path.with_suffix(".new")
         unborn.unlink(missing_ok=True)
-        fd = os.open(unborn, _OPEN_FLAGS, layout.FILE_MODE)
+        fd = os.open(unborn, _OPEN_FLAGS, private.FILE_MODE)
         try:
             salt = frame.salt_of(self._attempt_id, number)
             headers = b""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from ampmon import signals
+from ampmon import private, signals
 from ampmon.config import SPOOL_BYTES
 from ampmon.errors import SpoolError
 from ampmon.mounts import network_file_system
@@ -66,6 +66,7 @@ class SpoolWriter:
         """What slow appends have taken lately of the thread that appends."""
         self._quick_enough = _QUICK_FIRST
         try:
+            private.directory(directory, "spool")
             segment_bytes = min(segment_bytes, quota_bytes // _QUOTA_SEGMENTS)
             self._tail = Tail(self.path, attempt_id, destination, segment_bytes)
         except OSError as error:

@@ -21,7 +21,7 @@ import torch
 from alembic.script import ScriptDirectory
 
 import ampmon
-from ampmon import identity, wire
+from ampmon import identity, private, wire
 from ampmon.decoding import decode_batch
 from ampmon.sender import DestinationStatus, SenderStatus, drain, election
 from ampmon.spool import (

@@ -188,7 +188,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mount = shutil.which("mount")
-    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)]
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "none", str(small)]
     if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("no file system may be mounted here")
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ampmon import private
 from ampmon.config import DEFAULT_URL, RunOptions, resolve
 from ampmon.errors import ConfigurationError
 from ampmon_server.asking.client import Asking, Refused, Unanswered
@@ -38,8 +39,8 @@ def answering(
 def _running(settings: Settings, options: RunOptions) -> str | None:
     """The address of the server that runs on the data directory, if one does: one that was killed leaves it behind."""
     url = None
-    with suppress(OSError):
-        url = settings.address_file.read_text().strip()
+    with suppress(OSError, ValueError):
+        url = private.read(settings.address_file).decode().strip()
     if not url:
         return None
     try:
@@ -52,12 +53,19 @@ def _running(settings: Settings, options: RunOptions) -> str | None:
     return url
 
 
+def held_token(settings: Settings) -> str:
+    """What the named file holds, whosever it is, else the data directory's own. Raises OSError and ValueError."""
+    named = settings.token_file
+    held = private.read(settings.data_directory / "token") if named is None else named.read_bytes()
+    return held.decode("ascii").strip()
+
+
 def _token(settings: Settings, options: RunOptions) -> str:
     if settings.token_file is None and options.token:
         return options.token
     file = settings.token_file or settings.data_directory / "token"
     try:
-        return file.read_text("ascii").strip()
+        return held_token(settings)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a token"
         raise Unanswered(

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ampmon import private
 from ampmon_server.auth.caller import OWN
 
 
@@ -37,8 +38,7 @@ class Keys:
         ``token_file`` holds the token instead, and is not made.
         """
         try:
-            data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (data_directory / "server").mkdir(mode=0o700, exist_ok=True)
+            private.directory(data_directory, "server")
             path = data_directory / "token"
             token = _kept(path, secrets.token_urlsafe(_TOKEN_BYTES)) if token_file is None else ""
         except OSError as error:
@@ -134,4 +134,4 @@ def _kept(path: Path, fresh: str) -> str:
                 os.link(draft, path)
         finally:
             draft.unlink()
-    return path.read_text(errors="replace").strip()
+    return private.read(path).decode(errors="replace").strip()

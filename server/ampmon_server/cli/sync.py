@@ -83,7 +83,7 @@ class _Ways:
     def to(self, destination: Destination) -> HttpTransport:
         url = self._url or destination.url
         if self._file is not None:
-            return HttpTransport(url, token_file=self._file)
+            return HttpTransport(url, token=_held(self._file))
         own = data_directory() / "token"
         if url == self._known or url.startswith("http://"):
             token = self._token or destination.token
@@ -91,6 +91,16 @@ class _Ways:
         if self._token or (self._beside is None and own.exists()):
             self.kept_from.add(url)
         return HttpTransport(url, token=destination.token, token_file=self._beside)
+
+
+def _held(file: Path) -> str:
+    """What a file that the user named holds; nothing where it cannot be read."""
+    try:
+        return file.read_text("ascii").strip()
+    except OSError:
+        return ""
+    except ValueError:
+        return "\n"  # which the transport refuses by name
 
 
 def _data_directory_of(place: Path) -> Path:

@@ -14,10 +14,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from ampmon import private
 from ampmon.config import resolve
 from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon_server.asking.client import Asking, Refused, Unanswered
+from ampmon_server.asking.place import held_token
 from ampmon_server.cli import which
 from ampmon_server.settings import Settings
 
@@ -149,7 +151,7 @@ def _tokens(settings: Settings, told: str | None, *, at_home: bool) -> list[str]
     file = settings.token_file or settings.data_directory / "token"
     found = [told] if told and not settings.token_file else []
     try:
-        return [file.read_text("ascii").strip(), *found]
+        return [held_token(settings), *found]
     except (OSError, ValueError) as error:
         if found:
             return found
@@ -160,8 +162,8 @@ def _tokens(settings: Settings, told: str | None, *, at_home: bool) -> list[str]
 
 
 def _written(settings: Settings) -> str | None:
-    with suppress(OSError):
-        return settings.address_file.read_text().strip() or None
+    with suppress(OSError, ValueError):
+        return private.read(settings.address_file).decode().strip() or None
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ampmon import interpreter
+from ampmon import interpreter, private
 from ampmon_server.asking.client import Asking, Unanswered
 
 
@@ -41,7 +41,7 @@ class Service:
     def ask(self, path: str, method: str = "GET") -> Any:
         """The JSON that the server answers to a path under /api/v1; None where it does not, or not with this token."""
         try:
-            token = (self._directory / "token").read_text().strip()
+            token = private.read(self._directory / "token").decode().strip()
             with Asking(self.url, token, timeout_s=2.0) as server:
                 return json.loads(server.get(path) if method == "GET" else server.post(path))
         except (OSError, ValueError, Unanswered):

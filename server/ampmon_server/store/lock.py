@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from ampmon import private
 from ampmon_server.store.errors import Unusable
 
 
 def acquire(path: Path) -> IO[bytes]:
     """Lock the file at ``path``, made if need be; closing it lets go. Raises Unusable where another process has it."""
     try:
-        handle = path.open("ab")
+        handle = os.fdopen(private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
     except OSError as error:
         raise Unusable(
-            f"{path.parent} cannot be written ({error.strerror}): name another --data-dir"
+            f"{path.parent} cannot be used ({error.strerror}): name another --data-dir"
         ) from None
     try:
         _lock(handle)

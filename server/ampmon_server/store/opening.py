@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import IO
 from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import DBAPIError
 
-from ampmon import mounts
+from ampmon import mounts, private
 from ampmon_server import migrations
 from ampmon_server.migrations import Schema
 from ampmon_server.settings import Settings
@@ -162,12 +163,21 @@ def _exclusively(url: URL) -> IO[bytes]:
             "of this machine with ampmon serve --database-url sqlite:////var/tmp/ampmon.db, or use PostgreSQL"
         )
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.make(file.parent)
     except OSError as error:
         raise Unusable(
             f"{file.parent} cannot be made ({error.strerror}): name another --data-dir"
         ) from None
-    return lock.acquire(file.with_name(file.name + ".lock"))
+    held = lock.acquire(file.with_name(file.name + ".lock"))
+    try:
+        # SQLite would make it readable by all, and its log takes over the mode.
+        os.close(private.open_file(file, os.O_RDONLY | os.O_CREAT))
+    except OSError as error:
+        held.close()
+        raise Unusable(
+            f"{file} cannot be used ({error.strerror}): name another --data-dir"
+        ) from None
+    return held
 
 
 def _refusal(error: DBAPIError, url: URL) -> str:
