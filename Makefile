@@ -71,25 +71,25 @@ format: $(VENV)/.dev ## let ruff lay out the code
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.dev ## measure what monitoring costs; writes benchmarks/results/
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@PYTHONPATH=tests:. $(BIN)/python -m benchmarks $(ARGS)
 
 bench-probe: $(PEERS)/.installed ## the same for the probe, beside other tools and in whole steps (ten minutes)
-	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),probe)
+	@PYTHONPATH=tests:. $(PEERS)/bin/python -m benchmarks $(or $(ARGS),probe)
 
 bench-store: $(PEERS)/.installed ## the same for the store, beside other tools' servers (a quarter of an hour; ARGS="store --quick")
-	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),store)
+	@PYTHONPATH=tests:. $(PEERS)/bin/python -m benchmarks $(or $(ARGS),store)
 
 bench-delivery: $(PEERS)/.installed ## the same for the way to the database, beside other tools that are killed (a quarter of an hour)
-	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),delivery)
+	@PYTHONPATH=tests:. $(PEERS)/bin/python -m benchmarks $(or $(ARGS),delivery)
 
 bench-diagnosis: $(VENV)/.dev ## the same for judging runs, of up to ten million updates (a quarter of an hour; ARGS="diagnosis --quick")
-	@$(BIN)/python -m benchmarks $(or $(ARGS),diagnosis)
+	@PYTHONPATH=tests:. $(BIN)/python -m benchmarks $(or $(ARGS),diagnosis)
 
 bench-team: $(VENV)/.dev ## the same for a team: access checks, rejected tokens, 500 pages and 200 clients (20 minutes; ARGS="team --quick")
-	@$(BIN)/python -m benchmarks $(or $(ARGS),team)
+	@PYTHONPATH=tests:. $(BIN)/python -m benchmarks $(or $(ARGS),team)
 
 bench-page: $(PEERS)/.installed ## the same for the page in Chromium, beside other tools' pages (an hour; ARGS="page --quick")
-	@$(PEERS)/bin/python -m benchmarks $(or $(ARGS),page)
+	@PYTHONPATH=tests:. $(PEERS)/bin/python -m benchmarks $(or $(ARGS),page)
 
 soak: $(VENV)/.dev ## kill trainer, sender and server a thousand times each and count what is lost (half an hour; goes on where it stopped)
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.soak $(ARGS)

@@ -31,7 +31,7 @@ from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
 from benchmarks.store import effort as store_effort
 from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
-from benchmarks.team import access, held, rejected
+from benchmarks.team import access, held, offered, rejected
 from benchmarks.team import effort as team_effort
 
 
@@ -77,6 +77,7 @@ BENCHMARKS = {
     "diagnosis_arriving": Benchmark("Judging runs as their records arrive", arriving),
     "team_access": Benchmark("Asking who sends, beside an open door", access),
     "team_rejected": Benchmark("Ingest beside a thousand rejected tokens a second", rejected),
+    "team_offered": Benchmark("Five hundred small batches a second", offered),
     "team_held": Benchmark("Many pages and trainings for ten minutes", held),
     "page_arrival": Benchmark("From the update to pixels, beside others", arrival),
     "page_opening": Benchmark("A run of ten million updates on the page", opening),
@@ -121,7 +122,7 @@ GROUPS = {
         "What a team costs a server",
         "make bench-team",
         "-team",
-        ("team_access", "team_rejected", "team_held"),
+        ("team_access", "team_rejected", "team_offered", "team_held"),
     ),
     "page": Group(
         "What the page costs a reader, beside others",

@@ -1,11 +1,13 @@
 """A process of many clients, each a training that sends what has just happened every few seconds.
 
-Says `sending` when all have begun; ends when its input does, and says how many records were taken, how often a client
-was told to come later, and how many clients had failed.
+Says `sending` when all have begun; ends when its input does, and says in JSON how many records were taken, how often a
+client was told to come later, how many clients had failed, and how long batches took from their first try until they
+were taken.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import threading
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 
 from ampmon import wire
 from ampmon.errors import AmpmonError, Unreachable
@@ -21,31 +24,29 @@ from ampmon.transport import HttpTransport
 from benchmarks.store import load
 
 
-EVERY_S = 2.0
-UPDATES = 40
-"""In a batch: 20 a second."""
-
-
 class _Training:
     """One client. What it sends was encoded before, and is that of all others but for the run that it is of."""
 
-    def __init__(self, url: str, token: str, records: Sequence[msgspec.Raw]) -> None:
+    def __init__(
+        self, url: str, token: str, records: Sequence[msgspec.Raw], every_s: float, size: int
+    ) -> None:
         self._transport = HttpTransport(url, token=token)
-        self._records = records
+        self._records, self._every_s, self._size = records, every_s, size
         self._run_id, self._attempt_id = uuid4(), uuid4()
         headers = load.headers_of(self._run_id, self._attempt_id, load.PARAMETERS)
         self._headers = tuple(msgspec.Raw(wire.encode(each)) for each in headers)
         self.taken = self.told_to_wait = 0
+        self.seconds: list[float] = []
         self.failed = False
 
     def send(self, end: threading.Event) -> None:
-        """Send every few seconds until the end. Blocks."""
+        """Send at its pace until the end; once it is behind, at once. Blocks."""
         try:
-            due = time.monotonic() + EVERY_S * random.random()
-            for first in range(0, len(self._records), UPDATES):
+            due = time.monotonic() + self._every_s * random.random()
+            for first in range(0, len(self._records), self._size):
                 if end.wait(max(due - time.monotonic(), 0)):
                     return
-                due += EVERY_S
+                due += self._every_s
                 self._deliver(first, end)
         except AmpmonError:
             self.failed = True
@@ -58,24 +59,26 @@ class _Training:
                 run_id=self._run_id,
                 attempt_id=self._attempt_id,
                 headers=() if first else self._headers,
-                records=tuple(self._records[first : first + UPDATES]),
+                records=tuple(self._records[first : first + self._size]),
             )
         )
+        began = time.perf_counter()
         while not end.is_set():
             try:
-                self._transport.send(batch, UPDATES)
+                self._transport.send(batch, self._size)
             except Unreachable as told:
                 self.told_to_wait += 1
                 end.wait(told.retry_after_s or 1.0)
             else:
-                self.taken += UPDATES
+                self.taken += self._size
+                self.seconds.append(time.perf_counter() - began)
                 return
 
 
-def _main(url: str, token: str, clients: int, seconds: float) -> None:
-    batches = int(seconds / EVERY_S) + 2
-    records = [msgspec.Raw(wire.encode(each)) for each in load.updates_of(batches * UPDATES)]
-    trainings = [_Training(url, token, records) for _ in range(clients)]
+def _main(url: str, token: str, clients: int, seconds: float, every_s: float, updates: int) -> None:
+    batches = int(seconds / every_s) + 2
+    records = [msgspec.Raw(wire.encode(each)) for each in load.updates_of(batches * updates)]
+    trainings = [_Training(url, token, records, every_s, updates) for _ in range(clients)]
     end = threading.Event()
     threads = [threading.Thread(target=each.send, args=(end,)) for each in trainings]
     for thread in threads:
@@ -85,11 +88,18 @@ def _main(url: str, token: str, clients: int, seconds: float) -> None:
     end.set()
     for thread in threads:
         thread.join()
-    taken, waited = (
-        sum(getattr(each, name) for each in trainings) for name in ("taken", "told_to_wait")
-    )
-    print(taken, waited, sum(each.failed for each in trainings), flush=True)
+    took = [each for training in trainings for each in training.seconds]
+    p50, p99 = np.percentile(took or [np.inf], [50, 99])
+    counted = {
+        "taken": sum(each.taken for each in trainings),
+        "told_to_wait": sum(each.told_to_wait for each in trainings),
+        "failed": sum(each.failed for each in trainings),
+        "p50_s": p50,
+        "p99_s": p99,
+    }
+    print(json.dumps(counted), flush=True)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    _, address, secret, clients, seconds, every_s, updates = sys.argv
+    _main(address, secret, int(clients), float(seconds), float(every_s), int(updates))

@@ -19,7 +19,12 @@ class Effort(NamedTuple):
     streams: int = 500
     clients: int = 200
     held_s: float = 600.0
+    offering: int = 100
+    pages: int = 200
+    offered_s: float = 60.0
 
 
 FULL = Effort()
-QUICK = Effort(access_rounds=12, checks=500, flood_rounds=2, ingest_s=3.0, held_s=60.0)
+QUICK = Effort(
+    access_rounds=12, checks=500, flood_rounds=2, ingest_s=3.0, held_s=60.0, offered_s=10.0
+)

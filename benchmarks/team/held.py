@@ -9,6 +9,7 @@ came on the stream that was told least.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from benchmarks.team.effort import FULL, Effort
 from benchmarks.team.processes import working
 
 
+EVERY_S, UPDATES = 2.0, 40
+"""Between a client's batches, and in each: 20 updates a second."""
 BAR_MB, BAR_GROWTH = 300.0, 0.05
 
 
@@ -33,22 +36,23 @@ def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
         with (
             listening(url, token, effort.streams) as heard,
             working(
-                "benchmarks.team.crowd", url, token, str(effort.clients), str(effort.held_s)
+                *("benchmarks.team.crowd", url, token),
+                *map(str, (effort.clients, effort.held_s, EVERY_S, UPDATES)),
             ) as (_, sent),
         ):
             time.sleep(effort.held_s / 10)
             seen = list(_looks(server, effort.held_s * 0.9))
-    taken, told_to_wait, failed = map(int, sent[0].split())
+    counted = json.loads(sent[0])
     return [
         {
             **_of_memory(at_rest, seen, effort),
             "streams_ended": heard[0].ended,
             "advances_told": heard[0].advances,
             "fewest_told": heard[0].fewest,
-            "updates_per_s": round(taken / effort.held_s),
-            "told_to_wait": told_to_wait,
-            "clients_failed": failed,
-            "holds": "yes" if holds(seen, heard[0], failed) else "no",
+            "updates_per_s": round(counted["taken"] / effort.held_s),
+            "told_to_wait": counted["told_to_wait"],
+            "clients_failed": counted["failed"],
+            "holds": "yes" if holds(seen, heard[0], counted["failed"]) else "no",
         }
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,14 @@ def same_columns(rows: list[dict[str, Any]]) -> bool:
 def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where none of the other tools is installed."""
     monkeypatch.setattr(peers, "version", lambda peer: None)
+
+
+def test_make_bench_finds_all_that_it_imports() -> None:
+    """The Makefile's command says what can be measured; tests run with paths of their own."""
+    command = ["make", "--no-print-directory", "bench", "ARGS=--help"]
+    done = subprocess.run(command, cwd=PYPROJECT.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in GROUPS)
 
 
 def test_a_ratio_is_found_through_noise_that_both_share() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.team import access, effort, held, rejected, tokens
+from benchmarks.team import access, effort, held, offered, rejected, tokens
 from benchmarks.team.processes import working
 from serving import Server
 
@@ -21,6 +21,9 @@ TINY = effort.QUICK._replace(
     streams=3,
     clients=2,
     held_s=3.0,
+    offering=3,
+    pages=2,
+    offered_s=2.0,
 )
 
 
@@ -60,6 +63,28 @@ def test_streams_and_clients_are_held(tmp_path: Path) -> None:
     assert row["updates_per_s"] > 0
     assert (row["streams_ended"], row["clients_failed"]) == (0, 0)
     assert row["first_third_mb"] > 10
+
+
+def test_what_is_offered_is_taken_and_stored(tmp_path: Path) -> None:
+    """A few clients get all through that they offer, and none of it is lost."""
+    (row,) = offered.measure(tmp_path, TINY)
+
+    assert row["offered_per_s"] == 15
+    assert row["taken_per_s"] > 0
+    assert 0 < row["p50_ms"] <= row["p99_ms"]
+    assert (row["lost"], row["clients_failed"], row["streams_ended"]) == (0, 0, 0)
+    assert row["holds"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("per_s", "p99_ms", "lost", "held"),
+    [(250, 1000, 0, True), (249, 9, 0, False), (900, 1001, 0, False), (900, 9, 10, False)],
+)
+def test_a_load_is_carried_if_all_of_it_is(
+    per_s: float, p99_ms: float, lost: int, held: bool
+) -> None:
+    """Too few, too late and lost are each enough to miss the bar."""
+    assert offered.holds(per_s, p99_ms, lost, failed=0) == held
 
 
 @pytest.mark.parametrize(("last", "flat"), [(104.0, True), (106.0, False)])

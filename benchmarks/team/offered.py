@@ -1,0 +1,68 @@
+"""A hundred trainings that offer five hundred small batches a second beside two hundred pages: how many get through.
+
+A real server on SQLite; the pages are streams of all runs, held open by a process, and the clients are threads of
+another. Each client is due to send ten updates every fifth of a second, one batch at a time, and sends at once when it
+is behind. The clients share the machine's cores with the server. `p50_ms` and `p99_ms` are from a batch's first try
+until it was taken; `lost` counts updates that were taken and are not in the database afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.paired import shown
+from benchmarks.server import started
+from benchmarks.store.listeners import listening
+from benchmarks.store.timing import Client
+from benchmarks.team.effort import FULL, Effort
+from benchmarks.team.processes import working
+
+
+EVERY_S, UPDATES = 0.2, 10
+BAR_PER_S, BAR_P99_MS = 250, 1000
+"""The bars of the store's next design."""
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """One row. Takes as long as is offered; ``directory`` is filled."""
+    with started(directory) as (url, token, _):
+        with (
+            listening(url, token, effort.pages) as heard,
+            working(
+                *("benchmarks.team.crowd", url, token),
+                *map(str, (effort.offering, effort.offered_s, EVERY_S, UPDATES)),
+            ) as (_, sent),
+        ):
+            for _ in shown(range(round(effort.offered_s)), "offered"):
+                time.sleep(1.0)
+        counted = json.loads(sent[0])
+        runs = json.loads(Client(token).get(f"{url}/api/v1/runs?limit={effort.offering}"))["runs"]
+    per_s = counted["taken"] / UPDATES / effort.offered_s
+    p50_ms, p99_ms = (1000 * counted[name] for name in ("p50_s", "p99_s"))
+    lost = counted["taken"] - sum(run["updates"] for run in runs)
+    return [
+        {
+            "clients": effort.offering,
+            "listeners": effort.pages,
+            "updates_a_batch": UPDATES,
+            "offered_per_s": round(effort.offering / EVERY_S),
+            "taken_per_s": round(per_s, 1),
+            "bar_per_s": BAR_PER_S,
+            "p50_ms": round(p50_ms),
+            "p99_ms": round(p99_ms),
+            "bar_p99_ms": BAR_P99_MS,
+            "lost": lost,
+            "told_to_wait": counted["told_to_wait"],
+            "clients_failed": counted["failed"],
+            "streams_ended": heard[0].ended,
+            "holds": "yes" if holds(per_s, p99_ms, lost, counted["failed"]) else "no",
+        }
+    ]
+
+
+def holds(per_s: float, p99_ms: float, lost: int, failed: int) -> bool:
+    """As many get through as must, soon enough, and each that was taken is there."""
+    return per_s >= BAR_PER_S and p99_ms <= BAR_P99_MS and lost <= 0 and not failed
