@@ -50,7 +50,9 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_make_bench_finds_all_that_it_imports() -> None:
     """The Makefile's command says what can be measured; tests run with paths of their own."""
     command = ["make", "--no-print-directory", "bench", "ARGS=--help"]
-    done = subprocess.run(command, cwd=PYPROJECT.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, cwd=PYPROJECT.parent, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in GROUPS)
 
