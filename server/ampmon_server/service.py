@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Tokens
+from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.certificate import Certificate
 from ampmon_server.courier import Courier
@@ -29,6 +29,7 @@ class Service:
     keys: Keys
     logins: Logins
     tokens: Tokens
+    sessions: Sessions
     callers: Callers
     proofs: Proofs
     limits: Limits
@@ -57,7 +58,8 @@ class Service:
         judge = Judge(store, writer, bus, settings.thresholds, settings.alerts)
         courier = Courier(store, writer, bus, settings.alerts)
         tokens = Tokens(store)
-        callers = Callers(keys, tokens, settings)
+        sessions = Sessions(store)
+        callers = Callers(keys, tokens, sessions, settings)
         proofs = Proofs(keys, tokens, settings.allowed_hosts)
         logins = Logins(store)
         return cls(
@@ -66,6 +68,7 @@ class Service:
             keys,
             logins,
             tokens,
+            sessions,
             callers,
             proofs,
             Limits(settings),

@@ -352,6 +352,15 @@ logins = Table(
     sqlite_with_rowid=False,
 )
 
+# Sessions of browsers that were signed out, each by its digest, until they would have ended by themselves.
+revoked_sessions = Table(
+    "revoked_sessions",
+    metadata,
+    Column("digest", LargeBinary(32), primary_key=True),
+    Column("expires", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # Messages to targets of alerts, kept from when they are due until some days after. Who delivers one takes it by moving
 # `due` on: so it is sent by one, and again where that one died. `due` is null where nothing more is to be done.
 messages = Table(

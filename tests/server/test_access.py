@@ -383,7 +383,7 @@ def test_a_cookie_says_whose_it_is(tmp_path: Path) -> None:
         f"{expiry}.own.{signature}",
         f"{expiry}.{holder[::-1]}.{signature}",
         f"{expiry}..{holder}.{signature}",
-        f"{int(expiry) + 9}.{holder}.{signature}",
+        f"9{expiry}.{holder}.{signature}",
         keys.session(holder, now=1000.0),
     ]
 

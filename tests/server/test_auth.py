@@ -14,19 +14,34 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from httpx2 import Response
+from sqlalchemy import text
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 from starlette.types import Message
 
 from ampmon.proof import PROOF_PATH
+from ampmon.testing import ManualClock
 from ampmon_server.app import create_app
-from ampmon_server.auth import KeyProblem, Keys, Logins, TooManyAttempts, guard
+from ampmon_server.auth import (
+    Caller,
+    Callers,
+    KeyProblem,
+    Keys,
+    Logins,
+    Sessions,
+    Tokens,
+    TooManyAttempts,
+    guard,
+)
 from ampmon_server.auth.headers import security_headers
 from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
 from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SECONDS
+from ampmon_server.auth.tokens import KNOWN_S
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from ampmon_server.store import logins as stored_logins
+from ampmon_server.store import sessions as stored_sessions
 from exact import ask, ask_each
 
 
@@ -364,6 +379,75 @@ def test_a_flood_of_codes_passes(store: Store) -> None:
     assert logins.redeem(code)
 
 
+def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient) -> None:
+    """A copy of a cookie or of a page's session opens nothing once its browser has signed out; others stay good."""
+    name = client.app.state.service.keys.cookie_name  # type: ignore[attr-defined]
+    carried: list[dict[str, str]] = []
+    for _ in range(2):
+        log_in(stranger, client)
+        carried.append({"Cookie": f"{name}={stranger.cookies[name]}"})
+        stranger.cookies.clear()
+    for _ in range(2):
+        session = sign_in(stranger, new_code(client), memory=True).json()["session"]
+        carried.append({"Authorization": f"Bearer {session}"})
+
+    def opened() -> list[int]:
+        return [stranger.get("/api/v1/me", headers=each).status_code for each in carried]
+
+    assert opened() == [200] * 4
+    for each in (carried[0], carried[2]):
+        assert stranger.post("/logout", headers={"Origin": OWN, **each}).status_code == 204
+    assert opened() == [401, 200, 401, 200]
+    assert client.post("/logout").status_code == 204
+    assert client.get("/api/v1/me").status_code == 200
+
+
+@pytest.mark.engines
+def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> None:
+    """Other server processes refuse a session within two seconds, and so do those that start later."""
+    clock, keys, settings = ManualClock(), Keys.load(tmp_path), Settings(data_directory=tmp_path)
+    sessions, others = Sessions(store), Sessions(store, monotonic=clock)
+    tokens = Tokens(store)
+    callers = Callers(keys, tokens, others, settings)
+    cookie, other = keys.cookie(), keys.cookie()
+
+    async def known(*given: str) -> list[Caller | None]:
+        headers = [Headers({"cookie": f"{keys.cookie_name}={each}"}) for each in given]
+        return [await callers.with_cookie(each) for each in headers]
+
+    caller, _ = asyncio.run(known(cookie, other))
+    assert caller is not None
+    sessions.revoke(cookie), sessions.revoke(cookie)
+    clock.advance(KNOWN_S)
+    assert not asyncio.run(callers.is_known(caller))
+    assert [each is None for each in asyncio.run(known(cookie, other))] == [True, False]
+    assert asyncio.run(Sessions(store).is_revoked(cookie))
+    tokens.close()
+
+
+def test_revoked_sessions_are_so_many_and_no_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A revoked session is kept until it would have expired, and of too many those that end first go."""
+    monkeypatch.setattr(stored_sessions, "REVOKED_MAX", 3)
+    now = [1e9]
+    sessions = Sessions(store, clock=lambda: now[0])
+
+    def kept() -> int:
+        with store._engine.connect() as connection:
+            return connection.scalar(text("SELECT count(*) FROM revoked_sessions")) or 0
+
+    for number in range(5):
+        now[0] += 1
+        sessions.revoke(f"session {number}")
+    assert kept() == 3
+    assert not asyncio.run(Sessions(store).is_revoked("session 1"))
+    assert asyncio.run(Sessions(store).is_revoked("session 2"))
+    now[0] += COOKIE_SECONDS
+    sessions.revoke("later")
+    assert kept() == 1
+
+
 def test_a_session_is_no_cookie(tmp_path: Path) -> None:
     """A session in memory is good for a week; neither it nor a cookie does as the other, nor for another server."""
     keys, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
@@ -381,7 +465,7 @@ def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
     keys = Keys.load(tmp_path / "one")
     again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     cookie = keys.cookie(now=1000.0)
-    later = f"{int(cookie.partition('.')[0]) + 9}.{cookie.partition('.')[2]}"
+    later = f"9{cookie}"
 
     assert again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS - 2)
     assert not again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS + 2)

@@ -109,6 +109,7 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
         "logins",
         "messages",
         "mutes",
+        "revoked_sessions",
         "tokens",
     }
 

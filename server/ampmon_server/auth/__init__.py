@@ -10,6 +10,7 @@ from ampmon_server.auth.limits import Limits
 from ampmon_server.auth.logins import Logins
 from ampmon_server.auth.proofs import Proofs
 from ampmon_server.auth.rates import TooManyAttempts
+from ampmon_server.auth.sessions import Sessions
 from ampmon_server.auth.tokens import Tokens
 
 
@@ -22,6 +23,7 @@ __all__ = [
     "Limits",
     "Logins",
     "Proofs",
+    "Sessions",
     "Tokens",
     "TooManyAttempts",
 ]

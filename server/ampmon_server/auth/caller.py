@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 
@@ -20,13 +20,15 @@ ELSEWHERE = "user:"
 class Caller:
     """What a request may do. ``owner``: of the runs that it starts; None where their records say that.
 
-    ``projects`` are those that it sees and writes; None for all. ``token_id`` is of the token that it came with.
+    ``projects`` are those that it sees and writes; None for all. ``token_id`` is of the token that it came with,
+    ``session`` the cookie or session that was made with that token, where one came instead.
     """
 
     owner: str | None
     scopes: frozenset[str]
     projects: frozenset[str] | None
     token_id: str
+    session: str | None = field(default=None, repr=False)
 
     @property
     def signed_in_elsewhere(self) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.datastructures import Headers
 
 from ampmon_server.auth.caller import ELSEWHERE, OPERATOR, OWN, Caller
 from ampmon_server.auth.keys import Keys
+from ampmon_server.auth.sessions import Sessions
 from ampmon_server.auth.tokens import PREFIX, Tokens
 from ampmon_server.settings import Settings
 from ampmon_server.store import Token
@@ -14,9 +17,10 @@ from ampmon_server.store import Token
 class Callers:
     """Everyone whom this server knows. What is unknown, expired, revoked or damaged is None alike; may raise Busy."""
 
-    def __init__(self, keys: Keys, tokens: Tokens, settings: Settings) -> None:
+    def __init__(self, keys: Keys, tokens: Tokens, sessions: Sessions, settings: Settings) -> None:
         self._keys = keys
         self._tokens = tokens
+        self._sessions = sessions
         self._settings = settings
 
     async def with_key(self, given: str) -> Caller | None:
@@ -24,7 +28,7 @@ class Callers:
         if given.startswith(PREFIX):  # first, for a session costs a signature to refuse
             return await self.with_token(given)
         holder = self._keys.session_holder(given)
-        return await (self.with_token(given) if holder is None else self.with_id(holder))
+        return await (self.with_token(given) if holder is None else self._held(given, holder))
 
     async def with_token(self, given: str) -> Caller | None:
         """Who has this token."""
@@ -45,7 +49,20 @@ class Callers:
         pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
         given = {name: value for name, _, value in pairs}.get(self._keys.cookie_name)
         holder = None if given is None else self._keys.cookie_holder(given)
-        return None if holder is None else await self.with_id(holder)
+        return None if given is None or holder is None else await self._held(given, holder)
+
+    async def _held(self, session: str, holder: str) -> Caller | None:
+        """Who holds a session whose signature is good; None where it was signed out."""
+        if await self._sessions.is_revoked(session):
+            return None
+        caller = await self.with_id(holder)
+        return None if caller is None else replace(caller, session=session)
+
+    async def is_known(self, caller: Caller) -> bool:
+        """Whether a caller of before may still come in."""
+        if caller.session is not None and await self._sessions.is_revoked(caller.session):
+            return False
+        return await self.with_id(caller.token_id) is not None
 
     async def with_id(self, token_id: str) -> Caller | None:
         """Who has the token with this id."""

@@ -18,6 +18,7 @@ from ampmon_server.auth.caller import OWN
 COOKIE_SECONDS = 30 * 24 * 3600
 SESSION_SECONDS = 7 * 24 * 3600
 _TOKEN_BYTES = 32
+_NONCE_BYTES = 8
 _TOKEN_CHARACTERS_MIN = 43
 
 
@@ -82,7 +83,8 @@ class Keys:
         return self._holder("session", given, now)
 
     def _signed(self, kind: str, token_id: str, seconds: float, now: float | None) -> str:
-        expiry = str(int((time.time() if now is None else now) + seconds))
+        end = int((time.time() if now is None else now) + seconds)
+        expiry = f"{end}-{secrets.token_hex(_NONCE_BYTES)}"  # each is another, to be revoked alone
         holder = [] if token_id == OWN else [token_id]
         return ".".join([expiry, *holder, self._signature(kind, token_id, expiry)])
 
@@ -92,7 +94,8 @@ class Keys:
         expected = self._signature(kind, token_id, expiry)
         if not hmac.compare_digest(signature.encode(), expected.encode()):
             return None
-        return token_id if int(expiry) > (time.time() if now is None else now) else None
+        end = int(expiry.partition("-")[0])
+        return token_id if end > (time.time() if now is None else now) else None
 
     def _signature(self, kind: str, token_id: str, expiry: str) -> str:
         # No expiry makes the one message of the other: they differ in their second word.

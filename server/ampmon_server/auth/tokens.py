@@ -117,16 +117,16 @@ class Tokens:
         until = self._monotonic() + KNOWN_S
         for token in self._store.tokens():
             if token.is_good(self._now()):
-                _keep(self._known, token.id, (until, token))
+                remember(self._known, token.id, (until, token))
 
     def _look(self, token_id: str) -> Token | None:
         until = self._monotonic() + KNOWN_S
         token = self._store.token(token_id)
         if token is None:
             self._known.pop(token_id, None)
-            _keep(self._unknown, token_id, until)
+            remember(self._unknown, token_id, until)
         else:  # apart from the others: however many those are, they push out none of these
-            _keep(self._known, token_id, (until, token))
+            remember(self._known, token_id, (until, token))
         return token
 
     def _used(self, token: Token) -> Token:
@@ -155,9 +155,9 @@ class Tokens:
 Kept = TypeVar("Kept")
 
 
-def _keep(among: dict[str, Kept], token_id: str, what: Kept) -> None:
+def remember(among: dict[str, Kept], key: str, what: Kept) -> None:
     """Put it last; of more than are to be kept the first go."""
-    among.pop(token_id, None)
+    among.pop(key, None)
     for oldest in list(among)[: max(len(among) - KNOWN_MAX + 1, 0)]:
         among.pop(oldest, None)
-    among[token_id] = what
+    among[key] = what

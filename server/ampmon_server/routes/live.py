@@ -87,9 +87,9 @@ async def _events(
 
 
 async def _is_known(service: Service, caller: Caller) -> bool:
-    """Whether the caller's token is still good; while the database cannot tell, what it said last holds."""
+    """Whether token and session are still good; while the database cannot tell, what it said last holds."""
     try:
-        return await service.callers.with_id(caller.token_id) is not None
+        return await service.callers.is_known(caller)
     except Busy:
         return True
 

@@ -82,8 +82,10 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
 
 @router.post("/logout", status_code=204)
 @requires("token")
-async def sign_out(service: ServiceDependency) -> Response:
-    """Take the cookie away. A page that holds its session in memory forgets it by itself."""
+async def sign_out(service: ServiceDependency, caller: CallerDependency) -> Response:
+    """Void the session, in a cookie or held by the page, and take the cookie away."""
+    if (session := caller.session) is not None:
+        await service.writer.run(lambda: service.sessions.revoke(session))
     answer = Response(status_code=204)
     answer.set_cookie(service.keys.cookie_name, max_age=0, path=None, httponly=True, samesite="lax")
     return answer

@@ -1,10 +1,10 @@
-"""What a store keeps of who may come in: tokens, and the codes that bring a browser in."""
+"""What a store keeps of who may come in: tokens, login codes, and sessions that were signed out."""
 
 from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from ampmon_server.store import engine, logins, tokens
+from ampmon_server.store import engine, logins, sessions, tokens
 from ampmon_server.store.tokens import Token
 
 
@@ -23,6 +23,18 @@ class Entry:
     def use_login(self, digest: bytes, now: int) -> str | None:
         """Use a login code up; the id of the token that it was made with, None where it was not good."""
         return engine.write(self._engine, lambda connection: logins.use_up(connection, digest, now))
+
+    def revoke_session(self, digest: bytes, expires: int, now: int) -> None:
+        """Keep a session, of which this is the digest, revoked until ``expires``."""
+        engine.write(
+            self._engine,
+            lambda connection: sessions.revoke(connection, digest, expires, now),
+        )
+
+    def is_session_revoked(self, digest: bytes) -> bool:
+        """Whether the session with this digest was signed out."""
+        with engine.reading(self._engine) as connection:
+            return sessions.is_revoked(connection, digest)
 
     def keep_token(self, token: Token) -> None:
         """Raises NameTaken where one that is still good has its name."""
