@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine
+from starlette.testclient import TestClient
 
+from ampmon import wire
 from ampmon_server import migrations
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, Unusable, engine
+from batches import Trainer
 
 
 @pytest.fixture
@@ -69,3 +73,29 @@ def test_other_engines_are_refused(tmp_path: Path, url: str) -> None:
     """A database that this version cannot use is refused in words."""
     with pytest.raises(Unusable, match="--database-url"):
         Store.open(Settings(data_directory=tmp_path, database_url=url))
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(
+    client: TestClient, settings: Settings, tmp_path: Path, replaced: bool
+) -> None:
+    """Once the database file is removed or replaced beneath a server it acknowledges nothing and is not ready, until
+    the file is back."""
+    file, aside, trainer = settings.server_directory / "ampmon.db", tmp_path / "aside", Trainer()
+
+    def sent() -> int:
+        batch = wire.encode(trainer.batch(trainer.updates(1)))
+        kind = {"Content-Type": "application/msgpack"}
+        return client.post("/api/v1/ingest", content=batch, headers=kind).status_code
+
+    assert (sent(), client.get("/readyz").status_code) == (200, 200)
+    file.rename(aside)
+    if replaced:
+        shutil.copy(aside, file)
+    answers = [(sent(), client.get("/readyz").status_code) for _ in range(4)]
+    assert answers == [(503, 503)] * 4
+    assert file.exists() == replaced
+    assert client.get(f"/api/v1/runs/{trainer.run_id}").status_code == 503
+
+    aside.replace(file)
+    assert (sent(), client.get("/readyz").status_code) == (200, 200)

@@ -64,8 +64,10 @@ def is_file(url: str) -> bool:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One consistent view of the database. Raises Busy when it cannot be read now."""
-    options = _ENGINES[engine.dialect.name].READS
+    of = _ENGINES[engine.dialect.name]
+    options = of.READS
     with _busy_as_such(engine), engine.connect() as opened:
+        of.confirm(engine)
         connection = opened.execution_options(**options)
         with connection.begin():
             yield connection
@@ -73,12 +75,18 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction, committed at the end. Raises Busy, with nothing written, when the database is locked or full."""
-    options = _ENGINES[engine.dialect.name].WRITES
+    """One transaction, committed at the end. Raises Busy, with nothing written, when the database is locked or full.
+
+    Busy, too, where what was written is not in the database: its file was removed or replaced meanwhile.
+    """
+    of = _ENGINES[engine.dialect.name]
+    options = of.WRITES
     with _busy_as_such(engine), engine.connect() as opened:
+        of.confirm(engine)
         connection = opened.execution_options(**options)
         with connection.begin():
             yield connection
+        of.confirm(engine)
 
 
 def write(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
@@ -33,12 +35,51 @@ def open_engine(url: URL) -> Engine:
     """An engine for the file at ``url``; touches nothing. Raises Unusable for a database in memory."""
     if url.database in {None, "", ":memory:"}:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
+    file = _File(url.database)
     engine = create_engine(
-        url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True
+        url,
+        pool_size=8,
+        max_overflow=32,
+        pool_use_lifo=True,
+        hide_parameters=True,
+        execution_options={"file": file},
     )
+    event.listen(engine, "do_connect", file.check)
     event.listen(engine, "connect", _prepare)
+    event.listen(engine, "connect", file.opened)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+class _File:
+    """The file that an engine opened first, for as long as its name leads to it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._is: tuple[int, int] | None = None
+
+    def opened(self, *_: object) -> None:
+        """Note which file it is, once it is there."""
+        self._is = self._is or self._found()
+
+    def check(self, *_: object) -> None:
+        """Raise OperationalError where the file was removed, or another has its name: what is in it will be gone."""
+        if self._is is not None and self._found() != self._is:
+            raise sqlite3.OperationalError(
+                "its file was removed or replaced while the server ran; put it back, or restart the server"
+            )
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def confirm(engine: Engine) -> None:
+    """Raise OperationalError where the file that the engine has open is not the database any more."""
+    engine.get_execution_options()["file"].check()
 
 
 def is_conflict(error: BaseException) -> bool:
