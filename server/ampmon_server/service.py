@@ -13,7 +13,7 @@ from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.writer import Writer
+from ampmon_server.writer import LastWrite, Writer
 
 
 SHARED_WRITERS = 4
@@ -42,6 +42,7 @@ class Service:
     certificate: Certificate | None = None
     """What is shown to those who connect; None where the server speaks no TLS."""
     refusals: Refusals = field(default_factory=Refusals)
+    last_write: LastWrite = field(default_factory=LastWrite)
     leaving: threading.Event = field(default_factory=threading.Event)
     """Set once the process is to stop."""
 

@@ -21,11 +21,34 @@ WAITING_BYTES_MAX = 64 * 2**20
 WAITING_S = 20.0
 """Whoever has stood in line for so long is sent away: a sender gives up after 30 s, and would come twice."""
 
+FAILURE_S = 60.0
+"""For so long a write that failed speaks for the next ones: a sender tries again every 30 s at most."""
+
 Result = TypeVar("Result")
 
 
 class LineTooLong(Exception):
     """Too many are waiting to write."""
+
+
+class LastWrite:
+    """Whether the last batch could be written; one that held nothing new does not count. ``clock`` gives seconds.
+
+    May be used by any thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failed: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not, a while ago at most: nobody may send to a server that is not ready."""
+        return self._failed is not None and self._clock() < self._failed + FAILURE_S
+
+    def note(self, *, failed: bool) -> None:
+        """Note how a write went."""
+        self._failed = self._clock() if failed else None
 
 
 class Room:

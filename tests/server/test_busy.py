@@ -24,7 +24,7 @@ from ampmon_server.app import create_app
 from ampmon_server.refusals import KEPT_S, WORDS_MAX, Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, sqlite
-from ampmon_server.writer import LineTooLong, Writer
+from ampmon_server.writer import LastWrite, LineTooLong, Writer
 from batches import Trainer
 from postgres import Postgres
 from serving import Server
@@ -65,6 +65,7 @@ def test_a_locked_file_is_a_503(
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
         refused = client.post(INGEST, content=bodies[0], headers=HEADERS)
+        unready = client.get("/readyz")
         read = client.get("/api/v1/runs")  # readers are not blocked
         assert other.stdin is not None
         other.stdin.close()
@@ -73,9 +74,29 @@ def test_a_locked_file_is_a_503(
 
     assert read.status_code == 200
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert (unready.status_code, client.get("/readyz").status_code) == (503, 200)
+    assert (
+        unready.json()["parts"]["database"] == "The last batch could not be written: see the log."
+    )
     assert refused.headers["Content-Type"] == "application/problem+json"
     assert stored == [200, 200, 200]
     assert [run["updates"] for run in client.get("/api/v1/runs").json()["runs"]] == [5, 5, 5]
+
+
+def test_a_write_that_failed_is_told_for_a_while() -> None:
+    """Where nothing is written any more, a failure makes a server unready for a minute, and a write that succeeds
+    ends that at once."""
+    clock = ManualClock()
+    last = LastWrite(clock)
+    assert not last.failed
+    last.note(failed=True)
+    clock.advance(59.0)
+    assert last.failed
+    clock.advance(1.0)
+    assert not last.failed
+    last.note(failed=True)
+    last.note(failed=False)
+    assert not last.failed
 
 
 def test_a_full_disk_is_a_503(server: Server) -> None:
@@ -94,7 +115,10 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
     first = post(batches[0])
     full = (database.stat().st_size + 4096, limits[1])
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, full)
-    denied = [post(body) for body in batches[1:]]
+    denied, ready = [], []
+    for body in batches[1:]:
+        denied.append(post(body))
+        ready.append(server.request("GET", "/readyz").status)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
     stored = [post(body) for body in batches]
     summary = server.get(f"/runs/{trainer.run_id}")
@@ -106,6 +130,7 @@ def test_a_full_disk_is_a_503(server: Server) -> None:
     assert 503 in denied
     assert "POST /api/v1/ingest: 503: The database cannot be used now: " in server.printed
     assert set(denied) <= {200, 503}
+    assert ready == denied
     assert (summary["updates"], summary["lost_records"]) == (2000, 0)
     assert sound == [("ok",)]
 

@@ -77,7 +77,8 @@ def asked(settings: Settings, run_id: UUID) -> list[Response]:
 
 
 def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None:
-    """Runs in sound pages are told as before, and go on; of the others it is said what to do, and never with a 500."""
+    """Runs in sound pages are told as before, and go on; of the others it is said what to do, and never with a 500.
+    After a batch that could not be written the server is not ready."""
     for run_id in (BEFORE, HIT, AFTER):
         trained(store, run_id)
     store.close()
@@ -95,10 +96,12 @@ def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None
     app = create_app(settings)
     with TestClient(app, base_url=URL) as client:
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
-        trainer = Trainer(BEFORE, resume_step=1500)
-        content = wire.encode(trainer.batch(trainer.updates(5)))
         headers = {"Content-Type": "application/msgpack"}
-        assert client.post("/api/v1/ingest", content=content, headers=headers).status_code == 200
+        for run_id, status in ((HIT, 503), (BEFORE, 200)):
+            trainer = Trainer(run_id, resume_step=1500)
+            content = wire.encode(trainer.batch(trainer.updates(5)))
+            sent = client.post("/api/v1/ingest", content=content, headers=headers)
+            assert (sent.status_code, client.get("/readyz").status_code) == (status, status)
         assert client.get("/api/v1/runs").json()["total"] == 3
 
 

@@ -21,7 +21,7 @@ from ampmon_server.routes.answers import MetricsDependency, ServiceDependency
 from ampmon_server.routes.bodies import Refused
 from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
-from ampmon_server.store import Receipt, Sender
+from ampmon_server.store import Busy, Receipt, Sender
 
 
 router = APIRouter(prefix="/api/v1")
@@ -74,9 +74,12 @@ async def ingest(
         return refused.answer
     except Exception as error:
         metrics.refused(reason_of(error))
+        if isinstance(error, Busy):
+            service.last_write.note(failed=True)
         raise
     metrics.took(len(batch.records), len(body))
     if receipt.changed:
+        service.last_write.note(failed=False)
         service.bus.publish(Advance(batch.run_id, receipt.ack.version, receipt.last_step))
         service.judge.note(batch.run_id)
     return Response(msgspec.json.encode(receipt.ack), media_type="application/json")
