@@ -7,6 +7,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from httpx2 import Response
 from sqlalchemy import text
+from sqlalchemy.event import listen
 from starlette.datastructures import Headers
 from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
@@ -34,9 +36,11 @@ from ampmon_server.auth import (
     TooManyAttempts,
     guard,
 )
+from ampmon_server.auth.caller import OWN as OWN_TOKEN
 from ampmon_server.auth.headers import security_headers
 from ampmon_server.auth.keys import COOKIE_SECONDS, SESSION_SECONDS
-from ampmon_server.auth.logins import FAILURES_MAX, FAILURES_SECONDS, PRINTED_SECONDS
+from ampmon_server.auth.logins import LISTED_S, PRINTED_SECONDS, WRONG_BURST, WRONG_PER_S
+from ampmon_server.auth.rates import Rate
 from ampmon_server.auth.tokens import KNOWN_S
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
@@ -356,27 +360,39 @@ def test_a_bad_sign_in_is_said_to_be(stranger: TestClient, body: bytes) -> None:
     assert answer.json()["field"] == "body"
 
 
-def test_codes_cannot_be_tried_without_end(stranger: TestClient, client: TestClient) -> None:
-    """After many wrong codes in a short time none is looked at, by either way in; the token's holder is not held up."""
-    tried = [sign_in(stranger, f"wrong {number}").status_code for number in range(FAILURES_MAX)]
-    last = sign_in(stranger, new_code(client))
+def test_wrong_codes_lock_out_nobody(stranger: TestClient, client: TestClient) -> None:
+    """In a flood of wrong codes those are told to wait, and a good one works at once, by either way in."""
+    client.app.state.service.logins._tried = Rate(1e-6, WRONG_BURST)  # type: ignore[attr-defined]
+    tried = [sign_in(stranger, f"wrong {number}") for number in range(30)]
 
-    assert tried == [401] * FAILURES_MAX
-    assert (last.status_code, last.headers["Retry-After"]) == (429, "10")
+    assert [each.status_code for each in tried] == [401] * 20 + [429] * 10
+    assert (tried[-1].status_code, tried[-1].headers["Retry-After"]) == (429, "2")
     assert stranger.get("/login?code=wrong").status_code == 429
-    assert client.get("/api/v1/runs").status_code == 200
+    assert sign_in(stranger, new_code(client)).status_code == 204
+    assert stranger.get(f"/login?code={new_code(client)}").status_code == 303
 
 
-def test_a_flood_of_codes_passes(store: Store) -> None:
-    """A little after a flood of wrong codes a good one is good again."""
-    now = [1e9]
-    logins = Logins(store, clock=lambda: now[0])
-    code = logins.new()
-    assert not any(logins.redeem("wrong") for _ in range(FAILURES_MAX))
-    with pytest.raises(TooManyAttempts):
-        logins.redeem(code)
-    now[0] += FAILURES_SECONDS
+@pytest.mark.engines
+def test_a_flood_of_codes_costs_little(store: Store) -> None:
+    """Wrong codes beyond a few cost no write; other servers' codes stay good, also after the clock is set back."""
+    now, clock = [1e9], ManualClock()
+    logins, others = (Logins(store, lambda: now[0], clock) for _ in range(2))
+    code = others.new()
+    wrote: list[str] = []
+    listen(store._engine, "before_cursor_execute", lambda *each: wrote.append(each[2]))
+    for number in range(500):
+        with suppress(TooManyAttempts):
+            logins.redeem(f"wrong {number}")
+    assert len([each for each in wrote if each.startswith("DELETE")]) == WRONG_BURST
+    now[0] -= 24 * 3600
     assert logins.redeem(code)
+    late = others.new()
+    with pytest.raises(TooManyAttempts):
+        logins.redeem(late)
+    clock.advance(LISTED_S)
+    assert logins.redeem(late)
+    clock.advance(WRONG_BURST / WRONG_PER_S)
+    assert logins.redeem("wrong") is None
 
 
 def test_signing_out_voids_the_session(stranger: TestClient, client: TestClient) -> None:
@@ -466,7 +482,9 @@ def test_a_cookie_outlives_the_server_and_not_its_time(tmp_path: Path) -> None:
     again, other = Keys.load(tmp_path / "one"), Keys.load(tmp_path / "two")
     cookie = keys.cookie(now=1000.0)
     later = f"9{cookie}"
+    of_before = f"2000.{keys._signature('cookie', OWN_TOKEN, '2000')}"
 
+    assert again.cookie_holder(of_before, now=1000.0)
     assert again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS - 2)
     assert not again.cookie_holder(cookie, now=1000.0 + COOKIE_SECONDS + 2)
     assert not again.cookie_holder(later, now=1000.0)

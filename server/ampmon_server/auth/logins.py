@@ -6,11 +6,10 @@ import hashlib
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
 from ampmon_server.auth.caller import OWN
-from ampmon_server.auth.rates import TooManyAttempts
+from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.store import Store
 
 
@@ -18,48 +17,67 @@ LOGIN_PATH = "/login"
 CODE_SECONDS = 600
 PRINTED_SECONDS = 30 * 24 * 3600
 """How long the code that a server shows when it starts is good, if the server stays that long."""
-FAILURES_MAX = 20
-FAILURES_SECONDS = 10.0
-"""So many codes that are not good may be tried in so long; then none is, for each costs a write."""
+WRONG_PER_S, WRONG_BURST = 2.0, 20.0
+"""So often a code may be wrong, for each costs a write; beyond that only codes that are listed are tried."""
+LISTED_S = 2.0
+"""So old the list of codes may be that are good."""
 
 
 class Logins:
-    """The codes that are still good: the store has their digests only. Safe to use from any thread; may raise Busy."""
+    """The codes that are still good: the store has their digests only. Safe to use from any thread; may raise Busy.
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    ``clock`` tells the time of day, by which codes expire; ``monotonic`` measures how often wrong ones are tried.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._failures: deque[float] = deque(maxlen=FAILURES_MAX)
+        self._tried = Rate(WRONG_PER_S, WRONG_BURST, monotonic)
+        self._listed: set[bytes] = set()
+        self._listed_until = 0.0
 
     def new(self, seconds: float = CODE_SECONDS, token_id: str = OWN) -> str:
         """A code that is good once, for so many seconds, and lets in as the holder of that token."""
         code = secrets.token_urlsafe(32)
         now = self._now()
         self._store.keep_login(_digest(code), token_id, now + round(seconds * 1e6), now)
+        self._listed_until = 0.0
         return code
 
     def redeem(self, code: str) -> str | None:
-        """Use a code up; the id of its token, None where it was not good. Raises TooManyAttempts."""
-        self._refuse_a_flood()
+        """Use a code up; the id of its token, None where it was not good.
+
+        Raises TooManyAttempts for one that is not listed in a flood of them; one that is listed is always tried, so
+        wrong codes lock out nobody.
+        """
         # Looked up by digest, so the time it takes tells nothing of a code.
-        token_id = self._store.use_login(_digest(code), self._now())
-        if token_id is None:
-            with self._lock:
-                self._failures.append(self._clock())
-        return token_id
+        digest = _digest(code)
+        if not self._may_try(digest):
+            raise TooManyAttempts("Too many wrong codes are being tried. Try again.", LISTED_S)
+        return self._store.use_login(digest, self._now())
 
     def withdraw(self, code: str) -> None:
         """Let a code be good no more: whoever made it may always, however many wrong ones are tried."""
         self._store.use_login(_digest(code), self._now())
 
-    def _refuse_a_flood(self) -> None:
+    def _may_try(self, digest: bytes) -> bool:
         with self._lock:
-            first = self._failures[0] if len(self._failures) == FAILURES_MAX else -FAILURES_SECONDS
-        if self._clock() - first < FAILURES_SECONDS:
-            raise TooManyAttempts(
-                "Too many wrong codes were tried. Wait ten seconds.", FAILURES_SECONDS
-            )
+            if self._tried.taken() == 0:
+                return True
+            if self._monotonic() >= self._listed_until:
+                self._listed_until = self._monotonic() + LISTED_S
+                self._listed = self._store.logins(self._now())
+            if digest not in self._listed:
+                return False
+            self._listed.remove(digest)  # it is used up now
+            return True
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)

@@ -20,6 +20,11 @@ class Entry:
             lambda connection: logins.keep(connection, digest, token_id, expires, now),
         )
 
+    def logins(self, now: int) -> set[bytes]:
+        """The digests of all login codes that are good."""
+        with engine.reading(self._engine) as connection:
+            return logins.read_all(connection, now)
+
     def use_login(self, digest: bytes, now: int) -> str | None:
         """Use a login code up; the id of the token that it was made with, None where it was not good."""
         return engine.write(self._engine, lambda connection: logins.use_up(connection, digest, now))

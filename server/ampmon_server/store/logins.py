@@ -21,6 +21,11 @@ def keep(connection: Connection, digest: bytes, token_id: str, expires: int, now
     connection.execute(insert(logins).values(digest=digest, expires=expires, token_id=token_id))
 
 
+def read_all(connection: Connection, now: int) -> set[bytes]:
+    """The digests of all codes that are good: at most `CODES_MAX`."""
+    return set(connection.scalars(select(logins.c.digest).where(logins.c.expires > now)))
+
+
 def use_up(connection: Connection, digest: bytes, now: int) -> str | None:
     """Forget a code; the id of its token, None where it was not good. Of two who come with it at once, one has it."""
     good = delete(logins).where(logins.c.digest == digest, logins.c.expires > now)
