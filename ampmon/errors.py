@@ -2,7 +2,7 @@
 
 AmpmonError
 ├── ConfigurationError   an argument or AMPMON_* variable that cannot be used; says which, and what can
-├── SpoolError           the data directory cannot be written or read
+├── SpoolError           the data directory cannot be written or read; `ampmon.init` warns of it instead
 └── TransportError       a request to the server failed
     ├── Unreachable      no answer came: worth trying again
     ├── Refused          an answer that trying again will not change

@@ -12,6 +12,7 @@ from multiprocessing.util import Finalize, register_after_fork
 
 from ampmon import config, signals
 from ampmon.config import RunOptions
+from ampmon.errors import ConfigurationError
 from ampmon.recorder import Recorder, warn
 
 
@@ -22,6 +23,11 @@ _disabled = False
 """Whether the last `ampmon.init` said to record nothing."""
 _finished = False
 """Whether a run was ended and none begun since: then only a new scaler, or `init`, begins one."""
+_failed = False
+"""Whether the last run that was wanted could not be begun: a new scaler tries again, `log` does not."""
+_wanted: RunOptions | None = None
+"""What `ampmon.init` asked for, where that failed."""
+_last_warning = ""
 _beginning = False
 """Whether a run is being begun: a signal handler that comes meanwhile begins no other."""
 _lock = threading.RLock()
@@ -35,9 +41,28 @@ def current() -> Recorder | None:
     return _current
 
 
+def begin(options: RunOptions) -> Recorder | None:
+    """`start` as a user asks for it: where it fails, as on a full or read-only disk, warn and return None.
+
+    Raises ConfigurationError.
+    """
+    global _wanted
+    try:
+        return start(options)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        _wanted = options
+        _warn_of(error)
+        return None
+
+
 def start(options: RunOptions) -> Recorder | None:
-    """End the current run, if there is one, and begin another. None where monitoring is disabled."""
-    global _beginning, _current, _disabled, _finished
+    """End the current run, if there is one, and begin another. None where monitoring is disabled.
+
+    Raises SpoolError, and ConfigurationError.
+    """
+    global _beginning, _current, _disabled, _failed, _finished, _wanted
     with _lock:
         if _beginning:  # and this is a signal handler in the midst of it
             return _current
@@ -48,6 +73,7 @@ def start(options: RunOptions) -> Recorder | None:
             if not _disabled:
                 _current = Recorder(options, next(_generations))
                 _finished = False
+            _failed, _wanted = False, None
         finally:
             _beginning = False
         return _current
@@ -64,17 +90,29 @@ def ensure(*, anew: bool = True) -> Recorder | None:
         with _lock:
             if _beginning or _is_settled(anew):
                 return _current
+            if _wanted is not None:
+                return begin(_wanted)
             options = config.resolve()
             return start(options) if options.mode != "disabled" else None
     except Exception as error:
-        signals.let_through(error)
-        warn(f"ampmon: not recording: {error}")
+        _warn_of(error)
         return None
+
+
+def _warn_of(error: Exception) -> None:
+    """Warn that nothing is recorded, once for each reason. Raises what a signal handler raised."""
+    global _failed, _last_warning
+    _failed = True
+    signals.let_through(error)
+    message = f"ampmon: not recording: {error}"
+    if message != _last_warning:
+        _last_warning = message
+        warn(message)
 
 
 def _is_settled(anew: bool) -> bool:
     """Whether there is a run, or none is to be begun."""
-    return _current is not None or _disabled or (_finished and not anew)
+    return _current is not None or _disabled or (not anew and (_finished or _failed))
 
 
 def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
@@ -86,14 +124,15 @@ def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
 
 
 def _finish(deadline_s: float, outcome: str) -> None:
-    global _current, _finished
+    global _current, _failed, _finished, _wanted
     until = time.monotonic() + deadline_s
     # Who holds it longer begins a run on a disk that hangs, which must not keep the process from its end.
     if not _lock.acquire(timeout=min(max(deadline_s, 0.0), threading.TIMEOUT_MAX)):
         return
     try:
         recorder, _current = _current, None
-        _finished = _finished or recorder is not None
+        _finished = _finished or _failed or recorder is not None
+        _failed, _wanted = False, None
     finally:
         _lock.release()
     if recorder is not None:

@@ -39,15 +39,16 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
     mode: str | None = None,
     tags: Sequence[str] = (),
 ) -> str | None:
-    """Begin a run, ending the one before; returns its id, or None where it is not known yet or monitoring is disabled.
+    """Begin a run, ending the one before; returns its id, or None where there is none yet or no record.
 
     Without it the first scaler begins a run named after the script. ``config`` is what the run was started with;
     values that are not plain data are kept as text. ``run_id`` (``AMPMON_RUN_ID``) continues a run, whose next update
     is ``resume_step``, or by default the one after the last that was recorded. ``mode`` is ``online``, ``offline``
     (records stay on disk) or ``disabled``.
 
-    Raises ConfigurationError or SpoolError, which say what to change. Writes to disk; may wait up to five seconds for
-    the delivery of the run before. Syncs no device.
+    Raises ConfigurationError for arguments and variables that cannot be used. Where the data directory cannot be
+    written, it warns and returns None, training goes on without a record, and the next scaler tries again. Writes to
+    disk; may wait up to five seconds for the delivery of the run before. Syncs no device.
     """
     options = configuration.resolve(
         project=project,
@@ -60,7 +61,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
         mode=mode,
         tags=tuple(tags),
     )
-    run = process.start(options)
+    run = process.begin(options)
     return str(run.run_id) if run is not None and run.run_id is not None else None
 
 
