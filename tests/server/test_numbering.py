@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
@@ -118,3 +119,14 @@ def test_starts_that_arrive_a_rank_at_a_time_are_told_apart(store: Store) -> Non
         1: [first, second, third],
         2: [first, third],
     }
+
+
+def test_a_crash_is_dated_by_the_clock_of_the_training(store: Store) -> None:
+    """Where it is a day ahead of the server's, a rank that is heard of after another crashed is still of its start."""
+    run_id, ahead = uuid4(), time.time_ns() // 1000 + 24 * 3600 * SECOND_US
+    for rank in (0, 1):
+        trainer = Trainer(run_id, rank, world_size=2, started=ahead + rank * SECOND_US)
+        update = trainer.update(time=ahead + 5 * SECOND_US)
+        store.ingest(trainer.batch([update], ended="crashed"))
+
+    assert origins(store, run_id) == {0: [(0, 0, False)], 1: [(0, 0, False)]}

@@ -74,10 +74,10 @@ def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender =
     roster = Roster(connection, state, attempt)
     roster.introduce(batch, shares)
     acked, stored = _store(Writer(connection, state, roster, attempt), shares)
-    _endings(connection, batch, state, attempt, stored, now)
     if stored and (attempt.newest or state.last_time is None):
         # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
         state.last_time = max(share.records[-1].time for share in stored)
+    _endings(connection, batch, state, attempt, stored, now)
     if batch.alive and not attempt.newest and _trains(stored):
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, keeping.KIND):
@@ -149,7 +149,9 @@ def _endings(
                 elif record.kind in CRASHES:
                     attempts.end(connection, state.run_id, attempt, "crashed", record.time)
     if batch.ended is not None:
-        attempts.end(connection, state.run_id, attempt, batch.ended, now)
+        # As nearly as the training's own clock tells: it is compared with when other processes began.
+        died = now if state.last_time is None else state.last_time
+        attempts.end(connection, state.run_id, attempt, batch.ended, died)
     before, state.state = state.state, attempts.state_of_run(connection, state.run_id)
     if state.state != before:
         state.alerts_due = now  # nothing more may arrive, and this process may end before it looks
