@@ -47,10 +47,9 @@ class PostedRun:
         self._attempt = wire.AttemptHeader(
             run_id=self.run_id,
             attempt_id=uuid4(),
-            project="tests",
             name=name,
             started=self.started,
-            **{"owner": "tester", **header},  # type: ignore[arg-type]
+            **{"project": "tests", "owner": "tester", **header},  # type: ignore[arg-type]
         )
         self._stream = wire.StreamHeader(
             stream="default",

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Error, Page
 
 from browser import Lent
 from serving import Server
-from web.reader import DESK, NOWHERE, Reader, enter
+from web.reader import DESK, NOWHERE, Reader, enter, leave
 
 
 _NAMES = """
@@ -64,14 +64,17 @@ class Seat:
             left = self._tidied(reader)
         except (Error, AssertionError) as error:
             left = [f"a page that does not answer: {error}"]
+            reader.page.context.close()
+            self._page = None
         reader.rise()
         if left:
             self.close()
         return left
 
     def close(self) -> None:
+        """Close the page, and leave its context, with the compiled scripts, to the readers that follow."""
         if self._page is not None:
-            self._page.context.close()
+            leave(self._page.context, self.server.url)
         self._page = None
 
     def _tidied(self, reader: Reader) -> list[str]:

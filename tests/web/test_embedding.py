@@ -101,13 +101,14 @@ def skipped(frame: Frame) -> str:
 
 
 def test_another_site_shows_a_live_run_in_a_frame(
+    own_port: int,
     new_server: Callable[..., Server],
     new_reader: Callable[[Server], Reader],
     hub: Callable[[str], str],
 ) -> None:
     """A site that --frame-ancestors names shows a live run without a cookie; a used code makes the frame ask again."""
     hub_url = hub("about:blank").rstrip("/")
-    server = new_server(options=["--frame-ancestors", hub_url])
+    server = new_server(port=own_port, options=["--frame-ancestors", hub_url])
     run = PostedRun(server)
     run.updates(5)
     reader = new_reader(server)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 from sqlalchemy import insert, select
 
@@ -18,6 +19,20 @@ from web.reader import Reader
 
 
 COPIES = 2000
+
+
+@pytest.fixture(scope="module")
+def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for this file. Each test has a project of its own there."""
+    server = Server(tmp_path_factory.mktemp("listed") / "ampmon", port=own_port)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader:
+    return new_reader(listed)
 
 
 def copied(reader: Reader, run: PostedRun) -> None:
@@ -43,55 +58,12 @@ def names(reader: Reader) -> list[str]:
     return reader.texts("table.runs tbody a")
 
 
-def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None:
-    """Of two thousand rows few are on the page, which says which of how many they are; a new run moves none."""
-    reader = own_reader
-    run = PostedRun(reader.server, "the newest")
-    run.updates(40)
-    copied(reader, run)
-    reader.open()
-    reader.wait("the list", lambda: names(reader)[:2] == ["the newest", "copy 1"])
-    table = reader.page.locator("table.runs")
-    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 1))
-    reader.wait("its scale", lambda: table.get_by_label("Scale 2^16 all along").count())
-
-    reader.page.mouse.wheel(0, 40 * 1000)
-    reader.wait("what is there", lambda: f"copy {COPIES // 2}" in names(reader))
-    assert len(names(reader)) < 60
-    place = table.locator("tr", has_text="copy 1010").get_attribute("aria-rowindex")
-    assert place == str(1010 + 2)
-    assert {box["height"] for box in boxes(reader)} == {40}
-    here = table.locator("tr", has_text="copy 1010")
-    before = here.bounding_box()
-    PostedRun(reader.server, "newer").updates(1)
-    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 2))
-    assert here.bounding_box() == before
-
-    table.get_by_role("button", name="Updates").click()
-    reader.wait("the order", lambda: names(reader)[:2] == ["copy 1999", "copy 1998"])
-    assert "sort=updates" in reader.page.url
-    reader.page.get_by_role("searchbox").fill("COPY 177")
-    reader.wait("what was searched", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
-    expect(table).to_have_attribute("aria-rowcount", "13")
-    reader.page.reload()
-    reader.wait("the same again", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
-    reader.page.get_by_role("searchbox").fill("nothing of the kind")
-    reader.page.get_by_role("button", name="Show all runs").click()
-    reader.wait("all of them", lambda: len(names(reader)) > 11)
-
-
-def boxes(reader: Reader) -> Any:
-    return reader.ask(
-        "[...document.querySelectorAll('.runs tbody tr')].map(row => row.getBoundingClientRect().toJSON())"
-    )
-
-
-def test_runs_are_edited_archived_and_deleted(own_reader: Reader) -> None:
+def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
     """What is selected is compared, renamed, archived and brought back, and deleted once its name was confirmed."""
-    reader, evil = own_reader, "<b>one</b> ابن"
+    evil = "<b>one</b> ابن"
     for name in (evil, "two"):
-        PostedRun(reader.server, name).updates(3)
-    reader.open()
+        PostedRun(reader.server, name, project="edited").updates(3)
+    reader.open("#/?project=edited")
     reader.wait("both", lambda: sorted(names(reader)) == sorted([evil, "two"]))
     page = reader.page
     page.get_by_label("Select two").check()
@@ -112,7 +84,10 @@ def test_runs_are_edited_archived_and_deleted(own_reader: Reader) -> None:
     reader.wait("the other", lambda: names(reader) == ["three"])
     page.get_by_label("Select three").check()
     page.get_by_role("button", name="Unarchive").click()
+    reader.wait("none", lambda: names(reader) == [])
     page.get_by_role("button", name="Show all runs").click()
+    reader.wait("all", lambda: len(names(reader)) >= 2)
+    reader.open("#/?project=edited")
 
     page.get_by_label(f"Select {evil}").check()
     page.get_by_role("button", name="Delete…").click()
@@ -125,9 +100,9 @@ def test_runs_are_edited_archived_and_deleted(own_reader: Reader) -> None:
     reader.wait("what is left", lambda: names(reader) == ["three"])
 
 
-def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
+def test_a_reader_is_offered_their_own_runs_to_change(reader: Reader) -> None:
     """Whoever is signed in is told so, is offered to change no run of another, and can sign out."""
-    reader, page = own_reader, own_reader.page
+    page = reader.page
     for owner in ("tester", "ada"):
         PostedRun(reader.server, f"{owner}'s", owner=owner).updates(3)
     enter_as(reader, "ada")
@@ -155,15 +130,57 @@ def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> Non
     reader.forgive("401")
     page.get_by_role("button", name="Sign out").click()
     expect(page.locator("body")).to_contain_text("ampmon token link")
-    assert page.context.cookies() == []
+    reader.wait("no cookie", lambda: not page.context.cookies())
+
+
+def test_a_long_list_has_only_the_rows_on_the_screen(reader: Reader) -> None:
+    """Of two thousand rows few are on the page, which says which of how many they are; a new run moves none."""
+    run = PostedRun(reader.server, "the newest", project="long")
+    run.updates(40)
+    copied(reader, run)
+    reader.open("#/?project=long")
+    reader.wait("the list", lambda: names(reader)[:2] == ["the newest", "copy 1"])
+    table = reader.page.locator("table.runs")
+    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 1))
+    reader.wait("its scale", lambda: table.get_by_label("Scale 2^16 all along").count())
+
+    reader.page.mouse.wheel(0, 40 * 1000)
+    reader.wait("what is there", lambda: f"copy {COPIES // 2}" in names(reader))
+    assert len(names(reader)) < 60
+    place = table.locator("tr", has_text="copy 1010").get_attribute("aria-rowindex")
+    assert place == str(1010 + 2)
+    assert {box["height"] for box in boxes(reader)} == {40}
+    here = table.locator("tr", has_text="copy 1010")
+    before = here.bounding_box()
+    PostedRun(reader.server, "newer", project="long").updates(1)
+    expect(table).to_have_attribute("aria-rowcount", str(COPIES + 2))
+    assert here.bounding_box() == before
+
+    table.get_by_role("button", name="Updates").click()
+    reader.wait("the order", lambda: names(reader)[:2] == ["copy 1999", "copy 1998"])
+    assert "sort=updates" in reader.page.url
+    reader.page.get_by_role("searchbox").fill("COPY 177")
+    reader.wait("what was searched", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
+    expect(table).to_have_attribute("aria-rowcount", "13")
+    reader.page.reload()
+    reader.wait("the same again", lambda: names(reader)[:2] == ["copy 1779", "copy 1778"])
+    reader.page.get_by_role("searchbox").fill("nothing of the kind")
+    reader.page.get_by_role("button", name="Show all runs").click()
+    reader.wait("all of them", lambda: len(names(reader)) > 11)
+
+
+def boxes(reader: Reader) -> Any:
+    return reader.ask(
+        "[...document.querySelectorAll('.runs tbody tr')].map(row => row.getBoundingClientRect().toJSON())"
+    )
 
 
 def test_who_signed_in_at_a_proxy_signs_out_there(
-    own_port: int, new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
+    new_server: Callable[..., Server], new_reader: Callable[[Server], Reader]
 ) -> None:
     """The page says who the proxy vouches for, and offers no way out that the next request would undo."""
     behind = ["--behind-proxy", "127.0.0.1", "--trust-user-header", "X-Forwarded-User"]
-    reader = new_reader(new_server(port=own_port, options=behind))
+    reader = new_reader(new_server(options=behind))
     reader.page.context.clear_cookies()
     reader.page.set_extra_http_headers({"X-Forwarded-User": "ada", "X-Forwarded-Proto": "http"})
     reader.load("#/")
