@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
+from ampmon.formats import FP32
 from ampmon_server.policy import History, Kind, Setting, changed
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
 from ampmon_server.whatif import (
@@ -60,7 +61,7 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
     if not sampled.parameters:
         return f"there is no {name!r} in the newest sample"
     found, scale = sampled.parameters[0], sampled.scale or 0.0
-    if scale <= 0 or not found.looked or found.inf or found.nan or not found.on_grid:
+    if not 0 < scale <= FP32.max or not found.looked or found.inf or found.nan or not found.on_grid:
         return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
     return Measured(gradient, None, sampled.step, sampled.step)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon.formats import FP32
 from ampmon_server.policy.machines import Torch
 from batches import Trainer, statistics
 
@@ -101,3 +106,37 @@ def test_a_resumed_run_on_two_ranks_is_one(client: TestClient, send) -> None:
     told = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()
     assert (told["updates"], told["first"], told["last"]) == (60, 0, 59)
     assert told["recorded"]["skips"]["expected"] == 3  # 5, 12 and, of the second attempt, 21
+
+
+@pytest.mark.parametrize("scale", [3.5e38, 1.7e308])
+def test_scales_beyond_fp32_are_no_scales(client: TestClient, send, scale: float) -> None:
+    """A scale or a setting that fp32 cannot hold, which only another client can send, is an error nowhere: a setting
+    counts as fp32's largest number, and an update's scale as the one before it."""
+    trainer = Trainer()
+    header = msgspec.structs.replace(
+        trainer.stream, init_scale=scale, growth_factor=scale, backoff_factor=scale
+    )
+    records = [
+        trainer.update(
+            scale=65536.0 if place < 4 else scale,
+            skipped=place == 3,
+            gradients=statistics(seed=place).to_wire() if place % 2 else None,
+        )
+        for place in range(8)
+    ]
+    send(trainer.batch(records, headers=(trainer.attempt, header)))
+    run = f"/api/v1/runs/{trainer.run_id}"
+    told = client.get(f"{run}/simulate").json()
+    assert told["recorded"]["scales"] == [{"scale": 65536.0, "updates": 8}]
+    assert told["simulated"]["scales"] == [{"scale": pytest.approx(FP32.max), "updates": 8.0}]
+    for path in ("figures/simulated", "whatif", "figures/whatif", "figures/scale", "diagnosis"):
+        assert client.get(f"{run}/{path}").status_code == 200, path
+
+
+def test_no_scale_beyond_fp32_is_recommended(client: TestClient, send) -> None:
+    """A gradient so small that no scale lifts it to fp16's limit is given the largest power of two that fp32 has."""
+    trainer = Trainer()
+    tiny = replace(statistics(), amax=np.full(2, 5e-324))
+    send(trainer.batch([trainer.update(gradients=tiny.to_wire())]))
+    told = client.get(f"/api/v1/runs/{trainer.run_id}/whatif").json()
+    assert told["best"]["scale"] == 2.0**127

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ampmon.formats import FP32
 from ampmon.histogram import headroom_bits
 from ampmon_server.case import Policy
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints, take_samples
@@ -55,7 +56,7 @@ class History:
         samples: GradientSeries,
         updates: int | None = None,
     ) -> History:
-        """From n updates one by one, n at least 1. A scale that is no positive number counts as the one before it."""
+        """From n updates one by one, n at least 1. A scale that is no positive number in fp32 is the one before it."""
         level = _held(scales)
         ends = np.flatnonzero((np.diff(level) != 0) | skipped[:-1])
         if len(ends) > STRETCHES_MAX:
@@ -144,8 +145,8 @@ class History:
 
 
 def _held(scales: Floats) -> Floats:
-    """log2 of scales; where one is no positive number, that of the one before."""
-    usable = np.isfinite(scales) & (scales > 0)
+    """log2 of scales; where one is no positive number of fp32, that of the one before."""
+    usable = (scales > 0) & (scales <= FP32.max)
     if not usable.any():
         return np.zeros(len(scales))
     held = np.maximum.accumulate(np.where(usable, np.arange(len(scales)), -1))

@@ -11,9 +11,12 @@ import math
 from ctypes import c_float
 from typing import Protocol
 
+from ampmon.formats import FP32
+
 
 FOREVER = 2**62
 """So many updates never come."""
+_MAX = FP32.max
 
 
 class Machine(Protocol):
@@ -92,7 +95,7 @@ class Torch(Growing):
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
     ) -> None:
-        super().__init__(_fp32(init_scale), growth_factor, growth_interval)
+        super().__init__(_clamped(init_scale), growth_factor, growth_interval)
         self._backoff = backoff_factor
 
     def clean(self, updates: int) -> None:
@@ -100,7 +103,7 @@ class Torch(Growing):
 
     def overflow(self) -> None:
         self._begin()
-        self.scale = _fp32(self.scale * self._backoff)
+        self.scale = _clamped(self.scale * self._backoff)
         if self.scale <= 2.0**-128:
             self.ended = "the scale is dead: 1/scale is infinite, and destroys the weights"
 
@@ -173,6 +176,11 @@ def _grown(scale: float, factor: float) -> float:
     """A scale after a growth; it stays where fp32 would not be finite."""
     grown = _fp32(scale * factor)
     return grown if math.isfinite(grown) else scale
+
+
+def _clamped(scale: float) -> float:
+    """A scale as fp32 has it: a header may name any number, and an infinite one has no level."""
+    return min(_fp32(scale), _MAX)
 
 
 def _fp32(value: float) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ampmon.estimates import Z_95
+from ampmon.formats import FP32
 from ampmon.histogram import BINS, EXPONENT_MIN, SMALL_CLASSES
 from ampmon_server.case import ScalerCase
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints, Totals, take_samples
@@ -86,7 +87,7 @@ def usable(samples: GradientSeries, newest: int | None = None) -> GradientSeries
     """The newest, or all, of a finite gradient, of as many parameters as the newest: others are not comparable."""
     of = samples.on_grid
     with np.errstate(invalid="ignore"):
-        fine = (samples.scale > 0) & np.isfinite(samples.scale) & (of.inf + of.nan == 0)
+        fine = (samples.scale > 0) & (samples.scale <= FP32.max) & (of.inf + of.nan == 0)
     fine &= of.elements > 0
     if fine.any():
         fine &= of.parameters == of.parameters[np.flatnonzero(fine)[-1]]

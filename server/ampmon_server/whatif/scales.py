@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon.formats import BF16, E4M3, E5M2, FP16, FloatFormat
+from ampmon.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 from ampmon.histogram import BINS, elsewhere, headroom_bits, shift
 from ampmon_server.series import Floats, GradientSeries
 from ampmon_server.whatif.errors import Share, widened
@@ -114,6 +114,7 @@ def best(
 ) -> Best:
     now = room(gradient, into, gradient.level)
     spare = int(np.floor(now - headroom)) if np.isfinite(now) else 0
+    spare = min(spare, FP32.exponent_max - gradient.level)  # a scale is in fp32
     shares = _at(gradient, gone, into, gradient.level + spare)
     kept = {name: shares[name] for name in Best.__slots__ if name in shares}
     return Best(scale=2.0 ** (gradient.level + spare), headroom_bits=now - spare, **kept)
