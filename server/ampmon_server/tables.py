@@ -86,6 +86,11 @@ def _rolled_up(name: str, *of: Column[Any]) -> Table:
     )
 
 
+def _by_digest(name: str, *columns: Column[Any]) -> Table:
+    digest: Column[Any] = Column("digest", LargeBinary(32), primary_key=True)
+    return Table(name, metadata, digest, *columns, sqlite_with_rowid=False)
+
+
 runs = Table(
     "runs",
     metadata,
@@ -326,10 +331,8 @@ alerts = _of_run(
 
 # Of no run, and small: a cluster keeps a copy on every node.
 # Access tokens, and the codes that bring a browser in, each by its digest.
-tokens = Table(
+tokens = _by_digest(
     "tokens",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
     Column("name", String(64), nullable=False),
     Column("owner", String(256), nullable=False),
     # JSON: what it may do, and the projects that it opens; null for all of them.
@@ -339,26 +342,19 @@ tokens = Table(
     Column("expires", BigInteger),
     Column("last_used", BigInteger),
     Column("revoked", BigInteger),
-    sqlite_with_rowid=False,
 )
 
-logins = Table(
+logins = _by_digest(
     "logins",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
     Column("expires", BigInteger, nullable=False),
     # With which token it was made: `own` for the one in the data directory.
     Column("token_id", String(12), nullable=False),
-    sqlite_with_rowid=False,
 )
 
 # Sessions of browsers that were signed out, each by its digest, until they would have ended by themselves.
-revoked_sessions = Table(
+revoked_sessions = _by_digest(
     "revoked_sessions",
-    metadata,
-    Column("digest", LargeBinary(32), primary_key=True),
     Column("expires", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
 )
 
 # Messages to targets of alerts, kept from when they are due until some days after. Who delivers one takes it by moving
