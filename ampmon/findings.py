@@ -14,10 +14,13 @@ from typing import get_args
 import msgspec
 
 from ampmon import wire
+from ampmon.plain import RULE, plain_finding
 from ampmon.reader import Reader
 from ampmon.spool import AnswersReader
 
 
+FINDINGS_MAX, WARNINGS_MAX = 100, 32
+"""Of an answer, and of a process: a server may be anybody's."""
 _RANKS = {severity: rank for rank, severity in enumerate(get_args(wire.Severity))}
 
 
@@ -49,6 +52,7 @@ class Findings:
         failed: Callable[[str, BaseException], None],
     ) -> None:
         self.newest: tuple[wire.Finding, ...] = ()
+        self._warned: set[str] = set()
         self._warn = warn
         self._failed = failed
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
@@ -68,7 +72,8 @@ class Findings:
         """See what the sender has left in the spool at ``path``. Raises OSError."""
         news = self._answers.news(path)
         if news is not None:
-            self.newest = tuple(finding for each in news if (finding := _understood(each)))
+            understood = map(_understood, news[:FINDINGS_MAX])
+            self.newest = tuple(finding for finding in understood if finding is not None)
             for finding in self.newest:
                 if finding.severity == "critical":
                     self._warn_of(finding)
@@ -81,6 +86,9 @@ class Findings:
         self._caller.finish(deadline=0.0)
 
     def _warn_of(self, finding: wire.Finding) -> None:
+        if len(self._warned) == WARNINGS_MAX:
+            return
+        self._warned.add(finding.rule)
         instead = f" Write:\n{finding.fix}" if finding.fix else ""
         self._warn(f"finding {finding.rule}", f"ampmon: {finding.title}.{instead}")
 
@@ -91,8 +99,9 @@ def of_scaler(findings: tuple[wire.Finding, ...], scaler: str) -> tuple[wire.Fin
 
 
 def _understood(finding: object) -> wire.Finding | None:
-    """None for one of a newer server that is otherwise."""
+    """None for one of a newer server that is otherwise, or of a rule that cannot be one."""
     try:
-        return msgspec.convert(finding, wire.Finding)
+        known = msgspec.convert(finding, wire.Finding)
     except msgspec.ValidationError:
         return None
+    return plain_finding(known) if RULE.fullmatch(known.rule) else None

@@ -85,6 +85,21 @@ def test_a_lint_is_passed_on_word_for_word():
     assert rules_of(case(_healthy(), events=(event("init"), event("lint", rule="x")))) == []
 
 
+def test_words_of_a_run_are_plain_and_short():
+    """Escapes of a terminal in an event are blanks in the finding, long words end, and an odd rule is none."""
+    evil = "a\x1b]0;owned\x07b" + "c" * 10_000
+    words = {"severity": "warning", "title": evil, "explanation": evil, "fix": evil}
+    told = case(_healthy(), events=(event("lint", rule="fused_sgd", parameters=[evil], **words),))
+    (finding,) = found(told)
+    odd = [event("lint", rule=rule, **words) for rule in ("a\x1b[2J", "Up", "x" * 65)]
+    raised = event("exception", type=evil)
+    (crash,) = found(replace(case(_healthy(), events=(raised,)), status="crashed"))
+
+    shown = (finding.title, finding.explanation, finding.fix, *finding.parameters, crash.title)
+    assert not any("\x1b" in each or len(each) > 4096 for each in shown)
+    assert rules_of(case(_healthy(), events=tuple(odd))) == []
+
+
 def test_only_lints_that_stop_a_run_stop_it():
     """A lint stops a run if its rule is one that does, whatever the event says."""
     words = {

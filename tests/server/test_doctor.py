@@ -348,15 +348,15 @@ def test_colour_is_for_terminals_that_want_it(ward: Ward) -> None:
 RUN = Run(run_id="run", project="p", name="n", status="running", started=0, updates=1, streams=())
 
 
-@pytest.mark.parametrize("part", ["title", "explanation", "fix", "parameters"])
+@pytest.mark.parametrize("part", ["rule", "title", "explanation", "fix", "parameters", "scaler"])
 def test_words_of_a_run_cannot_command_the_terminal(
     part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Control characters and marks of rich's in what came with a run are printed as blanks, or as they are."""
     evil = "a\x1b]0;owned\x07b\x9b31m[red]"
-    words: dict[str, Any] = {"title": "t", "explanation": "e", "fix": "f = 1", "parameters": ()}
+    words: dict[str, Any] = {"rule": "r", "title": "t", "explanation": "e", "fix": "f = 1"}
     words[part] = (evil,) if part == "parameters" else evil
-    finding = Finding(rule="r", severity="notice", **words)
+    finding = Finding(severity="notice", **words)
     Paper(RUN, None).show(Diagnosed(verdict="v", severity="notice", findings=(finding,)))
     out = capsys.readouterr().out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import shutil
 import threading
 import warnings
@@ -44,9 +45,10 @@ class Known:
         path.mkdir(exist_ok=True)
         self.path = path
         self.warnings: list[str] = []
+        self.messages: list[str] = []
         self.failures: list[BaseException] = []
         self.findings = Findings(
-            lambda key, message: self.warnings.append(key),
+            lambda key, message: (self.warnings.append(key), self.messages.append(message)),
             lambda where, error: self.failures.append(error),
         )
         self.answers = Answers(path)
@@ -142,6 +144,32 @@ def test_a_critical_finding_is_warned_of(known: Known) -> None:
     """Critical ones are said in the terminal, under a key that says each rule once; others are not."""
     known.arrive(found("dead_scale", "critical"), found("skip_rate"))
     assert known.warnings == ["finding dead_scale"]
+
+
+EVIL = "a\x1b]0;owned\x07b\x9b31mc\u202ed\n" + "long " * 2000
+
+
+def test_a_server_cannot_command_the_terminal_of_a_training(known: Known) -> None:
+    """Its words arrive as plain text of bounded length; what is no rule's name is left out, and warnings are few."""
+    bad = (EVIL, "Skip", "skip rate", "x" * 65, "")
+    words = {"title": EVIL, "explanation": EVIL, "fix": EVIL, "scaler": EVIL, "figure": EVIL}
+    words |= {"parameters": [EVIL] * 500, "evidence": {EVIL: EVIL}}
+    known.arrive(
+        *(found(rule, "critical") for rule in bad), found("dead_scale", "critical", **words)
+    )
+    (kept_one,) = known.findings.newest
+    shown = str(msgspec.to_builtins(kept_one))
+    known.arrive(*(found(f"rule_{number}", "critical") for number in range(1000)))
+
+    assert known.warnings[0] == "finding dead_scale"
+    assert "a ]0;owned b 31mc d" in known.messages[0]
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e]", known.messages[0])
+    assert "\\x" not in shown
+    assert "\\u" not in shown
+    assert len(known.messages[0]) < 6000
+    assert len(shown) < 50_000
+    assert len(known.findings.newest) == 100
+    assert len(known.warnings) == 32
 
 
 def test_a_scaler_with_a_listener_pickles(data_directory: Path) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import urllib3
 
 from ampmon.errors import Unreachable
+from ampmon.plain import TEXT_MAX, plain
 from ampmon.proof import WRONG_PROOF, ProvenPool
 
 
@@ -16,7 +17,10 @@ TIMEOUT_S = 60.0
 
 
 class Unanswered(Exception):
-    """There is no answer to be had; the message says why, and what to do."""
+    """There is no answer to be had; the message says why, and what to do. It may quote a server: it is plain text."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain(message, TEXT_MAX))
 
 
 class Refused(Unanswered):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampmon.plain import plain
 from ampmon_server.cli.which import add_run, add_server
 
 
@@ -44,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (Unanswered, OSError) as why:
         print(f"ampmon report: {why}", file=sys.stderr)
         return CANNOT
-    print(f"{file}: {chosen.name}, {file.stat().st_size / 1e6:.1f} MB, most of it Plotly's script")
+    print(
+        f"{file}: {plain(chosen.name)}, {file.stat().st_size / 1e6:.1f} MB, most of it Plotly's script"
+    )
     return 0
 
 

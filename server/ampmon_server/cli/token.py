@@ -18,6 +18,7 @@ from ampmon import private
 from ampmon.config import resolve
 from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
+from ampmon.plain import plain
 from ampmon_server.asking.client import Asking, Refused, Unanswered
 from ampmon_server.asking.place import held_token
 from ampmon_server.cli import which
@@ -79,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run one sub-command; 2, with one line that says what to do, where the server did not do it."""
     does = {"link": _link, "new": _new, "list": _list, "revoke": _revoke}
     try:
-        print(does[arguments.what](arguments))
+        print(plain(does[arguments.what](arguments), lines=True))
     except (Unanswered, ConfigurationError) as problem:
         print(f"ampmon token: {problem}", file=sys.stderr)
         return 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ampmon.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
 from ampmon_server.diagnosis.explaining import explained
@@ -41,6 +42,6 @@ def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
 def _found(case: Case, thresholds: Thresholds, failed: dict[str, Exception]) -> Iterator[Finding]:
     for rule in RULES:
         try:
-            yield from rule(case, thresholds)
+            yield from map(plain_finding, rule(case, thresholds))
         except Exception as error:  # what one rule cannot judge must not hide what others found
             failed[rule.__module__.rpartition(".")[2]] = error

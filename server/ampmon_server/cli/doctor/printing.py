@@ -13,6 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from ampmon.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.asking.answers import GOING_ON, Diagnosed, Run
 from ampmon_server.report.notices import NO_UPDATE, STOP, failed_of
@@ -62,7 +63,7 @@ class Paper:
             self.write(Text(plain(words)), 0)
         if not findings:
             self._nothing_found(diagnosed.verdict)
-        for number, finding in enumerate(findings, start=1):
+        for number, finding in enumerate(map(plain_finding, findings), start=1):
             self.blank()
             self._finding(finding, f"{number} of {len(findings)}")
 
@@ -73,14 +74,13 @@ class Paper:
             self.write(Text(NO_UPDATE), 0)
 
     def _finding(self, finding: Finding, place: str) -> None:
-        title = plain(finding.title)
-        self.write(Text.assemble(_SHAPES[finding.severity], "  ", (title, "bold")), 0)
+        self.write(Text.assemble(_SHAPES[finding.severity], "  ", (finding.title, "bold")), 0)
         self.write(Text(f"{place} · {_where(finding)}", "dim"))
-        self.write(Text(plain(finding.explanation)))
+        self.write(Text(finding.explanation))
         if finding.stop and self._run.status in GOING_ON:
             self.write(Text(STOP, "bold"))
         if finding.parameters:
-            self.write(Text(plain(_named(finding.parameters))))
+            self.write(Text(_named(finding.parameters)))
         self.code(finding.fix)
         self.write(Text(f"See {self._manual(finding)}{self._chart(finding)}", "dim"))
         if finding.figure and self._page is not None:
@@ -96,7 +96,7 @@ class Paper:
     def code(self, code: str) -> None:
         """Python, no line of it broken."""
         if code:
-            for line in self._python.highlight(plain(code).rstrip("\n")).split("\n"):
+            for line in self._python.highlight(plain(code, lines=True).rstrip("\n")).split("\n"):
                 self._unbroken(line, 2 * _INDENT)
 
     def _unbroken(self, line: Text, indent: int = _INDENT) -> None:
@@ -135,11 +135,6 @@ class Paper:
         return f"{self._page}/#/runs/{self._run.run_id}{'?' if query else ''}{urlencode(query)}"
 
 
-def plain(words: str) -> str:
-    """Words without what a terminal would obey: some of them came with a run."""
-    return "".join(each if each.isprintable() or each == "\n" else " " for each in words)
-
-
 def _console() -> Console:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # shapes stand for words in any encoding
@@ -152,7 +147,7 @@ def _where(finding: Finding) -> str:
     words = finding.rule
     if finding.first_step is not None and finding.last_step is not None:
         words += f" · {steps(finding.first_step, finding.last_step)}"
-    return plain(f"{words} · scaler {finding.scaler}" if finding.scaler else words)
+    return f"{words} · scaler {finding.scaler}" if finding.scaler else words
 
 
 def _named(parameters: tuple[str, ...]) -> str:

@@ -7,8 +7,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
+from ampmon.plain import plain
 from ampmon_server.asking.answers import Setting, Simulated, Simulation, Skips
-from ampmon_server.cli.doctor.printing import Paper, plain
+from ampmon_server.cli.doctor.printing import Paper
 from ampmon_server.words import count, percent, power_of_two, steps
 
 
@@ -76,4 +77,4 @@ def _difference(setting: Setting, was: Setting) -> str:
         if name != "name" and value is not None and value != own[name]
     ]
     named = [] if setting.name == was.name else [setting.name]
-    return ", ".join(named + changed) or "the same"
+    return plain(", ".join(named + changed)) or "the same"

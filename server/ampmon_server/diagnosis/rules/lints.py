@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ampmon.plain import RULE
 from ampmon.wire import Finding
 from ampmon_server.case import Case, Happening
 from ampmon_server.severities import RANKS
@@ -37,7 +38,7 @@ def _finding(event: Happening) -> Iterator[Finding]:
     parameters = detail.get("parameters") or ()
     plain = all(isinstance(each, str) for each in words.values())
     listed = isinstance(parameters, (list, tuple)) and all(isinstance(p, str) for p in parameters)
-    if severity and plain and listed and words["rule"]:
+    if severity and plain and listed and RULE.fullmatch(words["rule"]):
         yield Finding(
             **words,
             severity=severity,

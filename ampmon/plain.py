@@ -1,0 +1,48 @@
+"""Text of others, as a terminal may show it: without control characters, and of bounded length."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+from ampmon.wire import Finding
+
+
+LINE_MAX, TEXT_MAX = 1000, 4096
+"""Characters of a title, and of an explanation or a fix."""
+RULE = re.compile(r"[a-z0-9_]{1,64}")
+"""What a rule may be called: it is a file's name in the manual, and a key of warnings."""
+_NAME_MAX, _NAMES_MAX = 256, 64
+
+
+def plain(words: str, most: int | None = None, *, lines: bool = False) -> str:
+    """At most so many characters, with blanks for what a terminal would obey. With ``lines`` line breaks stay."""
+    kept = words if most is None or len(words) <= most else f"{words[: most - 1]}…"
+    kept = kept.replace("\t", "    ") if lines else kept
+    return "".join(c if _is_shown(c) or (lines and c == "\n") else " " for c in kept)
+
+
+def _is_shown(character: str) -> bool:
+    """Whether a terminal prints it, or leaves the room of a space, and obeys nothing."""
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def plain_finding(finding: Finding) -> Finding:
+    """The same finding in plain text. Some of its words came with a run, or from a server that may be anybody's."""
+    evidence = [
+        (plain(name, _NAME_MAX), plain(value, _NAME_MAX) if isinstance(value, str) else value)
+        for name, value in finding.evidence.items()
+    ]
+    return msgspec.structs.replace(
+        finding,
+        rule=plain(finding.rule, _NAMES_MAX),
+        title=plain(finding.title, LINE_MAX),
+        explanation=plain(finding.explanation, TEXT_MAX, lines=True),
+        fix=plain(finding.fix, TEXT_MAX, lines=True),
+        scaler=plain(finding.scaler, _NAME_MAX),
+        parameters=tuple(plain(name, _NAME_MAX) for name in finding.parameters[:_NAMES_MAX]),
+        evidence=dict(evidence[:_NAMES_MAX]),
+        figure=plain(finding.figure, _NAMES_MAX),
+    )
