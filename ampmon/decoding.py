@@ -7,7 +7,7 @@ Unknown fields are skipped, and never built.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ T = TypeVar("T")
 NODES_MAX = 4_000_000
 """Of a batch: parameters, modules, culprits, scalars and what is in them, and the values in free-form fields."""
 
-_FREE = ("config", "detail")
+_FREE: Mapping[type, str] = {wire.AttemptHeader: "config", wire.Event: "detail"}
 
 
 class UnsupportedVersion(ValueError):
@@ -102,21 +102,25 @@ class _Budget:
     def built(self, encoded: Iterable[msgspec.Raw], decoder: _Decoder[T], name: str) -> Iterable[T]:
         """The headers or records of a batch, one by one. Raises TooLarge, ValidationError."""
         for place, raw in enumerate(encoded):
-            where = f"{name}[{place}]"
             try:
                 if len(raw) > wire.FREE_BYTES_MAX:
-                    self._check_free(raw, where)
+                    self._check_free(raw, f"{name}[{place}]")
                 message = decoder.decode(raw)
             except msgspec.ValidationError as error:
-                raise msgspec.ValidationError(_placed(str(error), where)) from None
-            self._nodes += _nodes(message, where)
+                raise msgspec.ValidationError(_placed(str(error), f"{name}[{place}]")) from None
+            nodes = _nodes(message)
+            free = _FREE.get(type(message))
+            if free is not None and nodes > wire.FREE_NODES_MAX:
+                raise TooLarge(f"{name}[{place}].{free}", f"more than {wire.FREE_NODES_MAX} values")
+            self._nodes += nodes
             if self._nodes > NODES_MAX:
-                raise TooLarge(where, f"with it the batch has more than {NODES_MAX} values")
+                reason = f"with it the batch has more than {NODES_MAX} values"
+                raise TooLarge(f"{name}[{place}]", reason)
             yield message
 
     def _check_free(self, raw: msgspec.Raw, where: str) -> None:
         found = self._free.decode(raw)
-        for name in _FREE:
+        for name in _FREE.values():
             if len(getattr(found, name)) > wire.FREE_BYTES_MAX:
                 raise TooLarge(f"{where}.{name}", f"more than {wire.FREE_BYTES_MAX} bytes")
 
@@ -127,17 +131,17 @@ def _placed(words: str, where: str) -> str:
     return f"{what or words} - at `" + (path if what else "$`").replace("$", f"$.{where}", 1)
 
 
-def _nodes(message: Any, where: str) -> int:
-    """How many objects a header or a record holds beside its own fields. Raises TooLarge."""
-    if isinstance(message, wire.Update):
-        return sum(4 + 4 * len(step.culprits) for step in message.optimizers)
-    if isinstance(message, wire.Scalars):
+def _nodes(message: Any) -> int:
+    """How many objects a header or a record holds beside its own fields."""
+    kind = type(message)
+    if kind is wire.Update:
+        nodes = 4 * len(message.optimizers)
+        for step in message.optimizers:
+            nodes += 4 * len(step.culprits)
+        return nodes
+    if kind is wire.Scalars:
         return 2 * (len(message.values) + len(message.kinds))
-    if isinstance(message, wire.StreamHeader):
+    if kind is wire.StreamHeader:
         sizes = sum(len(parameter.shape) for parameter in message.parameters)
         return sizes + 4 * len(message.parameters) + 3 * len(message.modules)
-    name = "detail" if isinstance(message, wire.Event) else "config"
-    nodes = wire.nodes(getattr(message, name))
-    if nodes > wire.FREE_NODES_MAX:
-        raise TooLarge(f"{where}.{name}", f"more than {wire.FREE_NODES_MAX} values")
-    return nodes
+    return wire.nodes(getattr(message, _FREE[kind]))
