@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
+from ampmon import wire
 from ampmon.errors import ConfigurationError
 
 
@@ -187,9 +189,9 @@ def _tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def clean_name(name: object) -> str:
-    """A name as the server takes it: printable, at most 256 characters."""
-    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()
-    return printable[:256] or "unnamed"
+    """A name as the server takes it: printable and to be seen, at most 256 characters."""
+    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()[:256]
+    return printable if re.search(wire.VISIBLE, printable) else "unnamed"
 
 
 def _script_name() -> str:

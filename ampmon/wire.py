@@ -28,10 +28,16 @@ HEADERS_MAX, RECORDS_MAX = 1024, 100_000
 
 # No control characters (C0, DEL, C1), no line or paragraph separators, no bidirectional overrides.
 PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z"
+# The same, with a character to be seen: neither white space, nor a format character, nor a blank letter.
+VISIBLE = (
+    r"\A(?=.*[^\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u2800\u3164"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff])" + PRINTABLE.removeprefix(r"\A")
+)
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Time: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=PRINTABLE)]
+Label: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern=VISIBLE)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 # The scaler's name; empty for the process itself.
@@ -54,9 +60,9 @@ class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     run_id: UUID
     attempt_id: UUID
-    project: Name
-    name: Name
-    owner: Name
+    project: Label
+    name: Label
+    owner: Label
     started: Time
     rank: Rank = 0
     world_size: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
@@ -64,7 +70,7 @@ class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     pid: Count = 0
     boot_id: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""
     resume_step: Count | None = None
-    tags: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
+    tags: Annotated[tuple[Label, ...], msgspec.Meta(max_length=64)] = ()
     config: dict[str, Any] = {}
     versions: Annotated[dict[Name, Name], msgspec.Meta(max_length=1024)] = {}
     git_commit: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""

@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from ampmon_server.auth import Guard, TooManyAttempts
+from ampmon_server.auth.access import methods
 from ampmon_server.base_path import BasePath
 from ampmon_server.metrics import Metrics
 from ampmon_server.openapi import describe
@@ -130,9 +131,12 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return problem(422, f"{name}: {first['msg']}", field=name)
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, str(error.detail), headers=error.headers)
+    headers = error.headers
+    if error.status_code == 405:  # Starlette tells the methods of the first route of the path
+        headers = {"Allow": ", ".join(methods(request.app.routes, request.scope))}
+    return problem(error.status_code, str(error.detail), headers=headers)
 
 
 _ANSWERS = {

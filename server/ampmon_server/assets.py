@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,17 +44,25 @@ def plotly_script() -> Path:
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
-def check_plotly() -> str | None:
-    """What is to be said of a version whose script nobody has held to a hash. Raises Tampered, FileNotFoundError."""
-    installed, expected = plotly_version(), PLOTLY_SHA256.get(plotly_version())
-    if expected is None:
-        return f"plotly {installed} is newer than what was tested: its script is served as it is"
-    script = plotly_script()
-    if hashlib.sha256(script.read_bytes()).hexdigest() != expected:
+@cache
+def plotly() -> bytes:
+    """That script, held to its hash when it is read; later changes of the file are not served. Raises Tampered too."""
+    installed, script = plotly_version(), plotly_script()
+    content = script.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != PLOTLY_SHA256.get(installed, found):
         raise Tampered(
             f"{script} is not that of plotly {installed}: pip install --force-reinstall --no-deps plotly=={installed}"
         )
-    return None
+    return content
+
+
+def check_plotly() -> str | None:
+    """What is to be said of a version whose script nobody has held to a hash. Raises Tampered, FileNotFoundError."""
+    plotly()
+    if plotly_version() in PLOTLY_SHA256:
+        return None
+    return f"plotly {plotly_version()} is newer than what was tested: its script is served as it is"
 
 
 def plotly_version() -> str:

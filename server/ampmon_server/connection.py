@@ -17,7 +17,7 @@ from ampmon_server.settings import Settings
 
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Of a request's line and headers together: 400 beyond."""
+"""Of a request's line and headers together: 400 beyond, and 431 where they arrive at once."""
 WAITING_MAX = 4096
 """Connections of a process that wait for their clients; each may hold a head's bytes in memory."""
 

@@ -26,6 +26,7 @@ from ampmon.proof import PROOF_PATH
 from ampmon_server.app import create_app
 from ampmon_server.auth.proxies import Proxies
 from ampmon_server.connection import HEAD_BYTES_MAX, Connection, Crowd, Timers
+from ampmon_server.problems import problem
 from ampmon_server.service import Service
 
 
@@ -55,7 +56,7 @@ class Process(uvicorn.Server):
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                _Parting(create_app(settings, service), service.leaving),
+                _Bounded(_Parting(create_app(settings, service), service.leaving)),
                 http=partial(  # type: ignore[arg-type]  # it is called, and no more
                     Connection,
                     proxies=Proxies(settings.behind_proxy),
@@ -165,6 +166,26 @@ class _Exhaustion:
                 "ampmon serve: new connections have to wait: %s. Raise the limit on open files (ulimit -n)",
                 error.strerror,
             )
+
+
+class _Bounded:
+    """ASGI middleware: rejects a head that is too large and arrived at once. Of others h11 stops the reading."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and _head_bytes(scope) > HEAD_BYTES_MAX:
+            detail = f"A request's line and headers are at most {HEAD_BYTES_MAX // 1024} KiB."
+            app = problem(431, detail, headers={"Connection": "close"})
+        await app(scope, receive, send)
+
+
+def _head_bytes(scope: Scope) -> int:
+    """Of the address and the headers, each of which has two bytes between name and value and two at its end."""
+    fields = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + fields
 
 
 class _Parting:

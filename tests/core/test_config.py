@@ -61,6 +61,12 @@ def test_names_are_made_printable() -> None:
     assert resolve(name="a\x1bb" + "c" * 300, environment={}).name == "a b" + "c" * 253
 
 
+@pytest.mark.parametrize("name", ["\u200b", " \u3164\u2800", "\ufe0f"])
+def test_a_name_that_nobody_sees_is_replaced(name: str) -> None:
+    """The server would reject it, and all records of the run with it."""
+    assert resolve(name=name, environment={}).name == "unnamed"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

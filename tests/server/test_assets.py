@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,11 +29,28 @@ def test_a_script_that_was_changed_is_not_served(
     changed = tmp_path / "plotly.min.js"
     changed.write_bytes(assets.plotly_script().read_bytes() + b" ")
     monkeypatch.setattr(assets, "plotly_script", lambda: changed)
+    monkeypatch.setattr(assets, "plotly", assets.plotly.__wrapped__)
 
     assert main(["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(assets.Tampered, match="pip install --force-reinstall"):
         assets.check_plotly()
+
+
+def test_a_script_that_changes_while_it_is_served_is_served_as_it_was(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was held to the hash is what is served, whatever becomes of the file."""
+    copied = tmp_path / "plotly.min.js"
+    copied.write_bytes(assets.plotly_script().read_bytes())
+    monkeypatch.setattr(assets, "plotly_script", lambda: copied)
+    monkeypatch.setattr(assets, "plotly", cache(assets.plotly.__wrapped__))
+    assets.check_plotly()
+    copied.write_bytes(b"alert(1)")
+
+    for name in ("plotly", f"plotly-{assets.plotly_version()}"):
+        served = client.get(f"/vendor/{name}.min.js").content
+        assert hashlib.sha256(served).hexdigest() == assets.PLOTLY_SHA256[assets.plotly_version()]
 
 
 def test_a_version_that_nobody_tested_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

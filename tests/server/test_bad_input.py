@@ -80,6 +80,7 @@ SPOILT = {
     "a null byte in a name": (in_header(0, project="a\0b"), 422, "headers[0].project"),
     "text that runs backwards": (in_header(0, owner="a\u202eb"), 422, "headers[0].owner"),
     "a name of a megabyte": (in_header(0, name="x" * 10**6), 422, "headers[0].name"),
+    "a name that nobody sees": (in_header(0, name="\u200b\u3164 "), 422, "headers[0].name"),
     "an empty name": (in_header(0, name=""), 422, "headers[0].name"),
     "another run's header": (in_header(0, run_id=str(Trainer().run_id)), 422, "headers[0].run_id"),
     "a rank below zero": (in_header(0, rank=-1), 422, "headers[0].rank"),

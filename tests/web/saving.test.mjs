@@ -45,6 +45,10 @@ test("times are told in full, in UTC", () => {
 test("what a name would run in a spreadsheet is text there, and quotes hold", () => {
   const csv = csvOf({ data: [{ name: '=HYPERLINK("x")', x: [1], y: [-2] }], layout: layout() });
   assert.equal(csv.split("\r\n")[1], `"'=HYPERLINK(""x"")",1,-2,,`);
+  for (const name of [";=1+1", "loss;=1+1", 'a;"=1+1', "a;b; @x", "a\t+1", "＝1+1", " =1"]) {
+    const made = csvOf({ data: [{ name, x: [1], y: [-2] }], layout: layout() });
+    for (const piece of made.split("\r\n")[1].split(/[;\t]/)) assert.doesNotMatch(piece, /^["\s]*[=+\-@＝]/, name);
+  }
 });
 
 test("an unknown type of numbers is an error, and not an empty column", () => {

@@ -106,9 +106,10 @@ function dateOf(x, zone) {
 /** @param {unknown} value */
 function cell(value) {
   if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
-  // What begins like a formula would be one in a spreadsheet: names are not to be trusted.
-  const words = String(value ?? "").replace(/^(?=[=+\-@\t\r])/, "'");
-  return /[",\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
+  // What begins like a formula would be one in a spreadsheet: names are not to be trusted. Where a country writes 0,5,
+  // a spreadsheet splits at semicolons, whatever is quoted. East Asian ones also take full-width signs.
+  const words = String(value ?? "").replace(/(^|[;\t\r\n])(?=["'\s]*[=+\-@＝＋－＠]|[\t\r])/g, "$1'");
+  return /[",;\t\r\n]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
 }
 
 /**

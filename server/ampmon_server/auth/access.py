@@ -59,3 +59,14 @@ def is_plain(path: str) -> bool:
 def find_route(routes: Iterable[BaseRoute], request: Request) -> BaseRoute | None:
     """The route that answers a request, found as the router finds it; None for a 404 or a 405."""
     return next((each for each in routes if each.matches(request)[0] is Match.FULL), None)
+
+
+def methods(routes: Iterable[BaseRoute], request: Request) -> list[str]:
+    """The methods that there are for a request's path: those of all routes with the template that matches first."""
+    matching = [each for each in routes if each.matches(request)[0] is not Match.NONE]
+    of_one = [
+        each
+        for each in matching
+        if getattr(each, "path", None) == getattr(matching[0], "path", None)
+    ]
+    return sorted({method for each in of_one for method in getattr(each, "methods", None) or ()})

@@ -65,7 +65,7 @@ def page(told: Told, version: str, now: datetime | None = None) -> str:
         roles=_in_script(styles.themes()),
         figures=_in_script(_drawn({each.name: each.figure for each in told.charts})),
         narrow=_in_script(_drawn({each.name: each.narrow for each in told.charts})),
-        plotly=assets.plotly_script().read_text("utf-8").replace("</script", "<\\/script"),
+        plotly=assets.plotly().decode().replace("</script", "<\\/script"),
         script=_script(),
     )
 

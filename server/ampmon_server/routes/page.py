@@ -7,7 +7,8 @@ from starlette.responses import HTMLResponse, Response
 
 from ampmon_server import assets, manual
 from ampmon_server.auth.access import requires
-from ampmon_server.routes.answers import file_answer
+from ampmon_server.problems import problem
+from ampmon_server.routes.answers import file_answer, script_answer
 from ampmon_server.store import NotFound
 
 
@@ -73,8 +74,12 @@ def picture(name: str, request: Request) -> Response:
 @requires("page")
 def vendored(name: str, request: Request) -> Response:
     """Plotly, under its plain name or, to be kept for ever, with its version."""
+    try:
+        script = assets.plotly()
+    except assets.Tampered as tampered:
+        return problem(503, str(tampered))
     if name == "plotly.min.js":
-        return file_answer(assets.plotly_script(), request)
+        return script_answer(script, request)
     if name == f"plotly-{assets.plotly_version()}.min.js":
-        return file_answer(assets.plotly_script(), request, _IMMUTABLE)
+        return script_answer(script, request, _IMMUTABLE)
     raise NotFound("There is no such script.")

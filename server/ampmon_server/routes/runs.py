@@ -32,8 +32,8 @@ SCALES_MAX = 100
 
 
 class _Edit(msgspec.Struct, forbid_unknown_fields=True):
-    name: wire.Name | None = None
-    tags: Annotated[tuple[wire.Name, ...], msgspec.Meta(max_length=64)] | None = None
+    name: wire.Label | None = None
+    tags: Annotated[tuple[wire.Label, ...], msgspec.Meta(max_length=64)] | None = None
     archived: bool | None = None
 
 

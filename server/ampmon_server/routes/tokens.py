@@ -25,14 +25,14 @@ router = APIRouter(prefix="/api/v1/tokens", dependencies=[OVER_ALL])
 _BODY_BYTES_MAX = 64 * 1024
 _Called = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_.@+-]{1,64}\Z")]
 _Scopes = Annotated[frozenset[Scope], msgspec.Meta(min_length=1)]
-_Projects = Annotated[frozenset[wire.Name], msgspec.Meta(min_length=1, max_length=64)]
+_Projects = Annotated[frozenset[wire.Label], msgspec.Meta(min_length=1, max_length=64)]
 
 
 class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
     """A token that is to be made. ``projects``: null for all; ``expires`` in us since the epoch, null for never."""
 
     name: _Called
-    owner: wire.Name
+    owner: wire.Label
     scopes: _Scopes
     projects: _Projects | None = None
     expires: Annotated[int, msgspec.Meta(ge=0, le=wire.COUNT_MAX)] | None = None
