@@ -40,8 +40,8 @@ settings.register_profile("suite", deadline=None, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("suite")
 
-# Everything that is loaded and collected stays to the end: looking through it for garbage took a third of the start,
-# and more in each test. See `pytest_collection_finish`.
+# Everything that is imported and collected stays to the end, and looking through it for garbage took a third of the
+# start of each worker. `pytest_collection_finish` turns the collector on again.
 gc.disable()
 
 LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
