@@ -441,6 +441,22 @@ def test_a_session_is_revoked_at_every_server(store: Store, tmp_path: Path) -> N
     tokens.close()
 
 
+def test_many_streams_of_a_session_cost_one_lookup(store: Store) -> None:
+    """However many ask at once whether a known session was signed out, the database is asked once in two seconds."""
+    clock, asked = ManualClock(), list[str]()
+    sessions = Sessions(store, monotonic=clock)
+    listen(store._engine, "before_cursor_execute", lambda *each: asked.append(each[2]))
+
+    async def ask(times: int) -> list[bool]:
+        return await asyncio.gather(*(sessions.is_revoked("a session") for _ in range(times)))
+
+    assert asyncio.run(ask(1)) == [False]
+    clock.advance(KNOWN_S)
+    asked.clear()
+    assert asyncio.run(ask(50)) == [False] * 50
+    assert len([each for each in asked if "revoked_sessions" in each]) == 1
+
+
 def test_revoked_sessions_are_so_many_and_no_more(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,8 @@ class Sessions:
         now = self._monotonic()
         until, revoked = self._known.get(session, (0.0, False))
         if now >= until:
+            if until:  # else each of many event streams of a session would ask at once
+                remember(self._known, session, (now + KNOWN_S, revoked))
             revoked = await asyncio.to_thread(self._store.is_session_revoked, _digest(session))
             remember(self._known, session, (now + KNOWN_S, revoked))
         return revoked
