@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from ampmon import identity, wire
 from ampmon.config import resolve
 from ampmon.identity.redaction import REMOVED, redacted
+from ampmon_server.auth import Keys
 
 
 SECRET = "s3cr3t-value-of-somebody"
@@ -47,7 +50,35 @@ BY_LOOKS = [
     "xoxb-1234567890-abc",
     "eyJhbGciOiJI.eyJzdWIiOiIx.abc_-1",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+    "AIza" + "Sy-_9" * 7,
+    "sk_live_" + "a1B2" * 6,
+    "rk_test_" + "a1B2" * 6,
+    "pypi-AgEIcHlwaS5vcmc" + "a1_-" * 20,
+    "npm_" + "a1B2" * 9,
+    "SG." + "a1_-B" * 4 + "ab" + "." + "c3-_D" * 8 + "abc",
+    "https://hooks.slack.com/services/T01234567/B01234567/" + "a1B2" * 6,
+    "https://discord.com/api/webhooks/123456789012345678/" + "a1_-" * 17,
+    "https://example.webhook.office.com/webhookb2/0f8fad5b-d9cb-469f-a165-70867728950e",
+    "ASIA" + "A1" * 8,
+    "ya29." + "a1_-" * 10,
+    "dapi" + "0123456789abcdef" * 2,
 ]
+PARTS = {
+    "DefaultEndpointsProtocol=https;AccountName=ada;AccountKey="
+    + "aB3+/" * 17
+    + "a==;Suffix=core": "Suffix=core",
+    "https://ada.blob.core.windows.net/data?sv=2024&sig=aB3%2F" + "x" * 40 + "%3D&sp=r": "&sp=r",
+    "https://bucket.s3.amazonaws.com/x?X-Amz-Signature=" + "0f" * 32 + "&a=b": "&a=b",
+    "train.py --password=hunter2 --epochs=3": "--epochs=3",
+    "train.py --db-password 'hunter2' --epochs 3": "--epochs 3",
+    "train.py --api-key hunter2 --epochs 3": "--epochs 3",
+    "MYSQL_PWD=hunter2 train.py": "train.py",
+    "WANDB_API_KEY=hunter2 train.py": "train.py",
+    "Server=db;Uid=ada;Pwd=hunter2;Port=1": "Port=1",
+    "curl -H 'Authorization: Basic YWRhOmh1bnRlcjI=' host": "host",
+    '{"password": "hunter2", "lr": 1}': '"lr": 1',
+}
+"""Texts with a secret in them, each with a part that stays."""
 HARMLESS = {
     "lr": 1e-3,
     "max_tokens": 512,
@@ -66,6 +97,18 @@ HARMLESS = {
     "url": "https://hub.example/data?page=2",
     "commit": "0123456789abcdef0123456789abcdef01234567",
     "note": "the task-sk- of risk-averse people",
+    "uuid": "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "integrity": "sha512-" + "aB3+/" * 17 + "a==",
+    "checkpoint": "npm_small-v2/SG.weights/pypi-mirror/sk_live/AIza.pt",
+    "command": "train.py --max-tokens=512 --pass-through=yes --password-file=pw.txt --basic --key=loss --sig=3",
+    "text": "Basic training of a model, and a password: it is asked for later",
+    "schedule": "passes=3;keys=4;signal=up;design=flat",
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "name": "ResNet50-MixedPrecision-Baseline2-Cifar10xx",
+    "run": "llama3-8b-instruct-lr3e-4-bs32-seed1-run120",
+    "environment": "PWD=/home/ada/run LANG=C",
+    "s3": "s3://bucket/run-2026-11-23T10:00:00Z/sig/epoch=3-step=1000.ckpt",
     "nested": {"betas": [0.9, 0.95], "name": None},
 }
 
@@ -95,6 +138,48 @@ def test_what_looks_like_a_token_is_removed(value: str) -> None:
     assert value not in str(redacted("command", f"run --with {value} --more"))
 
 
+@pytest.mark.parametrize(("text", "stays"), PARTS.items())
+def test_a_secret_in_a_text_is_removed_and_the_rest_stays(text: str, stays: str) -> None:
+    """Flags, variables, connection strings, headers and signed addresses lose the value behind a secret's name."""
+    told = str(redacted("note", text))
+
+    assert REMOVED in told
+    assert stays in told
+    assert not any(each in told for each in ("hunter2", "aB3", "0f0f", "YWRh"))
+    assert redacted("note", told) == told
+
+
+def test_the_value_of_a_flag_in_a_list_is_removed() -> None:
+    """A command line that is kept as a list loses the word behind a secret's flag, and no other."""
+    line = [
+        "train.py",
+        "--db-password",
+        "hunter2",
+        "--lr",
+        "3",
+        "--api-key",
+        "--epochs",
+        "--password-file",
+        "pw",
+    ]
+
+    assert redacted("argv", line) == [*line[:2], REMOVED, *line[3:]]
+
+
+def test_our_own_tokens_are_removed_under_any_name() -> None:
+    """Tokens, one-time links and sessions leave nothing behind; of tokens without a prefix 99 % are told from names."""
+    chance = random.Random(20)
+    codes = [urlsafe_b64encode(chance.randbytes(32)).decode().rstrip("=") for _ in range(1000)]
+    plain = Keys(codes[0])
+    known = ("ampmon_" + codes[1], plain.session(), plain.cookie("a-token"))
+    for secret in (*known, f"https://ampmon.example/login?code={codes[2]}"):
+        told = str(redacted("server", f"reports to {secret} each second"))
+        assert secret not in told
+        assert told.startswith("reports to ")
+        assert told.endswith(" each second")
+    assert sum(redacted("server", code) == REMOVED for code in codes) >= 990
+
+
 def test_a_url_loses_its_password() -> None:
     """Of an address with a user and a password host and path are left."""
     told = redacted(
@@ -119,9 +204,21 @@ def test_nothing_is_raised_and_nothing_else_changes(value: object) -> None:
 
 
 def test_what_is_nearly_a_secret_is_read_as_fast_as_any_text() -> None:
-    """A megabyte of a pattern's beginnings is read to its end: in quadratic time that would take hours."""
-    for piece in ("eyJ", "-----BEGIN ", "://a", "sk-", "Bearer ", "ampmon_", "://" + "a" * 255):
-        redacted("note", piece * (2**20 // len(piece)))
+    """A quarter of a megabyte of a pattern's beginnings is read to its end: in quadratic time that would take hours."""
+    pieces = ("eyJ", "-----BEGIN ", "://a", "sk-", "Bearer ", "ampmon_", "://" + "a" * 255)
+    pieces += (
+        "password",
+        "--a-",
+        "a_",
+        "pwd=",
+        "SG.a",
+        "sig=",
+        "a1B2_",
+        "Basic ",
+        "https://hooks.",
+    )
+    for piece in pieces:
+        redacted("note", piece * (2**18 // len(piece)))
 
 
 def test_no_secret_reaches_the_disk(tmp_path: Path) -> None:
