@@ -37,13 +37,9 @@ def open_engine(url: URL) -> Engine:
         raise Unusable("--database-url: name a file; a database in memory has one connection only")
     file = _File(url.database)
     engine = create_engine(
-        url,
-        pool_size=8,
-        max_overflow=32,
-        pool_use_lifo=True,
-        hide_parameters=True,
-        execution_options={"file": file},
+        url, pool_size=8, max_overflow=32, pool_use_lifo=True, hide_parameters=True
     )
+    engine.update_execution_options(file=file)
     event.listen(engine, "do_connect", file.check)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "connect", file.opened)
