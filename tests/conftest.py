@@ -60,11 +60,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 2) * 3 // 2
 
 
+IN_A_BROWSER = (
+    "tests/web/",
+    "tests/campaigns/test_pictures.py",
+    "tests/end_to_end/test_live_page.py",
+    "tests/server/test_report.py",
+    "tests/test_demo.py",
+)
+
+
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker, and those of the page in another: they share a browser and a loaded page."""
+    """A file's tests run in one worker, and those that open a page in another: they share a browser."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/web" if nodeid.startswith("tests/web/") else super()._split_scope(nodeid)
+        return "browser" if nodeid.startswith(IN_A_BROWSER) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
