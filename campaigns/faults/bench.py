@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import shutil
@@ -36,7 +35,6 @@ from ampmon_server import migrations
 from ampmon_server.process import Process
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store import sqlite
 from campaigns.faults import account, matrix, parts, workload
 from campaigns.faults.account import Account
 from campaigns.faults.matrix import Line
@@ -46,8 +44,7 @@ from campaigns.faults.verdict import Verdict
 from waiting import DEADLINE_S
 
 
-# A server that is forked finds its statements compiled and its migrations loaded.
-sqlite.create_engine = functools.cache(sqlite.create_engine)
+# A server that is forked finds its migrations loaded.
 _migrations = ScriptDirectory.from_config(migrations.config())
 ScriptDirectory.from_config = lambda config: _migrations  # type: ignore[method-assign, assignment]
 
