@@ -69,11 +69,17 @@ IN_A_BROWSER = (
 )
 
 
+HALF_WAY = "tests/web/test_g"
+"""About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
+
+
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker, and those that open a page in another: they share a browser."""
+    """A file's tests run in one worker; those that open a page share the browsers of two."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "browser" if nodeid.startswith(IN_A_BROWSER) else super()._split_scope(nodeid)
+        if nodeid.startswith(IN_A_BROWSER):
+            return "a browser" if nodeid < HALF_WAY else "another browser"
+        return super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
