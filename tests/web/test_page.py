@@ -105,7 +105,8 @@ def test_a_tag_that_a_run_has_twice_is_shown_once(reader: Reader) -> None:
 def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     """All four charts are drawn, the tables name what overflowed, and the numbers have definitions.
 
-    A definition appears on reaching its number with the keyboard, inside the window, and goes with Escape.
+    A definition appears on reaching its number with the keyboard, inside the window, and goes with Escape. Nothing is
+    animated: a page of a running run stays open for days.
     """
     run = PostedRun(reader.server)
     run.updates(20)
@@ -134,6 +135,8 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert "2^16 → 2^15" in skip
     reader.wait("parameters", lambda: len(reader.texts("[data-ledger=parameters] tbody tr")) == 3)
     assert "init" in reader.wait("events", lambda: reader.text("[data-ledger=events] tbody tr"))
+    assert reader.text(".run .badge").endswith("running")
+    assert reader.ask("document.getAnimations().length") == 0
 
 
 def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> None:
