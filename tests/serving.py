@@ -9,7 +9,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Server:
     ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
     `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
     With ``ca``, the certificate of who issued the server's own, it is asked over TLS; with ``terminal`` it is as if a
-    person had started it there.
+    person had started it there. The tests' own calls ``before`` first, as `Command` does.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Server:
         token_file: Path | None = None,
         ca: Path | None = None,
         terminal: Terminal | None = None,
+        before: Callable[[], object] | None = None,
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
@@ -80,6 +81,7 @@ class Server:
         self.port = port or free_port()
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self.terminal = terminal
+        self.before = before
         self.log = terminal.path if terminal else directory / "serve.log"
         self.process: Command | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(
@@ -111,7 +113,7 @@ class Server:
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> Command | subprocess.Popen[bytes]:
         if self._is_ours:
-            return Command(command, self.log, environment)
+            return Command(command, self.log, environment, before=self.before)
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 [str(self.python.with_name("ampmon")), *command],

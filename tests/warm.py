@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ampmon_server.cli import main
+from ampmon_server.cli import main, workers
 from waiting import DEADLINE_S
 
 
@@ -91,6 +91,11 @@ def completed(
             command.kill()
         told = log.read_text(), complaints.read_text()
     return subprocess.CompletedProcess(["ampmon", *arguments], code, *told)
+
+
+def fork_workers() -> None:
+    """Have the workers of this process forked from one that it starts: a ``before`` for `serve --workers`."""
+    workers._spawn = _forks  # type: ignore[assignment]
 
 
 def _run(

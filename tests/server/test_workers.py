@@ -19,18 +19,24 @@ from certificates import Authority
 from postgres import Postgres
 from serving import Server, Terminal
 from waiting import DEADLINE_S, wait_for
-from warm import completed
+from warm import completed, fork_workers
 
 
 def workers(server: Server) -> set[int]:
-    """The process ids of a server's workers."""
+    """The process ids of a server's workers: started by it, or by the process that forks them for it."""
     assert server.process is not None
-    lists = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    children = {pid for each in lists for pid in each.read_text().split()}
-    return {int(pid) for pid in children if "spawn_main" in command_of(pid)}
+    started = {pid: command_of(pid) for pid in children(server.process.pid)}
+    forking = [pid for pid in started if "forkserver" in started[pid]]
+    return {pid for pid in started if "spawn_main" in started[pid]}.union(*map(children, forking))
 
 
-def command_of(pid: str) -> str:
+def children(pid: int) -> set[int]:
+    """The process ids of those that a process has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for each in lists for child in each.read_text().split()}
+
+
+def command_of(pid: int) -> str:
     """The command line of a process; nothing if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text()
@@ -41,10 +47,12 @@ def command_of(pid: str) -> str:
 def kept_crew(
     postgres: Postgres, migrated: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server of two workers on PostgreSQL. Loading a worker takes seconds, so the tests share it."""
+    """A server of two workers on PostgreSQL, which are forked: to load a worker anew takes more than a second."""
     url = postgres.new_database(migrated)
     server = Server(
-        tmp_path_factory.mktemp("crew"), options=["--database-url", url, "--workers", "2"]
+        tmp_path_factory.mktemp("crew"),
+        options=["--database-url", url, "--workers", "2"],
+        before=fork_workers,
     )
     yield server
     server.stop()
@@ -63,7 +71,7 @@ def crew(kept_crew: Server) -> Server:
 def test_workers_are_one_server(
     new_server: Callable[..., Server], database: str, terminal: Terminal, tmp_path: Path
 ) -> None:
-    """All workers speak TLS and take the cookie, the one link printed works once in all, and a signal ends all."""
+    """Workers, loaded anew, speak TLS, take the cookie and the one link printed once in all; a signal ends all."""
     authority = Authority(tmp_path)
     cert, key = authority.issue()
     options = ["--database-url", database, "--workers=2"]
