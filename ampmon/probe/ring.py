@@ -116,7 +116,11 @@ class Readback:
 
 
 class Uploads:
-    """Copies of the host's tensors to devices. A buffer is written again only when its copy has arrived."""
+    """Copies of the host's tensors to devices. A buffer is written again only when its copy has arrived.
+
+    For all threads at once: a slot is held by none or by the one that took it out, in one operation. There is no lock,
+    which a fork could leave taken for good.
+    """
 
     def __init__(self, ring: Ring | None = None) -> None:
         self._ring = ring or Ring()
@@ -124,16 +128,25 @@ class Uploads:
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """A copy of the tensor on a CUDA device, in the order of its current stream. Waits for nothing."""
+        self._reclaim()
+        key = (device, _size_class(tensor.nbytes))
+        slot = self._ring.take(key)
+        sent = slot.send(tensor, device)
+        # Only now: others may ask whether this copy has arrived, and not the one before it.
+        self._under_way.append((key, slot))
+        return sent
+
+    def _reclaim(self) -> None:
+        """Put back the slots whose copies have arrived."""
         for _ in range(len(self._under_way)):
-            key, slot = self._under_way.popleft()
+            try:
+                key, slot = self._under_way.popleft()
+            except IndexError:  # other threads hold the rest
+                return
             if slot.filled():
                 self._ring.put_back(key, slot)
             else:
                 self._under_way.append((key, slot))
-        key = (device, _size_class(tensor.nbytes))
-        slot = self._ring.take(key)
-        self._under_way.append((key, slot))
-        return slot.send(tensor, device)
 
 
 _uploads = Uploads()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -42,6 +45,27 @@ class Delayed(Slot):
     def wait(self) -> None:
         if not self.arrived:
             self.arrive()
+
+
+class Watched(Delayed):
+    """The same, which tells which of its methods is called."""
+
+    def __init__(self, size: int, called: Callable[[str], None]) -> None:
+        super().__init__(size)
+        self._called = called
+
+    def filled(self) -> bool:
+        self._called("filled")
+        return super().filled()
+
+    def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        self._called("send")
+        return super().send(tensor, device)
+
+
+def arrive(slots: list[Delayed]) -> None:
+    for slot in slots:
+        slot.arrive()
 
 
 @pytest.fixture
@@ -134,6 +158,41 @@ def test_an_upload_is_not_written_over() -> None:
         next(slot for slot in slots if not slot.arrived).arrive()
         assert sent.tolist() == [n, n]
     assert len(slots) == 3
+
+
+@pytest.mark.parametrize("place", ["filled", "send"])
+def test_threads_upload_at_once(place: str) -> None:
+    """A thread that is stopped in the midst of an upload, while another one uploads, spoils neither."""
+    cpu, sent = torch.device("cpu"), {}
+    stopped, go_on = threading.Event(), threading.Event()
+
+    def send(n: int) -> None:
+        sent[n] = uploads.send(torch.tensor([n]), cpu)
+
+    other = threading.Thread(target=send, args=(-1,))
+
+    def pass_by(here: str) -> None:
+        if stopped.is_set() or len(sent) < 3:
+            return
+        if threading.current_thread() is not other:
+            other.start()
+            assert stopped.wait(60)
+        elif here == place:
+            stopped.set()
+            assert go_on.wait(60)
+
+    slots: list[Delayed] = []
+    uploads = Uploads(Ring(lambda size: slots.append(Watched(size, pass_by)) or slots[-1]))
+    for n in range(3):
+        send(n)
+    arrive(slots)
+    try:
+        send(3)
+    finally:
+        go_on.set()
+        other.join()
+    arrive(slots)
+    assert {n: tensor.item() for n, tensor in sent.items()} == {n: n for n in (0, 1, 2, 3, -1)}
 
 
 def test_an_upload_to_the_host_is_none() -> None:
