@@ -14,7 +14,8 @@ from ampmon.probe.table import Unsupported
 class DeviceProbe:
     """Enqueues measurements and their way to the host; waits for nothing. Keeps no gradient alive.
 
-    A kernel that cannot be compiled or launched is reported once; from then on plain torch does its work.
+    A kernel that cannot be compiled or launched is reported once; from then on plain torch does its work. Where only
+    memory was short, the next call tries the kernels again.
     """
 
     def __init__(self, report: Callable[[str, Exception], None]) -> None:
@@ -77,7 +78,14 @@ class DeviceProbe:
         return Readback(attribution.flag(gradients))
 
     def _failed(self, error: Exception) -> None:
-        if not isinstance(error, Unsupported):
-            self._report("the Triton kernels", error)
+        if isinstance(error, Unsupported):
+            return
+        self._report("the Triton kernels", error)
+        if not _out_of_memory(error):
             self._usable = False
             self._taken.clear()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether the device had no room: told by the text, as torch, CUDA and Triton each raise a class of their own."""
+    return "out of memory" in str(error)

@@ -14,6 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 import ampmon
 from ampmon import measurement
 from ampmon.probe import kernels
+from ampmon.probe.device import DeviceProbe
 from ampmon.probe.timing import DeviceTimer
 from probe.scripted import Device
 from recording import recording
@@ -118,6 +119,33 @@ def test_a_kernel_that_fails_is_replaced_at_once(
     assert len(warned) == 1
     updates = recording(data_directory).updates
     assert all(update.gradients is not None for update in updates[1:])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        kernels.KernelError("'measure' did not start: Triton Error [CUDA]: out of memory"),
+    ],
+    ids=["torch", "triton"],
+)
+def test_kernels_go_on_after_memory_was_short(error: Exception) -> None:
+    """After one failure for want of memory, which is reported, the next pass over gradients is a kernel's again."""
+    reports: list[Exception] = []
+    probe = DeviceProbe(lambda _, error: reports.append(error))
+    arguments = [torch.ones(3)], torch.zeros(1), torch.tensor([0.5])
+
+    class Short:
+        def unscale(self, *_: Any) -> None:
+            raise error
+
+    probe._kernels, usable = Short(), probe._kernels
+    assert probe.unscale(*arguments) is None
+    assert reports == [error]
+    assert probe.fuses(torch.device("cpu"))
+    probe._kernels = usable
+    assert probe.unscale(*arguments) is not None
+    assert arguments[0][0].tolist() == [0.5] * 3
 
 
 def test_autograd_is_told_what_torch_tells_it() -> None:
