@@ -28,6 +28,9 @@ from ampmon.stream import Stream
 
 
 _ATTEMPT = "attempt"
+_of_parents: list[object] = []
+"""What was on its way from a device when the process forked. Never freed: to destroy a CUDA event or pinned memory in
+the child ends it, as the device is the parent's."""
 ERRORS_IN_FULL = 100
 """Errors of the monitor beyond these are reported in hundreds."""
 
@@ -147,16 +150,15 @@ class Recorder:
 
     def after_fork_in_child(self) -> None:
         """The child is a process of its own: it leaves the parent's spool alone, and opens one when it records."""
-        self._lock = threading.RLock()
-        self._queue.clear()
+        streams = (self._process, *self._streams.values())
+        _of_parents.extend((self._queue, self._reader, *(stream.restart() for stream in streams)))
+        self._lock, self._queue = threading.RLock(), deque()
         self._busy = False
         self._reader = Reader(self.failed)
         self._finishing = threading.Event()
         self._spool.abandon()
         self.findings.restart()
         self._housekeeper.after_fork_in_child()
-        for stream in (self._process, *self._streams.values()):
-            stream.restart()
         self.dropped = 0
         self._rationing = Rationing()
         self._told = {"dropped": 0, "thinned": 0}

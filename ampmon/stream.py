@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from ampmon import wire
@@ -99,7 +99,8 @@ class Stream:
         """Write an event; ``detail`` must be plain data."""
         self.put(wire.Event, kind=kind, ordinal=ordinal, detail=detail)
 
-    def restart(self) -> None:
-        """Begin again as a stream of another attempt."""
+    def restart(self) -> Collection[Deferred]:
+        """Begin again as a stream of another attempt; returns the records that waited, for who must keep them alive."""
         self.ordinal = self.seq = 0
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
+        return waiting

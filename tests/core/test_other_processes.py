@@ -103,3 +103,53 @@ def test_a_child_whose_threads_record_at_once_is_one_attempt(data_directory: Pat
     scripts.run("-c", FORKED)
     recorded = recordings(data_directory)
     assert [(len(one.scalars), len(one.events("finish"))) for one in recorded] == [(0, 1), (8, 1)]
+
+
+ON_A_DEVICE = """
+import gc, os, threading, ampmon
+from ampmon import process
+from ampmon.recorder import Recorder
+
+class Record:
+    # Stands for one with a CUDA event, whose destructor ends a forked process.
+    def ready(self):
+        return ready
+
+    def write(self):
+        held.set()
+        leave.wait()
+
+    def __del__(self):
+        if os.getpid() != parent:
+            os.write(writing, b"destroyed")
+
+parent, (reading, writing) = os.getpid(), os.pipe()
+held, leave = threading.Event(), threading.Event()
+ampmon.init()
+recorder = process.ensure()
+stream = recorder.stream(None)
+ready = False
+for _ in range(4):
+    stream.submit(Record())
+    recorder.recent.submit(Record())
+ready = True
+stream.drain()
+held.wait()
+ready = False
+stream.submit(Record())
+child = os.fork()
+if child == 0:
+    ampmon.log({"loss": 1.0})
+    gc.collect()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+os.close(writing)
+print(status, os.read(reading, 100))
+leave.set()
+ready = True
+"""
+
+
+def test_a_child_destroys_nothing_that_is_on_its_way_from_a_device(data_directory: Path) -> None:
+    """A child forked while records wait, in streams and before the reader's thread, keeps all of them alive."""
+    assert scripts.run("-c", ON_A_DEVICE).stdout == "0 b''\n"
