@@ -26,13 +26,16 @@ FREE_BYTES_MAX, FREE_NODES_MAX = 2**20, 100_000
 HEADERS_MAX, RECORDS_MAX = 1024, 100_000
 """Of a batch. A process has so many streams at most, less one, as it sends all headers at once."""
 
-# No control characters (C0, DEL, C1), no line or paragraph separators, no bidirectional overrides.
-PRINTABLE = r"\A[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]*\Z"
-# The same, with a character to be seen: neither white space, nor a format character, nor a blank letter.
-VISIBLE = (
-    r"\A(?=.*[^\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u206f\u2800\u3164"
-    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff])" + PRINTABLE.removeprefix(r"\A")
+# Control characters (C0, DEL, C1), line and paragraph separators, bidirectional overrides.
+_UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+# Spaces, format characters and blank letters: printable, with nothing to be seen.
+_BLANK = (
+    r" \xa0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u202f\u205f-\u2065\u206a-\u206f"
+    r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
+PRINTABLE = rf"\A[^{_UNPRINTABLE}]*\Z"
+# The same, with a character to be seen. It has no look-ahead: programs that read the pattern can write such text.
+VISIBLE = rf"\A[{_BLANK}]*[^{_UNPRINTABLE}{_BLANK}][^{_UNPRINTABLE}]*\Z"
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 Time: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]

@@ -67,13 +67,14 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
     return Measured(gradient, None, sampled.step, sampled.step)
 
 
-def tried(history: History, given: Mapping[str, float | str | None]) -> Setting:
+def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:
     """What is to be replayed: ``policy``, torch's unless given, and what is given of its setting.
 
-    Raises BadQuery, naming what cannot be.
+    Raises BadQuery, naming what cannot be, with the ``prefix`` that it was asked by.
     """
     numbers = {name: value for name, value in given.items() if not isinstance(value, str)}
     try:
         return changed(cast(Kind, given.get("policy") or "torch"), history.policy, **numbers)
     except ValueError as error:
-        raise BadQuery(*error.args) from error
+        name, words = error.args
+        raise BadQuery(prefix + name, words) from error

@@ -125,7 +125,7 @@ async def _too_many_attempts(_: Request, error: Exception) -> Response:
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place, name = first["loc"][0], str(first["loc"][-1])
+    place, name = first["loc"][:2]
     if place == "path":
         return problem(404, f"There is nothing under that {name}.")
     return problem(422, f"{name}: {first['msg']}", field=name)

@@ -220,7 +220,7 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
         return source
     history = store.history(run_id, stream=asked.stream)
     simulator = Simulator(history)
-    setting = tried(history, asked.replay)
+    setting = tried(history, asked.replay, "sim_")
     places = history.places(*window.steps, most=view.columns // 2)
     found = ReplaySource(
         simulator.recorded(places), simulator.run(setting, places=places), history.is_whole

@@ -18,6 +18,7 @@ from ampmon_server.problems import PROBLEM, refusals
 _TOKEN = "token"
 _EVENTS = "text/event-stream"
 _REFS = "#/components/schemas/{name}"
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
             "schemas": {"Problem": PROBLEM, **_of_the_wire()},
             "securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}},
         }
-        app.openapi_schema = document
+        app.openapi_schema = _portable(document)
     return app.openapi_schema
 
 
@@ -61,8 +62,7 @@ def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Ac
         statuses.add(404)
     told = {**refusals(*statuses), **operation["responses"]}
     told.pop("422", None)  # FastAPI's own shape, and of paths too, where it is a 404
-    asked = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
-    if asked or "requestBody" in operation:
+    if _query(operation) or "requestBody" in operation:
         told |= refusals(422)
     if known:  # a browser that does not send a token is shown how to come in
         told["401"]["content"]["text/html"] = {}
@@ -72,21 +72,37 @@ def _tell_refusals(operation: dict[str, Any], method: str, path: str, access: Ac
     operation["responses"] = dict(sorted(told.items()))
 
 
+def _query(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """The inputs beside those of the path. A list has commas between, which is said of it here."""
+    asked = [each for each in operation.get("parameters", ()) if each["in"] != "path"]
+    for each in asked:
+        kinds = each["schema"].get("anyOf", [each["schema"]])
+        if any(kind.get("type") == "array" for kind in kinds):
+            each["explode"] = False
+    return asked
+
+
 def _of_the_wire() -> dict[str, Any]:
     """What is sent and acknowledged, as `ampmon.wire` defines it."""
     _, schemas = msgspec.json.schema_components([wire.Batch, wire.Ack], ref_template=_REFS)
-    return {name: _in_ecma(schema) for name, schema in schemas.items()}
+    schemas["Batch"]["properties"]["schema_version"] = {"const": wire.SCHEMA_VERSION}
+    return schemas
 
 
-def _in_ecma(schema: Any) -> Any:
-    """A schema whose patterns are anchored as ECMAScript does it, which JSON Schema asks for."""
+def _portable(schema: Any) -> Any:
+    """A schema as any program reads it: patterns are those of ECMAScript, and one says what base64 is."""
     if isinstance(schema, list):
-        return [_in_ecma(each) for each in schema]
+        return [_portable(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        name: re.sub(r"\\Z\Z", "$", re.sub(r"\A\\A", "^", value))
-        if name == "pattern" and isinstance(value, str)
-        else _in_ecma(value)
+    told = {
+        name: _pattern(value) if name == "pattern" and isinstance(value, str) else _portable(value)
         for name, value in schema.items()
     }
+    return {**told, "pattern": _BASE64} if told.get("contentEncoding") == "base64" else told
+
+
+def _pattern(written: str) -> str:
+    """With ``^`` and ``$`` for Python's anchors, and a character for its number of eight digits."""
+    anchored = re.sub(r"\\Z\Z", "$", re.sub(r"\A\\A", "^", written))
+    return re.sub(r"\\U([0-9a-f]{8})", lambda found: chr(int(found[1], 16)), anchored)

@@ -343,12 +343,14 @@ def test_what_is_muted_fires_unheard(store: Store, what: str) -> None:
 
 @pytest.mark.engines
 def test_a_mute_takes_the_place_of_another(store: Store) -> None:
-    """Muted again, for longer or for less, it is one mute; of another rule it is another."""
+    """Muted again, for longer or for less, it is one mute with one id; of another rule it is another."""
     run_id = trained(store)
-    for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR)):
-        kept, _ = store.mute(Mute.new(run_id, None, rule, until), "ada")
+    first, _, kept = (
+        store.mute(Mute.new(run_id, None, rule, until), "ada")[0]
+        for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR))
+    )
 
-    assert store.mutes()[0] == kept
+    assert (store.mutes()[0], kept.mute_id) == (kept, first.mute_id)
     assert {each.rule for each in store.mutes()} == {None, "silent"}
     assert len(store.mutes()) == 2
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ampmon_server.policy.advice import Advice, advise
 from ampmon_server.policy.history import UPDATES_MAX, History
-from ampmon_server.policy.settings import KINDS, Kind, Setting, changed
+from ampmon_server.policy.settings import BOUNDS, KINDS, Kind, Setting, changed
 from ampmon_server.policy.simulate import Path, Simulation, Simulator
 
 
 __all__ = [
+    "BOUNDS",
     "KINDS",
     "UPDATES_MAX",
     "Advice",

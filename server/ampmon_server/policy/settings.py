@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias, get_args
@@ -96,17 +97,28 @@ def _check(setting: Setting, name: str, value: float) -> None:
     if getattr(setting, name) is None:
         has = " and ".join(each for each in NAMES if getattr(setting, each) is not None)
         raise ValueError(name, f"the policy {setting.kind!r} has none: it takes {has}")
-    allowed, words = _ALLOWED[name]
-    if not allowed(value):
-        raise ValueError(name, f"{words}, not {value:g}")
+    if not all(_HOLDS[how](value, bound) for how, bound in BOUNDS[name].items()):
+        raise ValueError(name, f"{_WORDS[name]}, not {value}")
 
 
-_ALLOWED: Mapping[str, tuple[Callable[[float], bool], str]] = {
-    "init_scale": (lambda value: 2.0**-126 <= value <= 2.0**127, "a scale from 2^-126 to 2^127"),
-    "growth_factor": (lambda value: 1.0 < value <= 2.0**16, "more than 1 and at most 65536"),
-    "backoff_factor": (lambda value: 2.0**-16 <= value < 1.0, "less than 1 and at least 2^-16"),
-    "growth_interval": (
-        lambda value: 1 <= value <= 2**31 - 1,
-        "a whole number of updates, from 1 to 2^31 - 1",
-    ),
+BOUNDS: Mapping[str, Mapping[str, float]] = {
+    "init_scale": {"minimum": 2.0**-126, "maximum": 2.0**127},
+    "growth_factor": {"exclusiveMinimum": 1, "maximum": 2**16},
+    "backoff_factor": {"minimum": 2.0**-16, "exclusiveMaximum": 1},
+    "growth_interval": {"minimum": 1, "maximum": 2**31 - 1},
+}
+"""What each may be, as JSON Schema says it."""
+
+_WORDS: Mapping[str, str] = {
+    "init_scale": "a scale from 2^-126 to 2^127",
+    "growth_factor": "more than 1 and at most 65536",
+    "backoff_factor": "less than 1 and at least 2^-16",
+    "growth_interval": "a whole number of updates, from 1 to 2^31 - 1",
+}
+
+_HOLDS: Mapping[str, Callable[[float, float], bool]] = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ampmon_server import comparing
@@ -15,20 +15,18 @@ from ampmon_server.figures.compared import RUNS_MAX
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import CallerDependency, visible
 from ampmon_server.routes.figures import view_of
-from ampmon_server.routes.queries import RunIds, runs_in
-from ampmon_server.store import BadQuery
+from ampmon_server.routes.queries import RunIds
 
 
 router = APIRouter(prefix="/api/v1/compare")
 
 
 def _compared(
-    runs: RunIds, caller: CallerDependency, service: ServiceDependency
+    runs: Annotated[RunIds, Query(min_length=1, max_length=RUNS_MAX)],
+    caller: CallerDependency,
+    service: ServiceDependency,
 ) -> list[UUID | None]:
-    found = runs_in(runs, RUNS_MAX)
-    if not found:
-        raise BadQuery("runs", "it names no run")
-    return visible(service, caller, found)
+    return visible(service, caller, list(dict.fromkeys(runs)))
 
 
 Runs = Annotated[list[UUID | None], Depends(_compared)]

@@ -15,7 +15,7 @@ from ampmon_server.figures import View
 from ampmon_server.policy import Kind
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
-from ampmon_server.routes.queries import NO_NUL, Interval, Number, ParameterName, StreamNumber
+from ampmon_server.routes.queries import NO_NUL, Number, ParameterName, StreamNumber, setting
 from ampmon_server.store import BadQuery
 
 
@@ -38,10 +38,12 @@ def view_of(
 
 def _replay(
     policy: Annotated[Kind | None, Query(alias="sim_policy")] = None,
-    init_scale: Annotated[float | None, Query(alias="sim_init_scale")] = None,
-    growth_factor: Annotated[float | None, Query(alias="sim_growth_factor")] = None,
-    backoff_factor: Annotated[float | None, Query(alias="sim_backoff_factor")] = None,
-    growth_interval: Annotated[Interval, Query(alias="sim_growth_interval")] = None,
+    init_scale: Annotated[float | None, setting("init_scale", "sim_init_scale")] = None,
+    growth_factor: Annotated[float | None, setting("growth_factor", "sim_growth_factor")] = None,
+    backoff_factor: Annotated[float | None, setting("backoff_factor", "sim_backoff_factor")] = None,
+    growth_interval: Annotated[
+        int | None, setting("growth_interval", "sim_growth_interval")
+    ] = None,
 ) -> dict[str, float | str | None]:
     return {
         "policy": policy,

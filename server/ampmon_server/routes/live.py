@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,8 +21,9 @@ from ampmon_server.auth.tokens import KNOWN_S
 from ampmon_server.bus import QUIET_S, Advance
 from ampmon_server.routes.answers import ServiceDependency
 from ampmon_server.routes.callers import CallerDependency
+from ampmon_server.routes.queries import RunIds
 from ampmon_server.service import Service
-from ampmon_server.store import BadQuery, Busy, Change, Store
+from ampmon_server.store import Busy, Change, Store
 
 
 router = APIRouter(prefix="/api/v1")
@@ -32,17 +33,6 @@ _EVENTS = "text/event-stream"
 # Without the second, a proxy such as nginx would keep events until it had a bufferful.
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _NOTHING = b": nothing new\n\n"
-
-
-def _asked_for(
-    runs: Annotated[str | None, Query(max_length=40 * RUNS_MAX)] = None,
-) -> list[UUID] | None:
-    if not runs:
-        return None
-    try:
-        return [UUID(run) for run in runs.split(",")]
-    except ValueError:
-        raise BadQuery("runs", "run ids, separated by commas") from None
 
 
 class _Stream(StreamingResponse):
@@ -61,7 +51,7 @@ class _Stream(StreamingResponse):
 async def follow(
     service: ServiceDependency,
     caller: CallerDependency,
-    asked: Annotated[list[UUID] | None, Depends(_asked_for)],
+    asked: Annotated[RunIds | None, Query(alias="runs", min_length=1, max_length=RUNS_MAX)] = None,
 ) -> Response:
     """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
     held = ExitStack()

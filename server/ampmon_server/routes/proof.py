@@ -27,7 +27,11 @@ async def prove(
 ) -> Response:
     """A proof that the token with this id is known here. An unknown one is answered alike, and it proves nothing."""
     if not service.proofs.is_own(address, request.scope.get("server")):
-        return problem(421, "This server does not answer for that address: --allow-host names it.")
+        return problem(
+            421,
+            "This server does not answer for that address: --allow-host names it.",
+            field="address",
+        )
     answer = json_answer({"proof": await service.proofs.prove(nonce, token, address)})
     answer.headers["Cache-Control"] = "no-store"
     return answer

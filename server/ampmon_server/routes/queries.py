@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import BeforeValidator
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.store import BadQuery
+from ampmon_server.policy import BOUNDS
 
 
 NO_NUL = r"^[^\x00]*$"
@@ -25,7 +25,8 @@ StreamNumber = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Cursor = Annotated[str | None, Query(max_length=200, pattern=r"^[0-9]+(-[0-9]+)*$")]
+RowCursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}(-[0-9]{1,18}){3}$")]
+"""Where the next page of a run's rows begins, in the words of the page before."""
 
 ScalarName = Annotated[
     str | None,
@@ -37,20 +38,16 @@ ParameterName = Annotated[
     Query(max_length=1024, pattern=NO_NUL, description="A parameter by its name in the model."),
 ]
 
-Interval = Annotated[int, Field(ge=-(2**53), le=2**53)] | None
-"""So many updates without a skip, until a scale grows. Which of them can be is the policy's to say, in words."""
 
-RunIds = Annotated[str, Query(max_length=8192, description="Ids with commas between.")]
+def setting(name: str, alias: str | None = None) -> Any:
+    """A number that a policy is set to. What it may be is in the document, and refused by the policy, in words."""
+    return Query(alias=alias, json_schema_extra=dict(BOUNDS[name]))
 
 
-def runs_in(listed: str, most: int) -> list[UUID]:
-    """The ids in a list, each once. Raises BadQuery for what is no id, and for more than ``most``."""
-    try:
-        found = list(
-            dict.fromkeys(UUID(each.strip()) for each in listed.split(",") if each.strip())
-        )
-    except ValueError:
-        raise BadQuery("runs", "it is to be ids of runs with commas between") from None
-    if len(found) > most:
-        raise BadQuery("runs", f"it has {len(found)} runs, and may have {most}")
-    return found
+def _split(given: list[str]) -> list[str]:
+    return [each for listed in given for each in listed.split(",")]
+
+
+# A list has commas between, as the document says of every list in a query.
+RunIds = Annotated[list[UUID], BeforeValidator(_split)]
+"""Ids of runs. How many, each route says."""

@@ -20,7 +20,7 @@ from ampmon_server.routes.alerts import standings_told
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.routes.bodies import read_json
 from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
-from ampmon_server.routes.queries import NO_NUL, Cursor, Limit, RunIds, runs_in
+from ampmon_server.routes.queries import NO_NUL, Limit, RunIds
 from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
 
@@ -52,7 +52,7 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     order: Literal["ascending", "descending"] = "descending",
     limit: Limit = 100,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
-    cursor: Cursor = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}-[0-9a-f]{32}$")] = None,
 ) -> Response:
     """Summaries of runs, newest first unless ``sort`` says otherwise, and how many there are in ``total``."""
     wanted = Wanted(
@@ -80,10 +80,13 @@ def list_groups(
 @router.get("/runs/scales")
 @requires("read")
 def list_scales(
-    request: Request, service: ServiceDependency, caller: CallerDependency, runs: RunIds
+    request: Request,
+    service: ServiceDependency,
+    caller: CallerDependency,
+    runs: Annotated[RunIds, Query(min_length=1, max_length=SCALES_MAX)],
 ) -> Response:
     """The history of each run's scale as a path of SVG in a box of 96 by 24, null before its first update."""
-    cells = service.store.scales(runs_in(runs, SCALES_MAX), caller.projects)
+    cells = service.store.scales(runs, caller.projects)
     return tagged_json({str(run_id): sparkline(each) for run_id, each in cells.items()}, request)
 
 

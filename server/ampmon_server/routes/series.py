@@ -14,14 +14,14 @@ from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import (
     NO_NUL,
-    Cursor,
     Limit,
     Number,
     ParameterName,
+    RowCursor,
     ScalarName,
     StreamNumber,
 )
-from ampmon_server.store import BadQuery, ParameterPage, ParameterSort
+from ampmon_server.store import ParameterPage, ParameterSort
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
@@ -38,17 +38,13 @@ def list_updates(
     start: Number = None,
     stop: Number = None,
     limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
-    cursor: Annotated[str | None, Query(max_length=20, pattern=r"^[0-9]+$")] = None,
+    cursor: Number = None,
 ) -> Response:
     """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together.
 
     Of the steps before ``rows_from`` only what is rolled up is held, which figures show.
     """
-    first = start or 0
-    if cursor is not None:
-        if not (cursor.isascii() and cursor.isdigit()) or int(cursor) > COUNT_MAX:
-            raise BadQuery("cursor", "it is not one that this list gave")
-        first = int(cursor)
+    first = (start or 0) if cursor is None else cursor
     page = service.store.updates(
         run_id,
         stream=stream,
@@ -68,7 +64,7 @@ def list_skips(
     service: ServiceDependency,
     stream: Number = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    cursor: RowCursor = None,
     parameter: ParameterName = None,
 ) -> Response:
     """The skip ledger, newest first: a row per optimizer. Of a ``parameter``, those that it is a culprit of."""
@@ -103,7 +99,7 @@ def list_events(
     service: ServiceDependency,
     stream: Number = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    cursor: RowCursor = None,
 ) -> Response:
     """What happened beside the updates, newest first."""
     page = service.store.events(run_id, stream=stream, limit=limit, cursor=cursor)

@@ -14,7 +14,7 @@ from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
-from ampmon_server.routes.queries import Interval, StreamNumber
+from ampmon_server.routes.queries import StreamNumber, setting
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
@@ -26,10 +26,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     run_id: UUID,
     request: Request,
     service: ServiceDependency,
-    init_scale: float | None = None,
-    growth_factor: float | None = None,
-    backoff_factor: float | None = None,
-    growth_interval: Interval = None,
+    init_scale: Annotated[float | None, setting("init_scale")] = None,
+    growth_factor: Annotated[float | None, setting("growth_factor")] = None,
+    backoff_factor: Annotated[float | None, setting("backoff_factor")] = None,
+    growth_interval: Annotated[int | None, setting("growth_interval")] = None,
     policy: Annotated[
         Kind, Query(description="Whose policy; of torch's, what is not given is the run's.")
     ] = "torch",

@@ -13,7 +13,7 @@ from ampmon_server.auth.access import requires
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import ParameterName, StreamNumber
-from ampmon_server.store import BadQuery, NotFound
+from ampmon_server.store import NotFound
 from ampmon_server.whatif import (
     DOWN,
     FORMATS,
@@ -45,11 +45,7 @@ def show_whatif(
     """
     found = measured(service.store, run_id, stream, parameter)
     if isinstance(found, str):
-        raise (
-            NotFound(f"Run {run_id}: {found}.")
-            if parameter is None
-            else BadQuery("parameter", found)
-        )
+        raise NotFound(f"Run {run_id}: {found}.")
     return tagged_json(
         {
             "run_id": str(run_id),

@@ -83,13 +83,10 @@ class Alarms:
 
         def work(connection: Connection) -> tuple[Mute, Change | None]:
             if made.run_id is None:
-                mutes.keep(connection, made)
-                return made, None
+                return mutes.keep(connection, made), None
             moved = move_on(connection, made.run_id, made.made)
             project = runs.belonging(connection, made.run_id).project
-            kept = replace(made, project=project)
-            mutes.keep(connection, kept)
-            return kept, moved
+            return mutes.keep(connection, replace(made, project=project)), moved
 
         return engine.write(self._engine, work)
 

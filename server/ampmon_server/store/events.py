@@ -20,7 +20,7 @@ _KEY = (events.c.time, events.c.stream, events.c.attempt, events.c.seq)
 def read(
     connection: Connection, run_id: UUID, *, stream: int | None, limit: int, cursor: str | None
 ) -> Paged[Happening]:
-    """Events, newest first. Raises BadQuery for a foreign cursor."""
+    """Events, newest first."""
     statement = _of(run_id.bytes)
     if stream is not None:
         statement = statement.where(events.c.stream == stream)

@@ -12,9 +12,7 @@ from typing import Any, Literal
 import orjson
 from sqlalchemy import ColumnElement, Connection, and_, case, cast, func, or_, select, tuple_
 
-from ampmon_server.store import paging
 from ampmon_server.store.errors import BadQuery
-from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.runs import TOLD, Status, Summary, summary
 from ampmon_server.tables import key_text, runs
@@ -95,7 +93,7 @@ def read_page(
     offset: int = 0,
     cursor: str | None = None,
 ) -> Listed:
-    """Some of the runs that are wanted. Raises BadQuery for a foreign cursor, or one where it does not apply."""
+    """Some of the runs that are wanted. Raises BadQuery for a cursor where it does not apply."""
     table, conditions = runs.c, _conditions(wanted, now)
     total = connection.scalar(select(func.count()).select_from(runs).where(*conditions)) or 0
     if cursor is not None:
@@ -108,7 +106,7 @@ def read_page(
     rows.sort(key=lambda row: shown[row.run_id])
     following = None
     if len(ids) > limit and wanted.is_newest_first:
-        following = paging.encode(rows[-1].started, int.from_bytes(rows[-1].run_id, "big"))
+        following = f"{rows[-1].started}-{rows[-1].run_id.hex()}"
     return Listed([summary(row, now) for row in rows], following, total)
 
 
@@ -242,6 +240,6 @@ def _sorted_by(sort: Sort, now: int) -> ColumnElement[Any]:
 def _after(cursor: str, wanted: Wanted, offset: int) -> ColumnElement[bool]:
     if not wanted.is_newest_first or offset:
         raise BadQuery("cursor", "it goes with the newest first, and with no offset")
-    started, run_id = paging.decode(cursor, INTEGER_MAX, 2**128 - 1)
-    key = (started, run_id.to_bytes(16, "big"))
+    started, _, run_id = cursor.partition("-")
+    key = (int(started), bytes.fromhex(run_id))
     return tuple_(runs.c.started, runs.c.run_id) < tuple_(*key)

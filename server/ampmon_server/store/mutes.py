@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -56,15 +56,17 @@ class Mute:
         )
 
 
-def keep(connection: Connection, mute: Mute) -> None:
-    """Keep a mute, in the place of one of the same."""
+def keep(connection: Connection, mute: Mute) -> Mute:
+    """Keep a mute, in the place of one of the same and by its id; as it is kept."""
     run_id = None if mute.run_id is None else mute.run_id.bytes
     of = mutes.c
     same = (of.of_run == run_id, of.project == mute.project, of.rule == mute.rule)
+    earlier = connection.scalar(select(of.mute_id).where(*same))
+    kept = mute if earlier is None else replace(mute, mute_id=UUID(bytes=earlier))
     connection.execute(delete(mutes).where(*same))
     connection.execute(
         insert(mutes).values(
-            mute_id=mute.mute_id.bytes,
+            mute_id=kept.mute_id.bytes,
             of_run=run_id,
             project=mute.project,
             rule=mute.rule,
@@ -73,6 +75,7 @@ def keep(connection: Connection, mute: Mute) -> None:
             made_by=mute.made_by,
         )
     )
+    return kept
 
 
 def find(connection: Connection, mute_id: UUID) -> Mute:

@@ -40,7 +40,7 @@ def read(
     cursor: str | None,
     parameter: str | None = None,
 ) -> Paged[Skip]:
-    """Skips that no later attempt has done over, newest first. Raises BadQuery for a foreign cursor.
+    """Skips that no later attempt has done over, newest first.
 
     With a ``parameter``, those that name it among their culprits.
     """
