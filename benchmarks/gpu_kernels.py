@@ -1,14 +1,16 @@
 """The kernels that measure gradients on a GPU, against torch's own unscaling and against a copy of the same bytes.
 
 Each is timed by events on its stream, behind a delay that lets the host run ahead: what is measured is the device's
-time, and beside it the host's own to enqueue. All take turns over the same gradients, those of GPT-2 small. One read at
-the bandwidth of the copy is half the copy's time, since a copy reads and writes.
+time, and beside it the host's own to enqueue. All take turns over the same gradients, those of GPT-2 small, which are
+unscaled by 0.5 and by 2 in turn. A factor of 1 has rows of its own: ours then writes nothing, while torch reads and
+writes. One read at the bandwidth of the copy is half the copy's time, since a copy reads and writes.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -25,13 +27,12 @@ ROUNDS = 100
 DELAY_CYCLES = 4_000_000
 """Two milliseconds or so: longer than the host needs to enqueue what is timed."""
 DTYPES = (torch.float32, torch.float16)
-COPY, READ, UNSCALE = "copy", "one read, half a copy", "torch's unscale"
-STATISTICS, FUSED, PLAIN = (
-    "statistics alone",
-    "statistics and unscaling",
-    "statistics in plain torch",
-)
-AGAINST = {STATISTICS: READ, FUSED: UNSCALE, PLAIN: READ}
+COPY, READ = "copy", "one read, half a copy"
+UNSCALE, UNSCALE_BY_1 = "torch's unscale", "torch's unscale by 1"
+STATISTICS, PLAIN = "statistics alone", "statistics in plain torch"
+FUSED, FUSED_BY_1 = "statistics and unscaling", "statistics and unscaling by 1"
+ALONE = (COPY, READ, UNSCALE, UNSCALE_BY_1)
+AGAINST = {STATISTICS: READ, FUSED: UNSCALE, FUSED_BY_1: UNSCALE_BY_1, PLAIN: READ}
 BARS = {STATISTICS: 1.1, FUSED: 1.1}
 
 
@@ -49,7 +50,7 @@ Clock: TypeAlias = Callable[[Sequence[Work]], list[Taken]]
 def measure(_: Path) -> list[dict[str, Any]]:
     """A row for each way and dtype on the first CUDA device; rows without figures where there is none."""
     if not torch.cuda.is_available():
-        names = (COPY, READ, UNSCALE, *AGAINST)
+        names = (*ALONE, *AGAINST)
         return [_no_row(name, dtype, "no CUDA device") for dtype in DTYPES for name in names]
     rows: list[dict[str, Any]] = []
     for dtype in DTYPES:
@@ -72,28 +73,30 @@ def compare(gradients: Sequence[Tensor], clock: Clock, rounds: int) -> list[dict
                 times[name].append(one)
     times[READ] = [Taken(one.device / 2, one.host) for one in times[COPY]]
     read = sum(gradient.nbytes for gradient in gradients)
-    rows = [
-        _row(name, dtype, times, read) for name in (COPY, READ, UNSCALE, *AGAINST) if name in times
-    ]
+    rows = [_row(name, dtype, times, read) for name in (*ALONE, *AGAINST) if name in times]
     absent = [name for name in AGAINST if name not in times]
     return rows + [_no_row(name, dtype, "Triton does not run here") for name in absent]
 
 
 def _works(gradients: list[Tensor]) -> dict[str, Work]:
     device = gradients[0].device
-    found, inverse = torch.zeros(1, device=device), torch.ones(1, device=device)
+    found = torch.zeros(1, device=device)
+    ones, half, double = (torch.full((1,), factor, device=device) for factor in (1.0, 0.5, 2.0))
+    # Both ways draw from it: values stay where they are, however often they are unscaled.
+    factors = cycle((half, double))
+    stock = torch._amp_foreach_non_finite_check_and_unscale_
     copies = [torch.empty_like(gradient) for gradient in gradients]
     works: dict[str, Work] = {
         COPY: lambda: torch._foreach_copy_(copies, gradients),
-        UNSCALE: lambda: torch._amp_foreach_non_finite_check_and_unscale_(
-            gradients, found, inverse
-        ),
+        UNSCALE: lambda: stock(gradients, found, next(factors)),
+        UNSCALE_BY_1: lambda: stock(gradients, found, ones),
         PLAIN: lambda: eager.launch(gradients),
     }
     if kernels.supported(device):
         kept = kernels.Cache()
         works[STATISTICS] = lambda: kept.statistics(gradients)
-        works[FUSED] = lambda: kept.unscale(gradients, found, inverse)
+        works[FUSED] = lambda: kept.unscale(gradients, found, next(factors))
+        works[FUSED_BY_1] = lambda: kept.unscale(gradients, found, ones)
     return works
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from benchmarks import (
     whole_step,
 )
 from benchmarks.__main__ import BENCHMARKS, GROUPS, chosen
-from benchmarks.paired import Ratio, ratio, ratio_of_totals, rounds_within, take_turns
+from benchmarks.paired import Ratio, Work, ratio, ratio_of_totals, rounds_within, take_turns
 from recording import recording
 
 
@@ -237,7 +238,24 @@ def test_the_kernels_benchmark_runs_on_a_cpu() -> None:
     assert same_columns(rows)
     assert named["one read, half a copy"]["device_ms"] <= named["copy"]["device_ms"]
     assert named["statistics in plain torch"]["ratio"] > 0
-    assert set(named) == {"copy", "one read, half a copy", "torch's unscale", *gpu_kernels.AGAINST}
+    assert set(named) == {*gpu_kernels.ALONE, *gpu_kernels.AGAINST}
+
+
+def test_the_kernels_benchmark_unscales_by_other_factors_than_1() -> None:
+    """Gradients are halved and doubled in turn, so that a kernel that writes nothing for a factor of 1 writes too."""
+    gradient, factors = torch.ones(5), []
+
+    def watched(works: Sequence[Work]) -> list[gpu_kernels.Taken]:
+        taken = []
+        for work in works:
+            before = gradient[0].item()
+            taken += gpu_kernels.on_host([work])
+            factors.append(gradient[0].item() / before)
+        return taken
+
+    gpu_kernels.compare([gradient], watched, rounds=3)
+    written = [factor for factor in factors if factor != 1]
+    assert written == [0.5, 2.0] * (len(written) // 2) != []
 
 
 def test_a_report_says_what_it_hangs_on(tmp_path: Path) -> None:
