@@ -159,7 +159,8 @@ class Measurer:
     ) -> dict[torch.device, torch.Tensor] | None:
         """Unscale the gradients that were set aside, measuring them in the same pass; None if there are none.
 
-        Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same.
+        Gives what torch's ``_unscale_grads_`` does: found_inf by device, fp32 with one element. Bit for bit the same
+        except NaN payloads.
         """
         gradients, self.set_aside = self.set_aside, None
         if gradients is None:

@@ -48,10 +48,11 @@ class DeviceProbe:
     def unscale(
         self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor
     ) -> torch.Tensor | None:
-        """Unscale n fp32 or fp16 gradients of one device in place, just as torch does, and measure them as they were.
+        """Unscale n fp32 or fp16 gradients of one device in place and measure them as they were.
 
-        ``found_inf`` and ``inv_scale`` are fp32 with one element, on that device. The statistics stay on the device,
-        packed as int64 [n, 71]; None where it could not be done, and the gradients are untouched then.
+        The gradients end as torch leaves them, except NaN payloads. ``found_inf`` and ``inv_scale`` are fp32 with one
+        element, on that device. The statistics stay on the device, packed as int64 [n, 71]; None where it could not be
+        done, and the gradients are untouched then.
         """
         try:
             return self._kernels.unscale(gradients, found_inf, inv_scale)

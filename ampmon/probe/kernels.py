@@ -71,7 +71,8 @@ class Cache:
         """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
 
         Sets ``found_inf`` to 1 if any element is not finite, and otherwise leaves it. Both are fp32 with one element,
-        read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit.
+        read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit
+        except NaN payloads: a NaN stays NaN, with whatever bits.
         """
         return self._measure(gradients, UNSCALED, found_inf, inv_scale)
 
