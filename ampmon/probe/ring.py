@@ -88,7 +88,8 @@ class Readback:
         if ring is None and tensor.device.type == "cuda":
             ring = _ring
         self._ring = ring
-        self._tensor = tensor
+        # Without a buffer the tensor itself would be read later, with what was written into it meanwhile.
+        self._tensor = tensor.clone() if ring is None else tensor
         self._slot: Slot | None = None
         self._arrived = ring is None
         if ring is not None:

@@ -112,6 +112,17 @@ def test_nothing_is_ready_before_it_arrives(ring: Ring) -> None:
     assert Readback(torch.ones(2)).ready()
 
 
+@pytest.mark.parametrize("of", ["a device with events", "another"])
+def test_what_is_written_later_is_not_read(ring: Ring, of: str) -> None:
+    """A copy has the values of when it was asked for, also where a view was given and its base is written in place."""
+    base = torch.ones(3)
+    readback = Readback(
+        base[1].detach().reshape(()), ring if of == "a device with events" else None
+    )
+    base.zero_()
+    assert readback.result().item() == 1.0
+
+
 def test_the_device_is_not_asked_about_what_has_arrived() -> None:
     """Whoever reads a copy that was seen to arrive asks no event: a CUDA graph may be captured meanwhile."""
     asked: list[bool] = []
