@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz busy test-campaigns faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns faults lint web platforms format bench bench-probe bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-tools: $(VENV)/.dev ## install the system programs that some tests need: Ch
 
 fuzz: $(VENV)/.dev ## ask the API every case that its OpenAPI document allows (minutes)
 	@$(BIN)/python -m pytest --hypothesis-profile=long --timeout=0 tests/server/test_openapi.py $(ARGS)
+
+attack: $(VENV)/.dev ## attack real servers as an outsider would, and count what gets through (four minutes; ARGS="--only linked")
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.attack $(ARGS)
 
 busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour; ARGS="--rounds 1")
 	@$(BIN)/python -m campaigns.busy $(ARGS)

@@ -38,6 +38,7 @@ END_SECONDS = 9
 """After so long a process is gone that does not end by itself, as where a thread waits for a database."""
 EXHAUSTION_SECONDS = 60
 """The log tells at most so often that connections have to wait."""
+_ENDS = {b"content-length", b"transfer-encoding"}
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 _log = logging.getLogger(__name__)
@@ -169,7 +170,10 @@ class _Exhaustion:
 
 
 class _Bounded:
-    """ASGI middleware: rejects a head that is too large and arrived at once. Of others h11 stops the reading."""
+    """ASGI middleware: rejects a head that is too large and arrived at once. Of others h11 stops the reading.
+
+    It also rejects a body with two ends, of which a proxy may see the other, and take the rest for another's request.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -179,6 +183,9 @@ class _Bounded:
         if scope["type"] == "http" and _head_bytes(scope) > HEAD_BYTES_MAX:
             detail = f"A request's line and headers are at most {HEAD_BYTES_MAX // 1024} KiB."
             app = problem(431, detail, headers={"Connection": "close"})
+        elif scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _ENDS:
+            detail = "A body has a Content-Length or a Transfer-Encoding, and not both."
+            app = problem(400, detail, headers={"Connection": "close"})
         await app(scope, receive, send)
 
 

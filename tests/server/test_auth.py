@@ -225,7 +225,17 @@ def test_every_answer_carries_the_policy(client: TestClient, stranger: TestClien
         assert {name: answer.headers.get(name) for name in policy} == policy
 
 
-FOREIGN = ("evil.example", "127.0.0.1.evil.example", "localhost.evil:8267", "", "[::2]", "a@b")
+FOREIGN = (
+    "evil.example",
+    "127.0.0.1.evil.example",
+    "localhost.evil:8267",
+    "",
+    "[::2]",
+    "a@b",
+    "127.0.0.1:80@evil.example",
+    "127.0.0.1:80,evil.example",
+    "[::1].evil.example",
+)
 OWN_NAMES = ("localhost", "LOCALHOST:9000", "[::1]:8267", "127.0.0.1")
 
 
@@ -289,6 +299,25 @@ def test_a_cookie_writes_only_from_its_own_page(stranger: TestClient, client: Te
 
     assert answers == [403, 403, 403, 403, 404]
     assert client.delete(path).status_code == 404
+
+
+def test_a_page_without_tls_changes_nothing_over_tls(
+    stranger: TestClient, client: TestClient
+) -> None:
+    """Over TLS the same name without it is another page: whoever is on its way could have written that."""
+    log_in(stranger, client)
+    secure = TestClient(client.app, base_url=OWN.replace("http:", "https:"))
+    secure.cookies = stranger.cookies
+    path = f"/api/v1/runs/{RUN}"
+    asked = {
+        scheme: secure.delete(path, headers={"Origin": f"{scheme}://{OWN.partition('//')[2]}"})
+        for scheme in ("http", "https")
+    }
+
+    assert {scheme: each.status_code for scheme, each in asked.items()} == {
+        "http": 403,
+        "https": 404,
+    }
 
 
 def new_code(client: TestClient) -> str:

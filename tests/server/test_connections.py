@@ -25,6 +25,7 @@ from timed_server import Served, certified, connecting, serving
 from waiting import DEADLINE_S, wait_for
 
 
+INNER = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 BODY_S = 0.2
 """How long a body may take that never arrives whole."""
 
@@ -266,3 +267,27 @@ def test_a_body_that_is_none_fails_nothing(
         wait_for(lambda: not served.service.limits._streams.total())
 
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("coding", ["chunked", "Chunked", "\tchunked ", "\r\n chunked"])
+@pytest.mark.parametrize("path", ["/login", "/api/v1/ingest"])
+def test_a_body_with_two_ends_is_refused(served: Served, path: str, coding: str) -> None:
+    """A request with a length and chunks is a 400 that ends the connection: no part of its body is another."""
+    body = b"0\r\n\r\n" + INNER
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    with connecting(served.port, None) as connection:
+        connection.sendall(f"{head}Transfer-Encoding: {coding}\r\n\r\n".encode() + body)
+        told = all_of(connection)
+
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.count(b"HTTP/1.1") == 1
+
+
+def test_a_foreign_name_ends_its_connection(served: Served) -> None:
+    """What follows a request under another server's name is not answered."""
+    with connecting(served.port, None) as connection:
+        connection.sendall(INNER.replace(b"127.0.0.1", b"evil.example") + INNER)
+        told = all_of(connection)
+
+    assert told.startswith(b"HTTP/1.1 421 ")
+    assert told.count(b"HTTP/1.1") == 1

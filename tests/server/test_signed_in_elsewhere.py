@@ -148,3 +148,25 @@ def test_without_a_named_proxy_it_does_not_start(tmp_path: Path) -> None:
         told = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *flags])
         assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
         assert says in told.stderr
+
+
+def test_a_proxy_of_this_machine_is_asked_over_tls_too(behind: Settings) -> None:
+    """One that is named says https, once, with a name; other programs at its address say neither, and show a token."""
+    app = create_app(replace(behind, behind_proxy=("127.0.0.1",)))
+
+    def told(*headers: tuple[str, str]) -> int:
+        client = TestClient(app, base_url=URL, client=("127.0.0.1", 50000))
+        return client.get("/api/v1/runs", headers=list(headers)).status_code
+
+    name, https, http = (
+        (HEADER, "ada"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Proto", "http"),
+    )
+    with TestClient(app):
+        token = ("Authorization", f"Bearer {app.state.service.keys.token}")
+        assert told(name, https) == 200
+        assert [told(name), told(name, http), told(name, https, https), told(token, http)] == [
+            403
+        ] * 4
+        assert told(token) == 200

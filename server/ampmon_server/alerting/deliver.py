@@ -23,6 +23,7 @@ DEADLINE_S = 30
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _RUNS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn"})
 _STATUS = re.compile(r"\berror=(\d{3})\b")
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 Hook = Callable[[str, tuple[Any, ...]], None]
@@ -34,7 +35,14 @@ def is_public(address: Any) -> bool:
         given = ipaddress.ip_address(str(address[0]).partition("%")[0])
     except (ValueError, TypeError, IndexError, KeyError):
         return False
-    return all(each.is_global and not each.is_multicast for each in (given, *_within(given)))
+    return all(_is_global(each) for each in (given, *_within(given)))
+
+
+def _is_global(given: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if isinstance(given, ipaddress.IPv6Address) and given not in _NAT64:
+        # The standard library lists what is not global, and there may be more of it: site-local addresses, say.
+        return given in _GLOBAL_UNICAST and given.is_global
+    return given.is_global and not given.is_multicast
 
 
 def _within(

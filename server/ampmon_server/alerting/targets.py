@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 import msgspec
 
@@ -113,11 +114,18 @@ def check(target: Target, *, allow_private: bool) -> None:
             )
         raise BadTarget(f"it is none of {', '.join(f'{each}://' for each in sorted(allowed))}")
     try:
-        options = parse_qsl(urlsplit(target.url).query, keep_blank_values=True)
+        urlsplit(target.url)
     except ValueError:
         raise BadTarget("it is no URL") from None
-    for name, value in options:
-        if name.lower().startswith(_READS):
+    for name, value in _options(target.url):
+        if name.startswith(_READS):
             raise BadTarget(f"its option {name[:32]!r} is not for a server")
-        if not allow_private and _weakens(name.lower(), value.lower()):
+        if not allow_private and _weakens(name, value):
             raise BadTarget(f"its option {name[:32]!r} would do without TLS, or trust anybody")
+
+
+def _options(url: str) -> Iterator[tuple[str, str]]:
+    """Options in lower case, wherever Apprise may find some: after a `#` too, after a `;`, and among spaces."""
+    for pair in re.split("[?&;#]", url)[1:]:
+        name, _, value = pair.partition("=")
+        yield unquote_plus(name).strip().lower(), unquote_plus(value).strip().lower()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from ampmon_server.settings import LOOPBACK, Settings
 from ampmon_server.store import Busy
 
 
+_HOST = re.compile(r"(?P<name>\[[^][/?#@]*\]|[^][:/?#@\\,\s]+)(:\d{0,5})?", re.ASCII)
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 STRANGERS_PER_S, STRANGERS_BURST = 50.0, 200.0
 """So many strangers are answered a second: an answer takes its time whatever it says, and whoever asks again only once
@@ -54,7 +56,8 @@ class Guard:
     def __init__(self, app: ASGIApp, known: Callable[[], Known], settings: Settings) -> None:
         self._app = app
         self._known = known
-        self._hosts = frozenset(_host_name(host) for host in (*LOOPBACK, *settings.allowed_hosts))
+        names = map(_host_name, (*LOOPBACK, *settings.allowed_hosts))
+        self._hosts = frozenset(name for name in names if name)
         self._proxies = Proxies(settings.behind_proxy, settings.user_header)
         self._framed = bool(settings.frame_ancestors)
         self._headers = security_headers(settings.frame_ancestors)
@@ -105,10 +108,11 @@ class Guard:
         if (untold := self._proxies.heed(scope)) is not None:
             return untold
         if _host_name(headers.get("host", "")) not in self._hosts:
-            return problem(421, "This server does not answer under that name (Host header).")
+            detail = "This server does not answer under that name (Host header)."
+            return problem(421, detail, headers={"Connection": "close"})
         route = find_route(scope["app"].routes, scope) if is_plain(scope["path"]) else None
         if route is not None and self._is_public(route):
-            return None if scope["method"] == "GET" else _unless_own(headers)
+            return None if scope["method"] == "GET" else _unless_own(scope, headers)
         try:
             return await self._unless_known(scope, headers, route)
         except Busy:
@@ -140,7 +144,7 @@ class Guard:
         scope.setdefault("state", {})["caller"] = caller
         known.limits.request(caller.token_id)
         if not bearer and scope["method"] not in _SAFE_METHODS:
-            foreign = _unless_own(headers)
+            foreign = _unless_own(scope, headers)
             if foreign is not None:
                 return foreign
         if not is_plain(scope["path"]):
@@ -171,15 +175,19 @@ def _unknown(headers: Headers) -> Response:
     )
 
 
-def _host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
-    return name.lower().removesuffix(".")
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without its port; None where it holds anything else, which links would repeat."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else found["name"].lower().removesuffix(".")
 
 
-def _unless_own(headers: Headers) -> Response | None:
-    """The answer to a change that another site's page may have asked for; None where it is our own."""
+def _unless_own(scope: Scope, headers: Headers) -> Response | None:
+    """The answer to a change that another site's page may have asked for; None where it is our own.
+
+    What came over TLS is not for a page that did not: anybody on its way could have written that.
+    """
     origin, host = headers.get("origin", ""), headers.get("host", "")
-    if origin.lower() in {f"http://{host.lower()}", f"https://{host.lower()}"}:
+    schemes = ("https",) if scope["scheme"] == "https" else ("http", "https")
+    if origin.lower() in {f"{scheme}://{host.lower()}" for scheme in schemes}:
         return None
     return problem(403, "A change asked for by a browser needs this server's own Origin.")

@@ -50,9 +50,9 @@ class Proxies:
 
     def heed(self, scope: Scope) -> Response | None:
         """Let a request have the scheme under which it came to its proxy. The answer to one that came without TLS."""
-        peer = _peer(scope)
-        told = Headers(scope=scope).getlist(_PROTO)
-        if _is_loopback(peer):  # a program that is no proxy says nothing
+        peer, headers = _peer(scope), Headers(scope=scope)
+        told = headers.getlist(_PROTO)
+        if _is_loopback(peer) and not self._is_from_proxy(peer, headers):
             if told in (["http"], ["https"]):
                 scope["scheme"] = told[0]
             return None
@@ -65,6 +65,13 @@ class Proxies:
         return problem(
             403, "The proxy has to be asked over https, and to say so: X-Forwarded-Proto."
         )
+
+    def _is_from_proxy(self, peer: str | None, headers: Headers) -> bool:
+        """Whether a request comes through a proxy that was named: other programs at its address add no such headers."""
+        added = _PROTO in headers or (
+            self._user_header is not None and self._user_header in headers
+        )
+        return added and self._is_named(peer)
 
 
 def _peer(scope: Scope) -> str | None:

@@ -1,0 +1,1 @@
+"""Attacks a real server as an outsider would: thousands of hostile requests, and a count of those that got through."""

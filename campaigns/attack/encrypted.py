@@ -1,0 +1,134 @@
+"""A server's own TLS: old versions, weak ciphers, renegotiation, plain HTTP on its port, and what its cookies say."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import ssl
+import subprocess
+import warnings
+from contextlib import suppress
+
+from campaigns.attack.raw import Wire, answers, request
+from campaigns.attack.tally import Tally
+
+
+OLD = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1)
+HELLOS = (
+    b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80",  # SSL 2
+    b"\x16\x03\x00\x00\x04\x01\x00\x00\x00",  # SSL 3
+    b"\x16\x03\x01\xff\xff" + b"\x01" * 300,
+    b"\x15\x03\x01\x00\x02\x02\x28",
+    b"\x18\x03\x02\x00\x03\x01\x40\x00",  # Heartbleed
+)
+
+
+def plain(tally: Tally, wire: Wire, count: int) -> None:
+    """Send what is no TLS to the port: nothing of HTTP comes back."""
+    choice = random.Random(0)
+    bare = Wire(wire.port)
+    asked = [
+        request(method, path, [("Host", f"127.0.0.1:{wire.port}")])
+        for method in ("GET", "POST", "HEAD", "PRI")
+        for path in ("/", "/healthz", "/login", "/api/v1/runs")
+    ]
+    noise = [
+        choice.randbytes(choice.randrange(1, 600))
+        for _ in range(max(count - len(asked) - len(HELLOS), 1))
+    ]
+    for sent in (*asked, *HELLOS, *noise):
+        told = _told(bare, sent)
+        tally.note("what is no TLS, to its port", (sent[:80], told[:80]), held=b"HTTP/" not in told)
+    tally.note(
+        "what is no TLS, to its port", "then", held=wire.ask("GET", "/healthz").status == 401
+    )
+
+
+def _told(wire: Wire, sent: bytes) -> bytes:
+    told = b""
+    with suppress(OSError), wire.connected() as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(65536):
+            told += part
+    return told
+
+
+def weak(tally: Tally, wire: Wire, count: int) -> None:
+    """Offer versions below 1.2, and each cipher without forward secrecy or authenticated encryption: none is taken."""
+    for version in OLD * count:
+        context = _careless()
+        context.minimum_version = context.maximum_version = version
+        taken = _handshake(wire, context)
+        tally.note("TLS 1.0 or 1.1", version, held=taken is None)
+    context = _careless()
+    context.set_ciphers("ALL:COMPLEMENTOFALL:eNULL:@SECLEVEL=0")
+    names = {each["name"] for each in context.get_ciphers() if not each["name"].startswith("TLS_")}
+    for name in sorted(names):
+        context = _careless()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(f"{name}:@SECLEVEL=0")
+        sound = name.startswith(("ECDHE-", "DHE-")) and (
+            "GCM" in name or "CHACHA20" in name or "AES" in name
+        )
+        taken = _handshake(wire, context)
+        tally.note("TLS 1.2 with one cipher of its own", (name, taken), held=taken is None or sound)
+
+
+def _careless() -> ssl.SSLContext:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    return context
+
+
+def _handshake(wire: Wire, context: ssl.SSLContext) -> object:
+    """The version and the cipher that are taken; None if none is."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", wire.port), 5) as bare,
+            context.wrap_socket(bare) as taken,
+        ):
+            return taken.version(), taken.cipher()
+    except OSError:
+        return None
+
+
+def renegotiation(tally: Tally, wire: Wire, count: int) -> None:
+    """Ask for another handshake within TLS 1.2, as the program `openssl` does at a line with an R: there is none."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        return
+    for _ in range(count):
+        command = [openssl, "s_client", "-tls1_2", "-connect", f"127.0.0.1:{wire.port}"]
+        asked = subprocess.run(command, input=b"R\n", capture_output=True, timeout=30, check=False)
+        said = asked.stdout + asked.stderr
+        refused = (
+            b"no renegotiation" in said
+            or b"alert handshake failure" in said
+            or b"unexpected eof" in said
+        )
+        tally.note("renegotiation", said[-300:], held=b"RENEGOTIATING" in said and refused)
+
+
+def cookies(tally: Tally, wire: Wire, link_path: str) -> None:
+    """The cookie of a one-time link is kept from scripts, other sites and plain http."""
+    with wire.connected() as connection:
+        connection.sendall(request("GET", link_path, [("Host", f"127.0.0.1:{wire.port}")]))
+        told = b""
+        while part := connection.recv(65536):
+            told += part
+    (answer,) = answers(told)
+    (cookie,) = answer.all("set-cookie")
+    said = {part.strip().lower() for part in cookie.split(";")[1:]}
+    tally.note(
+        "a cookie over TLS",
+        cookie,
+        held={"secure", "httponly", "samesite=lax"} <= said
+        and not any(each.startswith("domain") for each in said),
+    )
