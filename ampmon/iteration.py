@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -234,5 +235,13 @@ def plain_state(state: Mapping[str, object]) -> dict[str, float | str]:
 
 
 def memory_peak() -> int | None:
-    """Bytes at most allocated on the current CUDA device so far; None without one. Reads a counter, syncs nothing."""
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
+    """Bytes at most allocated so far on the fullest CUDA device; None without one. Reads counters, syncs nothing."""
+    if not torch.cuda.is_initialized():
+        return None
+    return fullest(map(torch.cuda.memory_stats_as_nested_dict, range(torch.cuda.device_count())))
+
+
+def fullest(devices: Iterable[Mapping[str, Any]]) -> int:
+    """The largest peak of allocated bytes, from torch's nested memory statistics of each device."""
+    peaks: list[int] = [each["allocated_bytes"]["all"]["peak"] for each in devices]
+    return max(peaks)

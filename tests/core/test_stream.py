@@ -11,7 +11,15 @@ import pytest
 import torch
 
 from ampmon import outcome, wire
-from ampmon.iteration import CULPRITS_MAX, Culprits, Iteration, PendingUpdate, Sample, taken
+from ampmon.iteration import (
+    CULPRITS_MAX,
+    Culprits,
+    Iteration,
+    PendingUpdate,
+    Sample,
+    fullest,
+    taken,
+)
 from ampmon.lints import Schedule
 from ampmon.outcome import Reading, ReadingOnDevice
 from ampmon.probe import attribution, eager
@@ -225,3 +233,14 @@ def test_a_long_list_of_culprits_is_cut_and_counted() -> None:
 def test_why_the_scale_moved(before: Any, after: Any, manual: bool, event: str) -> None:
     """Each way for a scale to move has its word; a dead scale's goes before any other."""
     assert outcome.why(Reading(*before), Reading(*after, []), manual, growth_interval=5) == event
+
+
+def test_the_fullest_device_gives_the_memory_peak() -> None:
+    """Of several devices the one that had the most allocated at once counts, by the peak of all its pools together."""
+
+    def device(peak: int) -> dict[str, Any]:
+        counters = {"current": 7, "peak": peak, "allocated": 2**60, "freed": 2**59}
+        return {"allocated_bytes": {"all": counters, "large_pool": {"peak": peak - 1}}}
+
+    assert fullest([device(10)]) == 10
+    assert fullest([device(10), device(2**40), device(0)]) == 2**40

@@ -156,3 +156,15 @@ def test_memory_is_a_hundredth_of_the_gradients() -> None:
     first, later = peak(monitored, 3), peak(monitored, 50)
     assert first - stock <= size / 100
     assert later <= first
+
+
+def test_the_memory_peak_is_torchs(data_directory: Path) -> None:
+    """A sampled update has the peak that torch tells of the fullest device."""
+    model = network()
+    optimizer = AdamW(model.parameters(), lr=1e-3)
+    scaler = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))
+    iterate(scaler, model, optimizer)
+    devices = range(torch.cuda.device_count())
+    peak = max(torch.cuda.max_memory_allocated(device) for device in devices)
+    (update,) = recording(data_directory).updates
+    assert 0 < (update.memory_peak or 0) <= peak
