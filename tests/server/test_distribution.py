@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import parse_qs
 from uuid import UUID
 
 import psycopg
@@ -150,7 +151,14 @@ def test_what_breaks_the_rules_is_found(line: Any, what: str, statement: str) ->
 class Asking:
     """A client that asks for everything there is of a run, and follows every list to its end."""
 
-    QUERIES = ("", "?stream=1&step=100", "?limit=2", "?name=loss&start=1&limit=20")
+    QUERIES = (
+        "",
+        "?stream=1",
+        "?stream=1&step=100",
+        "?side=after&step=3",
+        "?limit=2",
+        "?name=loss&start=1&limit=20",
+    )
     VIEWS = (
         "?x=step&width=1000",
         "?x=step&width=20&stop=211",
@@ -158,14 +166,23 @@ class Asking:
         "?x=user&width=40&stream=1",
     )
 
-    def __init__(self, client: TestClient, paths: list[str]) -> None:
+    def __init__(self, client: TestClient, listed: dict[str, Any]) -> None:
         self._client = client
-        self._paths = paths
+        self._known = {
+            path: {
+                each["name"] for each in of["get"].get("parameters", ()) if each["in"] == "query"
+            }
+            for path, of in listed.items()
+            if "get" in of and "/runs/{run_id}" in path
+        }
 
-    def everything(self, run_id: UUID) -> None:
-        for path in self._paths:
+    def everything(self, run_id: UUID, views: Sequence[str] = VIEWS) -> None:
+        """Ask with each query whose parameters a route knows, and for every figure in each view."""
+        for path, known in self._known.items():
             names = FIGURES if "{name}" in path else [""]
-            for query in self.VIEWS if "{name}" in path else self.QUERIES:
+            for query in views if "{name}" in path else self.QUERIES:
+                if not known.issuperset(parse_qs(query[1:])):
+                    continue
                 for name in names:
                     self._ask(path.format(run_id=run_id, name=name), query)
 
@@ -274,10 +291,9 @@ def statements(
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
         run = ingested(store)
         kept(store, run)
-        listed = app.openapi()["paths"]
-        asked = [path for path in listed if "get" in listed[path] and "/runs/{run_id}" in path]
-        for run_id in run[:2]:
-            Asking(client, asked).everything(run_id)
+        asking = Asking(client, app.openapi()["paths"])
+        asking.everything(run[0])
+        asking.everything(run[1], Asking.VIEWS[::2])
         with postgres.connect(str(make_url(url).database)) as connection:
             connection.execute("UPDATE runs SET updates = 0")
             connection.execute("DELETE FROM rollups WHERE level = 1")
