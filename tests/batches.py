@@ -26,6 +26,21 @@ MODULES = (
     wire.Module("block.mlp", "Linear"),
     wire.Module("encoder", "Encoder", "compiled"),
 )
+CULPRITS = (wire.Culprit(1, 3, 0), wire.Culprit(0, 1, 0))
+STEPPED = {
+    skipped: (
+        wire.OptimizerStep(
+            optimizer="SGD",
+            path="plain",
+            skipped=skipped,
+            culprits=culprits,
+            culprit_order="learned",
+            culprit_parameters=len(culprits),
+        ),
+    )
+    for skipped, culprits in ((False, ()), (True, CULPRITS))
+}
+"""What the optimizer did in an update, by whether it was skipped."""
 PASSED = (0, 2, 1)
 """Places of the modules that are measured, in the order of the forward pass."""
 
@@ -125,7 +140,6 @@ class Trainer:
         """The next update; by default a steady one, or with ``skipped`` a back-off."""
         ordinal = self._ordinal
         self._ordinal += 1
-        culprits = (wire.Culprit(1, 3, 0), wire.Culprit(0, 1, 0)) if skipped else ()
         made: dict[str, object] = {
             "stream": self.scaler,
             "seq": self._seq(self.scaler),
@@ -135,16 +149,7 @@ class Trainer:
             "scale_after": scale / 2 if skipped else scale,
             "growth_tracker": 0 if skipped else 1,
             "event": "backoff" if skipped else "steady",
-            "optimizers": (
-                wire.OptimizerStep(
-                    optimizer="SGD",
-                    path="plain",
-                    skipped=skipped,
-                    culprits=culprits,
-                    culprit_order="learned",
-                    culprit_parameters=len(culprits),
-                ),
-            ),
+            "optimizers": STEPPED[skipped],
             "duration": 50_000.0,
             "cost": 20.0,
             **fields,

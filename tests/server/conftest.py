@@ -113,7 +113,8 @@ def client(app: FastAPI, stranger: TestClient) -> Iterator[TestClient]:
         raise_server_exceptions=False,
         follow_redirects=False,
     )
-    # Not entered: the app runs already, and runs once.
+    # Not entered: the app runs already, and runs once, on an event loop that serves both.
+    known.portal = stranger.portal
     yield known
     known.close()
 

@@ -101,6 +101,7 @@ def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
         secret, _ = app.state.service.tokens.new(name, owner, scopes, projects)
         headers = {"Authorization": f"Bearer {secret}"}
         made.append(TestClient(app, base_url=str(stranger.base_url), headers=headers))
+        made[-1].portal = stranger.portal
         return made[-1]
 
     yield make
@@ -177,12 +178,11 @@ class Walk:
 
     def _with(self, call: str, run_id: UUID) -> dict[str, Any]:
         name = f"new-{self._made}"
-        trainer = Trainer(run_id, project="vision", resume_step=40)
+        if call == "POST /api/v1/ingest":
+            trainer = Trainer(run_id, project="vision", resume_step=40)
+            content = wire.encode(trainer.batch(trainer.updates(1)))
+            return {"content": content, "headers": {"Content-Type": "application/msgpack"}}
         given: Mapping[str, dict[str, Any]] = {
-            "POST /api/v1/ingest": {
-                "content": wire.encode(trainer.batch(trainer.updates(1))),
-                "headers": {"Content-Type": "application/msgpack"},
-            },
             "POST /api/v1/tokens": {"json": {"name": name, "owner": "ada", "scopes": ["read"]}},
             "POST /api/v1/mutes": {"json": {"run_id": str(run_id), "rule": "skip_rate"}},
             "PATCH /api/v1/runs/{run_id}": {"json": {"archived": False}},

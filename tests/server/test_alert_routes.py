@@ -53,6 +53,7 @@ def holding(app: FastAPI, stranger: TestClient) -> Iterator[Client]:
         secret, _ = app.state.service.tokens.new(f"token-{len(made)}", owner, scopes, projects)
         headers = {"Authorization": f"Bearer {secret}"}
         made.append(TestClient(app, base_url=str(stranger.base_url), headers=headers))
+        made[-1].portal = stranger.portal
         return made[-1]
 
     yield make

@@ -175,9 +175,9 @@ def test_a_run_may_be_resumed_on_more_ranks_or_fewer(
             for rank in range(world)
         ]
         sent = [each.updates(200, sampled=range(0, 200, 10)) for each in ranks]
-        for first in range(0, 200, 25):
+        for first in range(0, 200, 50):
             for trainer, records in zip(ranks, sent, strict=True):
-                store.ingest(trainer.batch(records[first : first + 25]))
+                store.ingest(trainer.batch(records[first : first + 50]))
         wanted.update({place * apart + step: world for step in range(0, 200, 10)})
     with engine.reading(store._engine) as connection:
         scaler = scalers.find(connection, run_id, None)

@@ -42,7 +42,7 @@ def prune(settings: Settings) -> Prune:
     return run
 
 
-def old_run(store: Store, steps: int = 8000) -> UUID:
+def old_run(store: Store, steps: int = 3000) -> UUID:
     """A run that was heard of last 90 days ago."""
     trainer = Trainer(name="old one")
     store.ingest(trainer.batch(trainer.updates(steps, sampled=range(0, steps, 100))))
@@ -64,12 +64,12 @@ def test_what_would_go_is_shown_and_only_then_removed(
     run_id = old_run(store)
     assert prune() == 0
     shown = capsys.readouterr().out
-    assert f"run {run_id} old one: 7,984 rows" in shown
+    assert f"run {run_id} old one: 2,992 rows" in shown
     assert "add --yes" in shown
-    assert rows(store) == 8000
+    assert rows(store) == 3000
     assert prune("--yes") == 0
-    assert "removed 7,9" in capsys.readouterr().out
-    assert rows(store) == 16
+    assert "removed 2,9" in capsys.readouterr().out
+    assert rows(store) == 8
     assert prune() == 0
     assert "There is nothing to prune" in capsys.readouterr().out
 
@@ -114,7 +114,7 @@ def test_it_rests_for_others_unless_told_not_to(
 
 def test_an_sqlite_file_shrinks(store: Store, prune: Prune) -> None:
     """A file that this version made is cut as rows go, while the server has it open."""
-    old_run(store)
+    old_run(store, 8000)
     before = space.used(store._engine)
     assert prune("--yes") == 0
     assert space.used(store._engine) < before / 2
@@ -147,7 +147,7 @@ def test_an_older_file_is_rewritten_once(
     settings: Settings, store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says what to do; rewritten it is small, and is cut by itself from then on."""
-    old_run(store)
+    old_run(store, 8000)
     file = without_cutting(settings, store)
     before = file.stat().st_size
     assert prune("--yes") == 0
