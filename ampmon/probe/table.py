@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ampmon.probe.ring import upload
@@ -62,7 +64,8 @@ class _Kept:
         chunks, grid, gaps = _chunks(gradients)
         device = gradients[0].device
         pointers = _upload(addresses, device)
-        self.table = Table(pointers, _upload(chunks, device), grid, gaps, self._distinct())
+        table = upload(torch.from_numpy(chunks), device)
+        self.table = Table(pointers, table, grid, gaps, self._distinct())
 
     def move(self, addresses: list[int], device: torch.device) -> None:
         """The same shapes are elsewhere. A new tensor each time: the device may yet have to read the one before."""
@@ -116,22 +119,29 @@ def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:
     return tuple((gradient.shape, gradient.stride()) for gradient in gradients)
 
 
-def _chunks(gradients: Sequence[torch.Tensor]) -> tuple[list[int], int, bool]:
+def _chunks(gradients: Sequence[torch.Tensor]) -> tuple[npt.NDArray[np.int64], int, bool]:
     """The table of chunks with the layouts behind them, how many chunks there are, and whether any tensor has gaps."""
     layouts = [extents(gradient) for gradient in gradients]
-    numels = [gradient.numel() for gradient in gradients]
-    size = chunk_size(sum(numels))
-    grid = sum(-(-numel // size) for numel in numels)
-    chunks: list[int] = []
+    numels = np.array([gradient.numel() for gradient in gradients], np.int64)
+    size = chunk_size(int(numels.sum()))
+    counts = -(-numels // size)
+    grid = int(counts.sum())
     described: list[int] = []
-    places: dict[tuple[tuple[int, int], ...], int] = {}
-    for row, (numel, layout) in enumerate(zip(numels, layouts, strict=True)):
-        place = places.setdefault(tuple(layout), 4 * grid + len(described))
-        if place == 4 * grid + len(described):
+    known: dict[tuple[tuple[int, int], ...], int] = {}
+    places = []
+    for layout in map(tuple, layouts):
+        if layout not in known:
+            known[layout] = 4 * grid + len(described)
             described += [len(layout), *(number for extent in layout for number in extent)]
-        for start in range(0, numel, size):
-            chunks += [row, start, min(size, numel - start), place]
-    return chunks + described, grid, any(layouts)
+        places.append(known[layout])
+    table = np.empty(4 * grid + len(described), np.int64)
+    table[4 * grid :] = described
+    row, start, length, place = table[: 4 * grid].reshape(grid, 4).T
+    row[:] = np.repeat(np.arange(len(numels)), counts)
+    start[:] = (np.arange(grid) - np.repeat(np.cumsum(counts) - counts, counts)) * size
+    length[:] = np.minimum(np.repeat(numels, counts) - start, size)
+    place[:] = np.repeat(np.array(places, np.int64), counts)
+    return table, grid, any(layouts)
 
 
 def chunk_size(total: int) -> int:

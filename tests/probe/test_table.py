@@ -1,0 +1,70 @@
+"""Tables of chunks: each element of each gradient is in one, and making them takes no Python for each chunk."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+from ampmon.probe.table import CHUNK_MAX, CHUNK_MIN, Tables, extents
+
+
+SHAPES = {
+    "none": [],
+    "empty": [(0,), (3, 0)],
+    "small": [(), (1,), (CHUNK_MIN - 1,), (CHUNK_MIN,), (CHUNK_MIN + 1,), (0,), (7,)],
+    "large": [(2 * CHUNK_MAX + 1,), (5,), (1 << 26,)],
+}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_chunks_hold_each_element_once(shapes: list[tuple[int, ...]], gaps: bool) -> None:
+    """Chunks go through each tensor from its first element to its last, all but its last chunk of one size."""
+    gradients = [torch.empty(shape, dtype=torch.int8) for shape in [*shapes, (9,)]]
+    if gaps:
+        gradients += [
+            torch.empty(4, 6)[:, ::2],
+            torch.empty(8, 6)[::2, ::2],
+            torch.empty(8, 6)[::2, ::2],
+        ]
+    table = Tables().of(gradients)
+    numbers = table.chunks.tolist()
+    expected = []
+    size = max(numbers[2 : 4 * table.grid : 4])
+    for row, gradient in enumerate(gradients):
+        for start in range(0, gradient.numel(), size):
+            expected.append((row, start, min(size, gradient.numel() - start), extents(gradient)))
+    found = []
+    for first in range(0, 4 * table.grid, 4):
+        row, start, length, place = numbers[first : first + 4]
+        layout = numbers[place + 1 : place + 1 + 2 * numbers[place]]
+        found.append((row, start, length, list(zip(layout[::2], layout[1::2], strict=True))))
+    assert found == expected
+    assert table.gaps == gaps
+
+
+def lines_run(numel: int) -> int:
+    """Lines of Python that making the table of a gradient of so many elements takes."""
+    gradient, lines = torch.empty(1, dtype=torch.int8).expand(numel), 0
+
+    def trace(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        Tables().of([gradient])
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_tables_take_no_python_for_each_chunk() -> None:
+    """New tables, as after a layer was frozen, take as many lines of Python for 10 000 chunks as for 10."""
+    assert lines_run(10_000 * CHUNK_MAX) == lines_run(10 * CHUNK_MAX)
