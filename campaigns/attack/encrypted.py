@@ -58,16 +58,14 @@ def _told(wire: Wire, sent: bytes) -> bytes:
 def weak(tally: Tally, wire: Wire, count: int) -> None:
     """Offer versions below 1.2, and each cipher without forward secrecy or authenticated encryption: none is taken."""
     for version in OLD * count:
-        context = _careless()
-        context.minimum_version = context.maximum_version = version
+        context = _careless(version)
         taken = _handshake(wire, context)
         tally.note("TLS 1.0 or 1.1", version, held=taken is None)
-    context = _careless()
+    context = _careless(ssl.TLSVersion.TLSv1_2)
     context.set_ciphers("ALL:COMPLEMENTOFALL:eNULL:@SECLEVEL=0")
     names = {each["name"] for each in context.get_ciphers() if not each["name"].startswith("TLS_")}
     for name in sorted(names):
-        context = _careless()
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context = _careless(ssl.TLSVersion.TLSv1_2)
         context.set_ciphers(f"{name}:@SECLEVEL=0")
         sound = name.startswith(("ECDHE-", "DHE-")) and (
             "GCM" in name or "CHACHA20" in name or "AES" in name
@@ -76,13 +74,14 @@ def weak(tally: Tally, wire: Wire, count: int) -> None:
         tally.note("TLS 1.2 with one cipher of its own", (name, taken), held=taken is None or sound)
 
 
-def _careless() -> ssl.SSLContext:
+def _careless(version: ssl.TLSVersion) -> ssl.SSLContext:
+    """Of a client that speaks this version alone, and trusts anybody."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.minimum_version = context.maximum_version = version
         context.set_ciphers("ALL:@SECLEVEL=0")
     return context
 

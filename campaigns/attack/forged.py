@@ -164,7 +164,7 @@ def identities(tally: Tally, port: int, others: list[Wire], nth: int = 1) -> Non
     )
     proxy = Wire(port, source=PROXY)
     tally.each(
-        "identity from the proxy, in a form that names nobody",
+        "identity from the proxy, without TLS or naming nobody",
         every(list(_spoiled()), nth),
         lambda sent: refused(proxy.ask("GET", *sent)),
     )

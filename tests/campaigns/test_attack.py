@@ -30,6 +30,7 @@ def test_a_server_that_holds_lets_nothing_through(tmp_path: Path) -> None:
         forged.origins(tally, wire, account.cookie(), NTH // 5)
         spelled.walk(tally, wire, account.new_token("reader", "read"), "", NTH)
         encrypted.plain(tally, wire, 1)
+        encrypted.weak(tally, wire, 1)
         links.races(tally, account, 1)
 
     assert tally.held, tally.lines()
