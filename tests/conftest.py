@@ -37,7 +37,7 @@ sys.dont_write_bytecode = False
 
 # How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
 settings.register_profile("suite", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, max_examples=400)
+settings.register_profile("ci", deadline=None, max_examples=200)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("suite")
 

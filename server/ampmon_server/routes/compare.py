@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from ampmon_server import comparing
 from ampmon_server.auth.access import requires
 from ampmon_server.figures import View
-from ampmon_server.figures.compared import RUNS_MAX
+from ampmon_server.figures.compared import COMPARED, RUNS_MAX
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import CallerDependency, visible
 from ampmon_server.routes.figures import view_of
@@ -42,7 +42,7 @@ def compare(runs: Runs, request: Request, service: ServiceDependency) -> Respons
 @router.get("/figures/{name}")
 @requires("read")
 def show_compared(
-    name: str,
+    name: Annotated[str, Path(json_schema_extra={"enum": list(COMPARED)})],
     runs: Runs,
     view: Annotated[View, Depends(view_of)],
     request: Request,

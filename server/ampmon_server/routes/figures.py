@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Annotated, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from ampmon_server.auth.access import requires
 from ampmon_server.drawing import Asked, draw
-from ampmon_server.figures import View
+from ampmon_server.figures import FIGURES, View
 from ampmon_server.policy import Kind
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import OF_RUN
@@ -82,7 +82,7 @@ def _of_parameters(
 @requires("read")
 def show_figure(
     run_id: UUID,
-    name: str,
+    name: Annotated[str, Path(json_schema_extra={"enum": list(FIGURES)})],
     request: Request,
     service: ServiceDependency,
     asked: Annotated[Asked, Depends(_of_parameters)],
