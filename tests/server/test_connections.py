@@ -283,6 +283,17 @@ def test_a_body_with_two_ends_is_refused(served: Served, path: str, coding: str)
     assert told.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize("end", ["XX", "\n", "X\n", ""])
+def test_a_chunk_without_its_end_ends_the_connection(served: Served, end: str) -> None:
+    """What follows a chunk that does not end in a line break is no other request, wherever a proxy sees one."""
+    head = "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connecting(served.port, None) as connection:
+        connection.sendall(f"{head}2\r\nab{end}0\r\n\r\n".encode() + INNER)
+        told = all_of(connection)
+
+    assert told.count(b"HTTP/1.1") <= 1
+
+
 def test_a_foreign_name_ends_its_connection(served: Served) -> None:
     """What follows a request under another server's name is not answered."""
     with connecting(served.port, None) as connection:
