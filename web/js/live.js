@@ -137,7 +137,7 @@ export class Live {
   get #query() {
     const all = [...this.#wants.values(), ...(this.#runs === null ? [] : [this.#runs])];
     const runs = [...new Set(all.flat())].sort();
-    if (all.some((one) => one.length === 0) || runs.length > NAMED_MAX) return "";
+    if (all.some((one) => one.length === 0) || runs.length === 0 || runs.length > NAMED_MAX) return "";
     return `?runs=${runs.map(encodeURIComponent).join(",")}`;
   }
 
