@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +17,7 @@ from ampmon.probe import attribution, host
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.ring import Readback
-from ampmon.probe.timing import Baseline, DeviceTimer, Span
+from ampmon.probe.timing import Baseline, DeviceTimer, Span, joined
 
 
 BASELINES = 3
@@ -132,7 +133,8 @@ class Measurer:
             device = tensors[0].device
             if self._probe.takes(device):
                 span = self.timer.begin((device,))
-                sample = Sample(packed=self._probe.statistics(tensors), indices=indices)
+                ready = partial(self.timer.launch, span)
+                sample = Sample(packed=self._probe.statistics(tensors, ready), indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
                     self._blame(optimizer, iteration, Culprits(device, sample=sample))
@@ -168,33 +170,37 @@ class Measurer:
         found: dict[torch.device, torch.Tensor] = {}
         inverse: dict[torch.device, torch.Tensor] = {}
         measured: list[tuple[list[int], torch.device, torch.Tensor | Readback]] = []
-        span = self.timer.begin({gradient.device for _, gradient in gradients})
+        spans: list[Span] = []
         with torch.no_grad():
             for indices, tensors in _grouped(gradients):
                 device = tensors[0].device
                 if device not in found:
                     found[device] = found_inf.to(device, non_blocking=True, copy=True)
                     inverse[device] = inv_scale.to(device, non_blocking=True, copy=True)
-                packed = self._probe.unscale(tensors, found[device], inverse[device])
+                span = self.timer.begin((device,))
+                ready = partial(self.timer.launch, span)
+                packed = self._probe.unscale(tensors, found[device], inverse[device], ready)
                 if packed is not None:
                     measured.append((indices, device, packed))
                 else:
-                    if (apart := self._apart(tensors)) is not None:
+                    if (apart := self._apart(tensors, ready)) is not None:
                         measured.append((indices, device, apart))
                     torch._amp_foreach_non_finite_check_and_unscale_(
                         tensors, found[device], inverse[device]
                     )
+                self.timer.end(span, spans)
         try:
-            self.timer.end(span, iteration.spans, over=self._baselines.get(optimizer))
+            if spans:
+                iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
             self._keep(optimizer, iteration, measured)
         except Exception as error:  # whatever it is, the gradients are unscaled
             self._report("keeping a sample", error)
         return found
 
-    def _apart(self, tensors: list[torch.Tensor]) -> Readback | None:
+    def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> Readback | None:
         """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
         try:
-            return self._probe.statistics(tensors)
+            return self._probe.statistics(tensors, ready)
         except Exception as error:
             self._report("measuring before unscaling", error)
             return None

@@ -36,17 +36,24 @@ class DeviceProbe:
         """Whether kernels run on this device, which measure gradients while they unscale them."""
         return self._usable and kernels.supported(device)
 
-    def statistics(self, gradients: Sequence[torch.Tensor]) -> Readback:
-        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71]."""
+    def statistics(self, gradients: Sequence[torch.Tensor], ready: Callable[[], None]) -> Readback:
+        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71].
+
+        Here and in `unscale`, ``ready`` is called when a kernel is prepared, before it is enqueued.
+        """
         if self.fuses(gradients[0].device):
             try:
-                return Readback(self._kernels.statistics(gradients))
+                return Readback(self._kernels.statistics(gradients, ready))
             except Exception as error:
                 self._failed(error)
         return Readback(eager.launch(gradients))
 
     def unscale(
-        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor
+        self,
+        gradients: Sequence[torch.Tensor],
+        found_inf: torch.Tensor,
+        inv_scale: torch.Tensor,
+        ready: Callable[[], None],
     ) -> torch.Tensor | None:
         """Unscale n fp32 or fp16 gradients of one device in place and measure them as they were.
 
@@ -55,7 +62,7 @@ class DeviceProbe:
         done, and the gradients are untouched then.
         """
         try:
-            return self._kernels.unscale(gradients, found_inf, inv_scale)
+            return self._kernels.unscale(gradients, found_inf, inv_scale, ready)
         except Exception as error:
             self._failed(error)
             return None

@@ -6,7 +6,7 @@ Triton is imported when a kernel is first launched: it comes with torch for CUDA
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
@@ -40,6 +40,10 @@ def supported(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.hip is None and not interpreted
 
 
+def _nothing() -> None:
+    """For who times nothing."""
+
+
 class Cache:
     """The kernels, with tables of where gradients are that are kept from call to call.
 
@@ -57,16 +61,23 @@ class Cache:
         """Bytes of device memory held from call to call: below 1 % of the gradients' if these average 4000 elements."""
         return self._tables.nbytes
 
-    def statistics(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    def statistics(
+        self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = _nothing
+    ) -> torch.Tensor:
         """Statistics of every element, packed as `eager.launch` does: int64 [n, 71], on the device.
 
+        ``ready`` is called when all is prepared, before the work on gradients is enqueued.
         fp32, fp16, bf16 or fp64 in any layout. Counts and amax are exact. The sum of squares is of fp64 squares of each
         element; the order of addition varies, and with it the last bits.
         """
-        return self._measure(gradients, MEASURED, None, None)
+        return self._measure(gradients, MEASURED, None, None, ready)
 
     def unscale(
-        self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor, inv_scale: torch.Tensor
+        self,
+        gradients: Sequence[torch.Tensor],
+        found_inf: torch.Tensor,
+        inv_scale: torch.Tensor,
+        ready: Callable[[], None] = _nothing,
     ) -> torch.Tensor:
         """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
 
@@ -74,7 +85,7 @@ class Cache:
         read on the device. Gradients and found_inf end as torch's own operator leaves them, bit for bit
         except NaN payloads: a NaN stays NaN, with whatever bits.
         """
-        return self._measure(gradients, UNSCALED, found_inf, inv_scale)
+        return self._measure(gradients, UNSCALED, found_inf, inv_scale, ready)
 
     def culprits(self, gradients: Sequence[torch.Tensor], found_inf: torch.Tensor) -> torch.Tensor:
         """Elements that are inf, and that are NaN: int64 [n, 2]. All 0, and no gradient read, if ``found_inf`` is 0."""
@@ -89,6 +100,7 @@ class Cache:
         dtypes: frozenset[torch.dtype],
         found_inf: torch.Tensor | None,
         inv_scale: torch.Tensor | None,
+        ready: Callable[[], None],
     ) -> torch.Tensor:
         device = gradients[0].device
         into = torch.zeros((len(gradients), _WIDTH), dtype=torch.int64, device=device)
@@ -96,6 +108,7 @@ class Cache:
         unscale = inv_scale is not None
         if unscale and not table.distinct:
             raise Unsupported("an element that is reached in two ways would be unscaled twice")
+        ready()
         _launch("measure", table, gradients[0], into, found_inf, inv_scale, UNSCALE=unscale)
         return into
 

@@ -15,6 +15,7 @@ import ampmon
 from ampmon import measurement
 from ampmon.probe import kernels
 from ampmon.probe.device import DeviceProbe
+from ampmon.probe.table import Tables
 from ampmon.probe.timing import DeviceTimer
 from probe.scripted import Device
 from recording import recording
@@ -133,7 +134,7 @@ def test_kernels_go_on_after_memory_was_short(error: Exception) -> None:
     """After one failure for want of memory, which is reported, the next pass over gradients is a kernel's again."""
     reports: list[Exception] = []
     probe = DeviceProbe(lambda _, error: reports.append(error))
-    arguments = [torch.ones(3)], torch.zeros(1), torch.tensor([0.5])
+    arguments = [torch.ones(3)], torch.zeros(1), torch.tensor([0.5]), lambda: None
 
     class Short:
         def unscale(self, *_: Any) -> None:
@@ -227,3 +228,32 @@ def test_a_pass_counts_over_torchs_own(
     costs = [update.cost for update in recording(data_directory).updates]
     assert costs[0] > 1e12
     assert max(costs[1:]) < 1e11
+
+
+@pytest.mark.parametrize(("dtype", "kernel"), [("float32", "unscale"), ("float64", "statistics")])
+def test_device_time_begins_at_the_launch(
+    data_directory: Path,
+    passes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    kernel: str,
+) -> None:
+    """The host's time for tables is no time of an idle device, in a pass that unscales and in one that does not."""
+    device = Device(tick=1.0)
+    timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
+    monkeypatch.setattr(measurement, "DeviceTimer", timer)
+    tables = Tables.of
+
+    def slowly(*arguments: Any) -> Any:
+        device.now += 1e9
+        return tables(*arguments)
+
+    monkeypatch.setattr(Tables, "of", slowly)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=1))
+    # Each look at the clock takes 1 us.
+    scaler.monitor._account.clock = itertools.count(0, 1000).__next__
+    gradients = torch.ones(5), torch.ones(5, dtype=getattr(torch, dtype))
+    step(scaler, SGD(with_gradients(*gradients), lr=0.0))
+    assert kernel in passes
+    (update,) = recording(data_directory).updates
+    assert 1e3 <= update.cost < 1e6
