@@ -125,7 +125,7 @@ def test_a_kernel_that_fails_is_replaced_at_once(
 @pytest.mark.parametrize(
     "error",
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
         kernels.KernelError("'measure' did not start: Triton Error [CUDA]: out of memory"),
     ],
     ids=["torch", "triton"],
