@@ -128,7 +128,8 @@ def test_a_reader_is_offered_their_own_runs_to_change(reader: Reader) -> None:
     page.get_by_role("button", name="Signed in as ada").click()
     expect(page.get_by_role("dialog")).to_contain_text("In the projects tests.")
     reader.forgive("401")
-    with page.expect_event("load"):  # a page that is closed while it is loaded again never tells that it is
+    # A page that is closed while it is loaded again never tells that it is.
+    with page.expect_event("load"):
         page.get_by_role("button", name="Sign out").click()
     expect(page.locator("body")).to_contain_text("ampmon token link")
     assert not page.context.cookies()
