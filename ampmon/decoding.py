@@ -60,7 +60,7 @@ def decode_batch(body: bytes, *, json: bool = False) -> wire.Batch:
     """A whole request body.
 
     Raises `UnsupportedVersion`, `TooLarge`, msgspec.ValidationError naming the field, or msgspec.DecodeError for bytes
-    that are neither. Another version is told first, since nothing else need fit under it.
+    that are neither. An unsupported version is reported before any other error: the rest need not fit this schema.
     """
     version, encoded, free, header, record = _JSON if json else _MSGPACK
     if json and sum(map(body.count, (b",", b"[", b"{"))) > NODES_MAX:

@@ -41,7 +41,7 @@ WRONG_PROOF = (
 
 
 def digest_of(token: str) -> bytes:
-    """What a server stores of a token."""
+    """What a server stores of a token, a one-time code or a session."""
     return hashlib.sha256(token.encode(errors="replace")).digest()
 
 

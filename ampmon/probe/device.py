@@ -95,5 +95,5 @@ class DeviceProbe:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether the device had no room: told by the text, as torch, CUDA and Triton each raise a class of their own."""
+    """Whether the device was out of memory. The text says so: torch, CUDA and Triton each raise their own class."""
     return "out of memory" in str(error)

@@ -48,8 +48,8 @@ def show(tally: Tally, server: Server, directory: Path, nth: int = 1) -> None:
     """Show each chart of runs with such names, as JSON and as HTML, and their pages."""
     usual = _drawn(server, "usual", directory)
     for name in every(HOSTILE, nth):
-        for chart, (told, written) in _drawn(server, name, directory).items():
-            tags = [text for text in _texts(told) if _TAG.search(text)]
+        for chart, (figure, written) in _drawn(server, name, directory).items():
+            tags = [text for text in _texts(figure) if _TAG.search(text)]
             tally.note("a chart in a notebook, as a figure", (name, chart, tags[:3]), held=not tags)
             more = len(_SCRIPT.findall(written)) - len(_SCRIPT.findall(usual[chart][1]))
             tally.note("a chart in a notebook, as HTML", (name, chart, more), held=more == 0)
@@ -82,14 +82,14 @@ def _drawn(server: Server, name: str, directory: Path) -> dict[str, tuple[Any, s
     }
 
 
-def _texts(told: Any) -> Iterator[str]:
+def _texts(figure: Any) -> Iterator[str]:
     """Every text of a figure that Plotly may show: all but what is kept beside it."""
-    if isinstance(told, str):
-        yield told
-    elif isinstance(told, list):
-        for each in told:
+    if isinstance(figure, str):
+        yield figure
+    elif isinstance(figure, list):
+        for each in figure:
             yield from _texts(each)
-    elif isinstance(told, dict):
-        for key, each in told.items():
+    elif isinstance(figure, dict):
+        for key, each in figure.items():
             if key not in {"meta", "customdata"}:
                 yield from _texts(each)

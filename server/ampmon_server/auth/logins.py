@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 import time
 from collections.abc import Callable
 
+from ampmon.proof import digest_of
 from ampmon_server.auth.caller import OWN
 from ampmon_server.auth.rates import Rate, TooManyAttempts
 from ampmon_server.store import Store
@@ -47,7 +47,7 @@ class Logins:
         """A code that is good once, for so many seconds, and lets in as the holder of that token."""
         code = secrets.token_urlsafe(32)
         now = self._now()
-        self._store.keep_login(_digest(code), token_id, now + round(seconds * 1e6), now)
+        self._store.keep_login(digest_of(code), token_id, now + round(seconds * 1e6), now)
         self._listed_until = 0.0
         return code
 
@@ -58,14 +58,14 @@ class Logins:
         wrong codes lock out nobody.
         """
         # Looked up by digest, so the time it takes tells nothing of a code.
-        digest = _digest(code)
+        digest = digest_of(code)
         if not self._may_try(digest):
             raise TooManyAttempts("Too many wrong codes are being tried. Try again.", LISTED_S)
         return self._store.use_login(digest, self._now())
 
     def withdraw(self, code: str) -> None:
         """Let a code be good no more: whoever made it may always, however many wrong ones are tried."""
-        self._store.use_login(_digest(code), self._now())
+        self._store.use_login(digest_of(code), self._now())
 
     def _may_try(self, digest: bytes) -> bool:
         with self._lock:
@@ -81,7 +81,3 @@ class Logins:
 
     def _now(self) -> int:
         return round(self._clock() * 1e6)
-
-
-def _digest(code: str) -> bytes:
-    return hashlib.sha256(code.encode(errors="replace")).digest()

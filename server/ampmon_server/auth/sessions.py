@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
 
+from ampmon.proof import digest_of
 from ampmon_server.auth.keys import COOKIE_SECONDS
 from ampmon_server.auth.tokens import KNOWN_S, remember
 from ampmon_server.store import Store
@@ -33,7 +33,7 @@ class Sessions:
         """Void a session: here at once, in other server processes within `KNOWN_S`. Blocks."""
         now = round(self._clock() * 1e6)
         # No session lasts longer.
-        self._store.revoke_session(_digest(session), now + COOKIE_SECONDS * 1_000_000, now)
+        self._store.revoke_session(digest_of(session), now + COOKIE_SECONDS * 1_000_000, now)
         remember(self._known, session, (self._monotonic() + KNOWN_S, True))
 
     async def is_revoked(self, session: str) -> bool:
@@ -43,10 +43,6 @@ class Sessions:
         if now >= until:
             if until:  # else each of many event streams of a session would ask at once
                 remember(self._known, session, (now + KNOWN_S, revoked))
-            revoked = await asyncio.to_thread(self._store.is_session_revoked, _digest(session))
+            revoked = await asyncio.to_thread(self._store.is_session_revoked, digest_of(session))
             remember(self._known, session, (now + KNOWN_S, revoked))
         return revoked
-
-
-def _digest(session: str) -> bytes:
-    return hashlib.sha256(session.encode()).digest()
