@@ -55,10 +55,11 @@ class Measurer:
 
     def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
         """The gradients of an optimizer that records can name."""
+        place = self._registry.index
         return [
             (index, gradient)
             for parameter, gradient in local_gradients(optimizer)
-            if (index := self._registry.index(parameter)) is not None
+            if (index := place(parameter)) is not None
         ]
 
     def before_unscale(
@@ -270,7 +271,9 @@ def _grouped(gradients: Iterable[Gradient]) -> Iterator[tuple[list[int], list[to
     """Gradients by device and dtype, in the order these are met."""
     groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], list[torch.Tensor]]] = {}
     for index, gradient in gradients:
-        indices, tensors = groups.setdefault((gradient.device, gradient.dtype), ([], []))
-        indices.append(index)
-        tensors.append(gradient)
+        key = gradient.device, gradient.dtype
+        if (group := groups.get(key)) is None:
+            group = groups[key] = [], []
+        group[0].append(index)
+        group[1].append(gradient)
     yield from groups.values()
