@@ -39,6 +39,19 @@ def test_the_charts_are_steered_by_keys(reader: Reader) -> None:
     reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
 
 
+def test_a_zoom_that_is_taken_back_before_its_figures_come_leaves_no_trace(reader: Reader) -> None:
+    """The whole run is shown again, though all that the server sent meanwhile is the figure that was there before."""
+    run = PostedRun(reader.server)
+    run.updates(120)
+    reader.show(run)
+    reader.page.route("**/figures/**", lambda _: None)
+    reader.page.keyboard.press("+")
+    reader.wait("the stretch", lambda: reader.range() == [29.5, 89.5])
+    reader.page.keyboard.press("0")
+    reader.page.unroute_all()  # which lets go of those that were held
+    reader.wait("the whole run", lambda: reader.range() == [-0.5, 119.5])
+
+
 def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
     """Followed, the newest updates are shown as they come; paused, none move, may be zoomed, and then catch up."""
     run = PostedRun(reader.server)

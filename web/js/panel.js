@@ -42,6 +42,8 @@ export class Panel {
   #figure = null;
   #listening = false;
   #failed = false;
+  /** Whether the plot shows another stretch than its figure does, until the figure of that stretch comes. */
+  #moved = false;
   #address = "";
   /** How far the run was when it was asked for; null where that is not known. @type {number | null} */
   version = null;
@@ -106,9 +108,14 @@ export class Panel {
     this.rest(of);
     this.#address = address;
     this.version = version;
-    if (figure === this.#figure && !this.#failed) return;
+    if (figure === this.#figure && this.#drawn) return;
     this.#figure = figure;
     await this.redraw();
+  }
+
+  /** Whether the plot shows what its figure does. */
+  get #drawn() {
+    return !this.#failed && !this.#moved;
   }
 
   /**
@@ -116,7 +123,7 @@ export class Panel {
    * @param {string} address
    */
   shows(address) {
-    return address === this.#address && !this.#failed;
+    return address === this.#address && this.#drawn;
   }
 
   /**
@@ -124,7 +131,7 @@ export class Panel {
    * @param {string} of
    */
   rests(of) {
-    return of === this.#rested.of && performance.now() < this.#rested.until && !this.#failed;
+    return of === this.#rested.of && performance.now() < this.#rested.until && this.#drawn;
   }
 
   /** @param {string} of what there is an answer to now, be it a refusal */
@@ -135,7 +142,7 @@ export class Panel {
   /** Draws what is held, in the theme's colours. */
   async redraw() {
     if (!this.#figure) return;
-    this.#failed = false;
+    this.#failed = this.#moved = false;
     this.#write(this.#figure.layout.meta);
     this.onDrawn(this.#figure.layout.meta);
     if (this.#figure.layout.meta.empty) {
@@ -175,7 +182,9 @@ export class Panel {
 
   /** @param {PlotRange} range */
   async show(range) {
-    if (!this.#plot.hidden && this.range) await plot.show(this.#plot, range);
+    if (this.#plot.hidden || !this.range) return;
+    this.#moved = true;
+    await plot.show(this.#plot, range);
   }
 
   /**
