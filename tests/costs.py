@@ -23,6 +23,7 @@ BUDGET_S = {
     "architecture": 28,
     "campaigns": 38,
     "core": 18,
+    "device": 60,  # half of it to build the device, once for each torch
     "diagnosis": 5,
     "end_to_end": 44,
     "examples": 42,

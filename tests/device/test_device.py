@@ -1,0 +1,31 @@
+"""The emulated device, and what holds of training on it: in one process of its own, in which torch knows the device."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import scripts
+from device import emulated
+
+
+TESTS = Path(__file__).parents[1]
+SUITES = ("device/device_suite.py",)
+
+
+@pytest.mark.skipif(emulated.COMPILER is None, reason="without g++ there is no emulated device")
+def test_the_suites_on_the_emulated_device() -> None:
+    """Every fact of the suites holds on a device that works on its own time."""
+    emulated.build()
+    done = scripts.run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(TESTS / each) for each in SUITES)),
+        cwd=TESTS.parent,
+        preload="torch",
+        env={**os.environ, "TEST_DEVICE": emulated.NAME},
+    )
+    passed = re.search(r"\b(\d+) passed", done.stdout)
+    assert passed, done.stdout
+    assert int(passed[1]) >= 15
