@@ -25,7 +25,7 @@ def count(gradients: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Cul
 
 def flag(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """The largest magnitude of each of n gradients of one device, float32 [n], NaN where one is: only enqueues work."""
-    return torch.stack([norm.float() for norm in torch._foreach_norm(list(gradients), math.inf)])
+    return torch.stack(torch._foreach_norm(list(gradients), math.inf)).float()
 
 
 def from_flags(magnitudes: torch.Tensor, indices: Sequence[int]) -> list[Culprit]:
