@@ -18,6 +18,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ampmon import wire
 from ampmon.histogram import Statistics
 from ampmon.probe import eager, host
+from ampmon.probe.accelerator import current_stream, is_asynchronous, on
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
 
@@ -92,7 +93,7 @@ class Gathering:
         packed, magnitudes = [], []
         for (_, stream), tray in self._trays.items():
             # Behind the work that makes the values: the backward pass runs on the streams of the forward pass.
-            with torch.cuda.stream(stream):
+            with on(stream):
                 if tray.packed:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
                 if tray.magnitudes:
@@ -134,7 +135,7 @@ class Gathering:
             tray.magnitudes_of.append(module)
 
     def _tray(self, device: torch.device) -> _Tray:
-        stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        stream = current_stream(device) if is_asynchronous(device) else None
         return self._trays.setdefault((device, stream), _Tray())
 
 

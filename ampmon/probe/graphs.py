@@ -11,12 +11,24 @@ import torch
 
 
 def capturing() -> bool:
-    """Whether the current stream is being captured into a CUDA graph. Neither syncs nor waits.
+    """Whether the current stream is being captured into a graph. Neither syncs nor waits.
 
     What is enqueued then becomes part of the graph, an event asked for then breaks the capture, and no value is there
-    to be read: whoever measures must stand aside. False where torch was built without CUDA.
+    to be read: whoever measures must stand aside. False where no device can capture.
     """
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    modules = _capturing_modules()
+    return any(each.is_initialized() and each.is_current_stream_capturing() for each in modules)
+
+
+@cache
+def _capturing_modules() -> tuple[Any, ...]:
+    """torch.cuda, and the module of another accelerator that can capture."""
+    present = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+    if present is None or present.type == "cuda":
+        return (torch.cuda,)
+    module = torch.get_device_module(present)
+    asked = ("is_initialized", "is_current_stream_capturing")
+    return (torch.cuda, module) if all(hasattr(module, each) for each in asked) else (torch.cuda,)
 
 
 @cache

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
+from typing import Any
 
 import torch
+
+from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event
 
 
 _SMALLEST = 64
@@ -21,22 +24,27 @@ class Slot:
     __slots__ = ("_buffer", "_event")
 
     def __init__(self, size: int) -> None:
-        # The device is named, for the user may have made another one the default.
+        # The host is named, for the user may have made another device the default.
         self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
-        self._event = torch.cuda.Event()
+        self._event: Any = None
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Enqueue a copy, and give the place it goes to: a view of the buffer."""
         host = self._like(tensor)
         host.copy_(tensor, non_blocking=True)
-        self._event.record(torch.cuda.current_stream(tensor.device))
+        self._mark(tensor.device)
         return host
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Enqueue a copy of a host's tensor to a device, and give the copy there."""
         sent = self._like(tensor).copy_(tensor).to(device, non_blocking=True)
-        self._event.record(torch.cuda.current_stream(device))
+        self._mark(device)
         return sent
+
+    def _mark(self, device: torch.device) -> None:
+        if self._event is None:
+            self._event = new_event(device)
+        self._event.record(current_stream(device))
 
     def _like(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._buffer[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
@@ -74,9 +82,8 @@ _ring = Ring()
 class Readback:
     """A copy of a tensor on its way to the host.
 
-    On a CPU it is there at once. On CUDA the copy goes into pinned memory behind the work that makes the values, with
-    an event after it; asking `ready` never waits. Copies from other devices are asked for as if from a CPU, and
-    `result` waits: to leave one for later would need an event of theirs, and has been tried on none.
+    On a CPU it is there at once. On an accelerator the copy goes into pinned memory behind the work that makes the
+    values, with an event after it; asking `ready` never waits. Where a device has no events, `result` waits.
 
     Once `ready` has said so, the event is not asked again: from another thread that would break a CUDA graph which the
     training's is capturing.
@@ -85,7 +92,7 @@ class Readback:
     __slots__ = ("_arrived", "_key", "_ring", "_slot", "_tensor")
 
     def __init__(self, tensor: torch.Tensor, ring: Ring | None = None) -> None:
-        if ring is None and tensor.device.type == "cuda":
+        if ring is None and is_asynchronous(tensor.device):
             ring = _ring
         self._ring = ring
         # Without a buffer the tensor itself would be read later, with what was written into it meanwhile.
@@ -128,7 +135,7 @@ class Uploads:
         self._under_way: deque[tuple[tuple[torch.device, int], Slot]] = deque()
 
     def send(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """A copy of the tensor on a CUDA device, in the order of its current stream. Waits for nothing."""
+        """A copy of the tensor on an accelerator, in the order of its current stream. Waits for nothing."""
         self._reclaim()
         key = (device, _size_class(tensor.nbytes))
         slot = self._ring.take(key)
@@ -155,7 +162,7 @@ _uploads = Uploads()
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of a host's tensor on a device, without waiting: the tensor itself on a CPU."""
-    return _uploads.send(tensor, device) if device.type == "cuda" else tensor.to(device)
+    return _uploads.send(tensor, device) if is_asynchronous(device) else tensor.to(device)
 
 
 def _size_class(size: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ampmon.probe.accelerator import current_stream, is_asynchronous
 from ampmon.probe.ring import upload
 
 
@@ -107,9 +108,7 @@ class Tables:
 
 def _stream(device: torch.device) -> int:
     """A table is written by the stream that asks for it first; another could read it before that."""
-    if device.type != "cuda":
-        return 0
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    return int(current_stream(device).stream_id) if is_asynchronous(device) else 0
 
 
 def _shapes(gradients: Sequence[torch.Tensor]) -> tuple[object, ...]:

@@ -10,13 +10,15 @@ from typing import Any, Protocol
 
 import torch
 
+from ampmon.probe.accelerator import current_stream, is_asynchronous, new_event
+
 
 _AWAITED_MAX = 64
 """Updates whose events may be under way at once: behind a device that is stuck, no more are begun."""
 
 
 class Event(Protocol):
-    """What is used of torch.cuda.Event(enable_timing=True)."""
+    """What is used of torch.Event(enable_timing=True)."""
 
     def record(self, stream: Any = None, /) -> None: ...
     def query(self) -> bool: ...
@@ -70,22 +72,27 @@ def joined(spans: Iterable[Span], over: Baseline | None) -> Span:
     return Span([pair for span in spans for pair in span.pairs], over)
 
 
+def _timed_event(device: torch.device) -> Event:
+    event: Event = new_event(device, timed=True)
+    return event
+
+
 class DeviceTimer:
     """Hands out pairs of events, and takes them back when both have come to pass. Never waits, and never raises.
 
-    For CUDA devices; on a CPU the clock of whoever does the work tells. Not to be used while a CUDA graph is captured.
+    For accelerators; on a CPU the clock of whoever does the work tells. Not to be used while a CUDA graph is captured.
     What goes wrong is reported once, and nothing is timed from then on.
     """
 
     def __init__(
         self,
         report: Callable[[str, Exception], None],
-        event: Callable[[], Event] | None = None,
-        kind: str = "cuda",
+        event: Callable[[torch.device], Event] = _timed_event,
+        timed: Callable[[torch.device], bool] = is_asynchronous,
     ) -> None:
         self._report = report
-        self._event = event or _cuda_event
-        self._kind = kind
+        self._event = event
+        self._timed = timed
         self._usable = True
         self._free: dict[torch.device, list[Event]] = {}
         self._awaited: deque[tuple[list[Span], bool]] = deque()
@@ -97,7 +104,7 @@ class DeviceTimer:
 
     def begin(self, devices: Collection[torch.device]) -> Span | None:
         """Have the start of work on these devices noted; None where nothing is timed."""
-        timed = [device for device in devices if device.type == self._kind]
+        timed = [device for device in devices if self._timed(device)]
         if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
             return None
         try:
@@ -158,7 +165,7 @@ class DeviceTimer:
 
     def _take(self, device: torch.device) -> Event:
         free = self._free.setdefault(device, [])
-        return free.pop() if free else self._event()
+        return free.pop() if free else self._event(device)
 
     def _noted(self, device: torch.device) -> Event:
         event = self._take(device)
@@ -181,10 +188,5 @@ def _cost(spans: Sequence[Span]) -> float | None:
     return sum(costs) if any(span.of is None for span in spans) else None
 
 
-def _cuda_event() -> Event:
-    event: Event = torch.cuda.Event(enable_timing=True)
-    return event
-
-
 def _stream(device: torch.device) -> Any:
-    return torch.cuda.current_stream(device) if device.type == "cuda" else None
+    return current_stream(device) if is_asynchronous(device) else None

@@ -16,14 +16,14 @@ class Device:
     """By how many ms `now` goes on with each event."""
     made: list[Event] = field(default_factory=list)
 
-    def event(self) -> Event:
+    def event(self, of: Any = None) -> Event:
         self.made.append(Event(self))
         return self.made[-1]
 
 
 @dataclass(eq=False)
 class Event:
-    """What is used of torch.cuda.Event. To wait for it is an error, as is to ask how long what is not done took."""
+    """What is used of torch.Event. To wait for it is an error, as is to ask how long what is not done took."""
 
     device: Device
     at: float | None = None

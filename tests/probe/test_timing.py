@@ -36,7 +36,7 @@ def reports() -> Reports:
 @pytest.fixture
 def timer(device: Device, reports: Reports) -> DeviceTimer:
     """A timer of a scripted device, which passes for a CPU here."""
-    return DeviceTimer(reports, event=device.event, kind="cpu")
+    return DeviceTimer(reports, event=device.event, timed=bool)
 
 
 def work(timer: DeviceTimer, device: Device, took: float, **kind: Baseline) -> list[Span]:
@@ -108,10 +108,10 @@ def test_a_pass_in_the_place_of_torchs_counts_over_it(timer: DeviceTimer, device
 def test_a_device_that_cannot_be_timed_is_reported_once(reports: Reports) -> None:
     """Where an event cannot be made or recorded nothing is raised, one report is made, and timing is over."""
 
-    def broken() -> Device:
+    def broken(device: torch.device) -> Device:
         raise RuntimeError("no events here")
 
-    timer = DeviceTimer(reports, event=broken, kind="cpu")
+    timer = DeviceTimer(reports, event=broken, timed=bool)
     assert timer.begin([CPU]) is None
     assert timer.begin([CPU]) is None
     timer.end(None, [])
