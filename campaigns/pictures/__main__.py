@@ -13,10 +13,10 @@ from typing import Literal
 from playwright.sync_api import Browser
 
 from browser import chromium
-from campaigns.pictures.shots import PHONE, SHOTS, Runs
+from campaigns.pictures.shots import DESK, PHONE, SHOTS, Runs
 from campaigns.pictures.trained import stored
 from serving import Server
-from web.reader import DESK, Reader, enter
+from web.reader import Reader, enter
 
 
 ROOT = Path(__file__).parents[2]

@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 
 from campaigns.pictures.trained import DEMO, training
 from extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
-from web.reader import DESK, Reader
+from web.reader import Reader
 from web.views import ALL_OF_IT, VIEWS, settle
 
 
 Runs = dict[str, UUID]
-PHONE = (390, 844)
+DESK, PHONE = (1440, 1000), (390, 844)
 LIVE_UPDATES = 100
 CHARTS_HEIGHT = 1600
 WINDOW = {"nothing found", "menu", "help", "finding"}
