@@ -16,8 +16,8 @@ from web.reader import NOWHERE, Reader, enter
 from web.seat import Seat, seated
 
 
-TABS = 7
-"""More than the connections that a browser has to one server."""
+TABS = 3
+"""One has the stream, one takes over, and one does neither."""
 UPDATES = "td[data-name=Updates]"
 SKIPPED = "[data-number=skipped] dd"
 HIDE = """hidden => {
@@ -104,7 +104,7 @@ def crashing(proxy: ReverseProxy) -> Iterator[Reader]:
 def test_many_tabs_share_one_stream(
     new_reader: Callable[[ReverseProxy], Reader], proxy: ReverseProxy
 ) -> None:
-    """Seven tabs load and are told of an update by one stream; when the tab that has it closes, another takes over."""
+    """All tabs are told of an update by one stream; when the tab that has it closes, another takes over."""
     reader, run = new_reader(proxy), PostedRun(proxy.server, "for all tabs")
     run.updates(3)
     light(reader.page)
