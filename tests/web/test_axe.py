@@ -86,13 +86,6 @@ def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader) ->
     reader.load()
 
 
-def test_an_empty_store_keeps_the_rules_of_axe(own_reader: Reader) -> None:
-    """The lines that begin the first run are as open to everybody."""
-    own_reader.open()
-    own_reader.wait("the hint", lambda: "ampmon" in own_reader.text("main"))
-    assert violations(own_reader.page) == []
-
-
 def test_a_violation_is_noticed(reader: Reader) -> None:
     """A button without a name, and words that are too pale, are told."""
     reader.open()
