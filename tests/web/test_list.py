@@ -23,7 +23,7 @@ COPIES = 2000
 
 @pytest.fixture(scope="module")
 def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for this file. Each test has a project of its own there."""
+    """A server for those tests of this file whose runs or readers others would mind."""
     server = Server(tmp_path_factory.mktemp("listed") / "ampmon", port=own_port)
     server.start()
     yield server
@@ -31,7 +31,8 @@ def listed(own_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader:
+def own_reader(listed: Server, new_reader: Callable[[Server], Reader]) -> Reader:
+    """A reader who may sign out, of a list that may be long."""
     return new_reader(listed)
 
 
@@ -88,6 +89,7 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
     page.get_by_role("button", name="Show all runs").click()
     reader.wait("all", lambda: len(names(reader)) >= 2)
     reader.open("#/?project=edited")
+    reader.wait("both again", lambda: len(names(reader)) == 2)
 
     page.get_by_label(f"Select {evil}").check()
     page.get_by_role("button", name="Delete…").click()
@@ -100,8 +102,9 @@ def test_runs_are_edited_archived_and_deleted(reader: Reader) -> None:
     reader.wait("what is left", lambda: names(reader) == ["three"])
 
 
-def test_a_reader_is_offered_their_own_runs_to_change(reader: Reader) -> None:
+def test_a_reader_is_offered_their_own_runs_to_change(own_reader: Reader) -> None:
     """Whoever is signed in is told so, is offered to change no run of another, and can sign out."""
+    reader = own_reader
     page = reader.page
     for owner in ("tester", "ada"):
         PostedRun(reader.server, f"{owner}'s", owner=owner).updates(3)
@@ -135,8 +138,9 @@ def test_a_reader_is_offered_their_own_runs_to_change(reader: Reader) -> None:
     assert not page.context.cookies()
 
 
-def test_a_long_list_has_only_the_rows_on_the_screen(reader: Reader) -> None:
+def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None:
     """Of two thousand rows few are on the page, which says which of how many they are; a new run moves none."""
+    reader = own_reader
     run = PostedRun(reader.server, "the newest", project="long")
     run.updates(40)
     copied(reader, run)
