@@ -23,7 +23,10 @@ def _shown(reader: Reader, chart: str) -> None:
 
 
 def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
-    """The slider moves by keys; what comes of a scale is said with its code, stands in the address, and comes back."""
+    """The slider moves by keys; what comes of a scale is said with its code, stands in the address, and comes back.
+
+    A page that came without TLS has no clipboard: the button says so, and the code is marked to be copied.
+    """
     run = PostedRun(reader.server)
     run.updates(20)
     reader.show(run)
@@ -46,14 +49,10 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     reader.load(reader.ask("location.hash"))
     _shown(reader, "whatif")
     reader.wait("the same scale in bf16", lambda: f"At {tried} in bf16" in reader.text(".sentence"))
+    _marked_without_clipboard(reader)
 
 
-def test_code_is_marked_where_there_is_no_clipboard(reader: Reader) -> None:
-    """A page that came without TLS has no clipboard: the button says so, and the code is marked to be copied."""
-    run = PostedRun(reader.server)
-    run.updates(20)
-    reader.show(run, "?whatif_scale=10")
-    _shown(reader, "whatif")
+def _marked_without_clipboard(reader: Reader) -> None:
     code = reader.wait("the code", lambda: reader.text(f"{PART} code"))
     reader.ask(
         "void Object.defineProperty(navigator, 'clipboard', {configurable: true, value: undefined})"
