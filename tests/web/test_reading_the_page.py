@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 import scripts
+from browser import Lent
 from serving import Server
 from web.axe import violations
 from web.layout import faults
-from web.reader import Reader
+from web.reader import NOWHERE, Reader
+from web.seat import Seat
 from web.views import ALL_OF_IT, settle
 
 
@@ -38,13 +41,18 @@ def run_id(served: Server) -> str:
     return str(found["run_id"])
 
 
-@pytest.fixture
-def on_run(reader: Reader, run_id: str) -> Reader:
-    """A reader of that run, whose first chart is drawn and who knows all of its updates."""
-    reader.open(f"#/runs/{run_id}")
-    reader.wait("the scale", reader.points)
-    reader.wait("all", lambda: reader.text("[data-number=skipped] dd") == "13 of 600")
-    return reader
+@pytest.fixture(scope="module")
+def on_run(kept_browser: Lent, seat: Seat, run_id: str) -> Iterator[Reader]:
+    """A reader of that run who takes all steps, whose first chart is drawn and who knows all of its updates."""
+    with kept_browser() as browser:
+        reader = seat.take(browser)
+        reader.open(f"#/runs/{run_id}")
+        reader.wait("the scale", reader.points)
+        reader.wait("all", lambda: reader.text("[data-number=skipped] dd") == "13 of 600")
+        yield reader
+        left = seat.leave(reader)
+        assert reader.quarrels() == []
+        assert left == []
 
 
 def _look_at(reader: Reader, name: str) -> str:
@@ -95,6 +103,8 @@ def test_step_3_which_steps_were_lost_and_to_which_layer(on_run: Reader) -> None
         return bool(low < 32 < high and high - low < 100)
 
     on_run.wait("the stretch", stretch)
+    on_run.page.keyboard.press("0")
+    on_run.wait("the whole run", lambda: on_run.range()[1] > 590)
 
 
 def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
@@ -131,8 +141,10 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
     expect(simulator).to_contain_text("growth_interval=")
 
 
-def test_a_real_training_is_whole_in_every_view(reader: Reader, run_id: str) -> None:
+def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:
     """For a real fp16 training every view is drawn without cut-off parts, at both widths, and axe finds nothing."""
+    reader = on_run
+    reader.open(NOWHERE)
     reader.theme("dark")
     for view, width in (("?x=time", 1440), ("", 390), ("?parameter=middle.weight", 1440)):
         reader.size(width, ALL_OF_IT)
