@@ -19,6 +19,7 @@ from ampmon import wire
 from recipe import EXAMPLES, Outcome
 from recording import Recording, recording, recordings
 from serving import free_port
+from warm_python import WarmPython
 
 
 ALONE = [
@@ -181,11 +182,20 @@ def test_a_recipe_of_several_processes(name: str, together: Path) -> None:
             assert_learned(ours)
 
 
-def test_a_recipe_of_several_processes_starts_them_itself(data_directory: Path) -> None:
+def test_a_recipe_of_several_processes_starts_them_itself(
+    data_directory: Path, tmp_path: Path
+) -> None:
     """`python examples/ddp.py` trains on two ranks, which are one run."""
-    done = scripts.run(str(EXAMPLES / "ddp.py"))
+    python, printed = WarmPython(tmp_path), tmp_path / "printed"
+    environment = {**os.environ, "PYTHON_EXEC": str(python.program)}
+    with (
+        printed.open("w") as output,
+        scripts.Script(str(EXAMPLES / "ddp.py"), stdout=output, env=environment) as launcher,
+    ):
+        python.serve(RANKS)
+        assert launcher.wait() == 0
 
-    assert done.stdout.startswith("step   0  loss 2.")
+    assert printed.read_text().startswith("step   0  loss 2.")
     attempts = [recorded.attempt for recorded in recordings(data_directory)]
     assert sorted(attempt.rank for attempt in attempts) == [0, 1]
     assert len({attempt.run_id for attempt in attempts}) == 1
