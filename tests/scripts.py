@@ -1,12 +1,13 @@
 """Python scripts in processes that start quickly: forked from one that has imported torch.
 
-A script has its own `__main__`, arguments, environment and files, and ends as it would in an interpreter of its own.
+A script has its own `__main__`, arguments, environment and files, and its interpreter ends as one of its own would.
 ampmon is imported after the fork.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import importlib
 import json
@@ -183,7 +184,15 @@ def _take(files: list[int], others: list[int]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
+def _leave_libraries() -> None:
+    """Once Python has ended wholly, have the process leave with its status: taking libtorch apart takes far longer."""
+    libc = ctypes.CDLL(None)
+    if sys.platform == "linux" and hasattr(libc, "on_exit"):  # musl has none
+        libc.on_exit(libc._exit, None)
+
+
 def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None:
+    _leave_libraries()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
