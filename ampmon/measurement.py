@@ -83,15 +83,9 @@ class Measurer:
                 return
             self._measure(optimizer, iteration)
         else:
-            device = inv_scale.device
-            if self._probe.takes(device) and (dying or not self._probe.fuses(device)):
-                self._flag(optimizer, iteration)
-        if inv_scale.is_cpu and not is_invertible(inv_scale.item()):
-            for indices, tensors in _grouped(self.gradients(optimizer)):
-                if tensors[0].is_cpu:
-                    self._blame(optimizer, iteration, self._count(indices, tensors))
-        if not iteration.sampling:
             self._time_stock(optimizer)
+        if not is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
+            self._search(optimizer, iteration, None)
 
     def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""
@@ -144,14 +138,6 @@ class Measurer:
                 sample = Sample(statistics)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
-
-    def _flag(self, optimizer: torch.optim.Optimizer, iteration: Iteration) -> None:
-        for indices, tensors in _grouped(self.gradients(optimizer)):
-            span = self.timer.begin((tensors[0].device,))
-            flags = self._probe.flags(tensors)
-            self.timer.end(span, iteration.spans)
-            culprits = Culprits(tensors[0].device, flags=flags, indices=indices)
-            self._blame(optimizer, iteration, culprits)
 
     def unscale(
         self,
@@ -225,42 +211,70 @@ class Measurer:
         iteration: Iteration,
         found: dict[torch.device, torch.Tensor],
     ) -> None:
-        """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides."""
+        """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
+
+        Without kernels it cannot decide: there `overflowed` finds them, and samples do.
+        """
         if self._stock is not None:
             self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
             self._stock = None
-        suspect = [
-            device for device, flag in found.items() if self._probe.takes(device) or flag.item()
-        ]
-        if suspect:
-            self._search(optimizer, iteration, found, suspect)
+        found = {
+            device: flag
+            for device, flag in found.items()
+            if (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
+        }
+        self._search(optimizer, iteration, found)
+
+    def overflowed(
+        self,
+        optimizer: torch.optim.Optimizer,
+        iteration: Iteration,
+        found: dict[torch.device, torch.Tensor],
+    ) -> None:
+        """Find the culprits on the devices where the host has learned that there are some, if that is not done yet.
+
+        To be called before anything but unscaling is done to the gradients.
+        """
+        self._search(optimizer, iteration, found)
 
     def _search(
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
-        found: dict[torch.device, torch.Tensor],
-        suspect: list[torch.device],
+        found: dict[torch.device, torch.Tensor] | None,
     ) -> None:
-        suspect = [place for place in suspect if (id(optimizer), place) not in iteration.culprits]
-        if not suspect:
-            return
+        """Find the culprits on these devices; None stands for all, before it is known what is found there."""
+        if found is not None:
+            found = {
+                place: flag
+                for place, flag in found.items()
+                if (id(optimizer), place) not in iteration.culprits
+            }
+            if not found:
+                return
         for indices, tensors in _grouped(self.gradients(optimizer)):
             device = tensors[0].device
-            if device not in suspect:
-                continue
-            if not self._probe.takes(device):
-                culprits = self._count(indices, tensors)
-            elif (counts := self._probe.culprits(tensors, found[device])) is not None:
-                culprits = Culprits(device, counts=counts, indices=indices)
-            else:
-                continue
-            self._blame(optimizer, iteration, culprits)
+            if found is None or device in found:
+                flag = found[device] if found is not None else None
+                self._blame(optimizer, iteration, self._told(iteration, indices, tensors, flag))
 
-    @staticmethod
-    def _count(indices: list[int], tensors: list[torch.Tensor]) -> Culprits:
-        """The gradients that are not finite, by reading them all: for a CPU."""
-        return Culprits(tensors[0].device, counted=attribution.count(tensors, indices))
+    def _told(
+        self,
+        iteration: Iteration,
+        indices: list[int],
+        tensors: list[torch.Tensor],
+        found: torch.Tensor | None,
+    ) -> Culprits:
+        """The gradients of one device that are not finite. Reads them all, but where a kernel sees that none is."""
+        device = tensors[0].device
+        if not self._probe.takes(device) or (found is None and device.type == "cpu"):
+            return Culprits(device, counted=attribution.count(tensors, indices))
+        if found is not None and (counts := self._probe.culprits(tensors, found)) is not None:
+            return Culprits(device, counts=counts, indices=indices)
+        span = self.timer.begin((device,))
+        flags = self._probe.flags(tensors)
+        self.timer.end(span, iteration.spans)
+        return Culprits(device, flags=flags, indices=indices)
 
     @staticmethod
     def _blame(optimizer: torch.optim.Optimizer, iteration: Iteration, culprits: Culprits) -> None:

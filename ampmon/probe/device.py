@@ -14,8 +14,8 @@ from ampmon.probe.table import Unsupported
 class DeviceProbe:
     """Enqueues measurements and their way to the host; waits for nothing. Keeps no gradient alive.
 
-    A kernel that cannot be compiled or launched is reported once; from then on plain torch does its work. Where only
-    memory was short, the next call tries the kernels again.
+    While a kernel is being compiled plain torch does its work. So it does from then on where a kernel cannot be
+    compiled or launched, which is reported once; where only memory was short, the next call tries the kernels again.
     """
 
     def __init__(self, report: Callable[[str, Exception], None]) -> None:
@@ -72,7 +72,7 @@ class DeviceProbe:
     ) -> Readback | None:
         """Inf and NaN elements of n gradients, int64 [n, 2]: counted only if ``found_inf`` there is not zero.
 
-        None where there is no kernel for it.
+        None where there is no kernel for it, or none yet.
         """
         if self.fuses(gradients[0].device):
             try:

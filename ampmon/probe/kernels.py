@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from ampmon import signals
 from ampmon.probe.gradients import MEASURED
 from ampmon.probe.table import Table, Tables, Unsupported
+from ampmon.probe.warming import Warmer
 
 
 UNSCALED = frozenset({torch.float32, torch.float16})
@@ -29,15 +30,22 @@ class KernelError(Exception):
     """A kernel could not be compiled or launched: nothing was written to the gradients. The cause is Triton's own."""
 
 
+class NotReady(Unsupported):
+    """The kernel is being compiled, on a thread: for now torch's own operators do."""
+
+
+_warmer = Warmer()
+
+
 @cache
 def supported(device: torch.device) -> bool:
-    """Whether the kernels run there: CUDA with Triton at hand; a CPU only if Triton interprets, which is for tests."""
+    """Whether the kernels run there: on GPUs with Triton at hand; on a CPU only where Triton interprets, in tests."""
     if find_spec("triton") is None:
         return False
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if device.type == "cpu":
         return interpreted
-    return device.type == "cuda" and torch.version.hip is None and not interpreted
+    return device.type == "cuda" and not interpreted
 
 
 def _nothing() -> None:
@@ -48,9 +56,9 @@ class Cache:
     """The kernels, with tables of where gradients are that are kept from call to call.
 
     Each method takes n plain strided tensors of one device and dtype, enqueues a copy of addresses (if they changed), a
-    fill and one launch on the current stream, and waits for nothing. The first call with a dtype compiles: some
-    seconds, unless Triton's own cache on disk has the kernel. Raises `Unsupported` or `KernelError`, before anything is
-    written to a gradient or to found_inf. Keeps no gradient alive. Not for several threads at once.
+    fill and one launch on the current stream, and waits for nothing. Kernels are compiled on a thread, some seconds
+    unless Triton's own cache on disk has them: until then calls raise `NotReady`. Raises `Unsupported` or `KernelError`
+    before anything is written to a gradient or to found_inf. Keeps no gradient alive. Not for several threads at once.
     """
 
     def __init__(self) -> None:
@@ -122,25 +130,49 @@ def _current(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def _launch(name: str, table: Table, like: torch.Tensor, *arguments: Any, **options: Any) -> None:
+def _launch(
+    name: str, table: Table, like: torch.Tensor, *arguments: torch.Tensor | None, **flags: bool
+) -> None:
     if not table.grid:
         return
+    flags["GAPS"] = table.gaps
     try:
-        from ampmon.probe import programs
-
+        if like.device.type != "cpu":  # where Triton interprets, nothing is compiled
+            types = tuple(None if each is None else each.dtype for each in arguments)
+            variant = name, like.device, like.dtype, types, tuple(flags.items())
+            if not _warmer.done(
+                variant, partial(_compile, name, like.device, like.dtype, types, flags)
+            ):
+                raise NotReady(f"the kernel {name!r} is being compiled")
+        kernel, options = _variant(name, like.device, like.dtype, flags)
         with _current(like.device):
-            getattr(programs, name)[(table.grid,)](
-                table.pointers,
-                table.chunks,
-                *arguments,
-                DTYPE=programs.ELEMENTS[like.dtype],
-                GAPS=table.gaps,
-                num_warps=programs.WARPS,
-                num_stages=1,
-                maxnreg=None if table.gaps else programs.REGISTERS,
-                enable_fp_fusion=True,  # its default until 3.9, which warns where nobody says so
-                **options,
-            )
+            kernel[(table.grid,)](table.pointers, table.chunks, *arguments, **options)
+    except Unsupported:
+        raise
     except Exception as error:
         signals.let_through(error)
         raise KernelError(f"the kernel {name!r} for {like.dtype} did not start: {error}") from error
+
+
+def _variant(
+    name: str, device: torch.device, dtype: torch.dtype, flags: dict[str, bool]
+) -> tuple[Any, dict[str, Any]]:
+    from ampmon.probe import programs
+
+    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    lanes = getattr(properties, "warp_size", 32)
+    return programs.variant(name, dtype, lanes, amd=torch.version.hip is not None, **flags)
+
+
+def _compile(
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    types: Sequence[torch.dtype | None],
+    flags: dict[str, bool],
+) -> None:
+    """Compile a kernel for arguments of these types, and load it, so that a launch finds it."""
+    kernel, options = _variant(name, device, dtype, flags)
+    with _current(device):
+        compiled = kernel.warmup(torch.int64, torch.int64, *types, grid=(1,), **options)
+        _ = compiled.run  # asking for it makes the launcher, with a C compiler, and loads the code

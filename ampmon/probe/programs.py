@@ -15,15 +15,16 @@ share a multiprocessor. Two units may be busier than the issue slots: conversion
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
 
-WARPS = 4
 REGISTERS = 128
 """At most, for each thread. fp32 needs no more; index arithmetic across gaps does."""
-THREADS = tl.constexpr(32 * WARPS)
+THREADS = tl.constexpr(128)
 ELEMENTS = {
     torch.float64: tl.float64,
     torch.float32: tl.float32,
@@ -202,7 +203,8 @@ def measure(
 ):
     """Statistics of a chunk into its row of ``into``, int64 [n, 71]; with UNSCALE it is then unscaled in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
-    ROWS: tl.constexpr = 4 if ITEM == 2 else 8
+    # As many rows as fit a thread's registers, of which an address across gaps takes ten.
+    ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS or (UNSCALE and ITEM == 2) else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
     row, base, start, length, layout, tiles = _chunk(pointers, chunks, DTYPE, ITEM, TILE, GAPS)
@@ -253,7 +255,7 @@ def attribute(
 ):
     """Counts of inf and NaN of a chunk into its row of ``into``, int64 [n, 2]; nothing where found_inf is zero."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
-    ROWS: tl.constexpr = 4 if ITEM == 2 else 8
+    ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS
     if tl.load(found_inf) != 0.0:
@@ -271,3 +273,19 @@ def attribute(
         counts = tl.where(kind == 0, inf, nan)
         place = into + row * 2 + kind
         tl.atomic_add(place, counts.to(tl.int64), mask=counts != 0, sem="relaxed")
+
+
+def variant(
+    name: str, dtype: torch.dtype, lanes: int, *, amd: bool, **flags: bool
+) -> tuple[Any, dict[str, Any]]:
+    """A kernel of this module, and its options for GPUs whose warps have so many lanes."""
+    options = {
+        "DTYPE": ELEMENTS[dtype],
+        "num_warps": THREADS.value // lanes,
+        "num_stages": 1,
+        "enable_fp_fusion": True,  # its default until 3.9, which warns where nobody says so
+        **flags,
+    }
+    if not (amd or flags["GAPS"]):  # AMD's compiler knows no such option
+        options["maxnreg"] = REGISTERS
+    return globals()[name], options

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ampmon
 from ampmon.probe import attribution
+from ampmon.probe.device import DeviceProbe
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.wire import Culprit
+from probe.test_gradients import Operators
+from recording import recording
+from scaler.test_gradient_kinds import step, with_gradients
 
 
 VALUES = st.lists(
@@ -40,6 +47,31 @@ def test_flags_name_the_same_gradients(values: list[list[float]]) -> None:
     assert [culprit.parameter for culprit in flagged] == [culprit.parameter for culprit in counted]
     for flag, count in zip(flagged, counted, strict=True):
         assert (flag.nan == 0) == (count.nan == 0)
+
+
+def test_gradients_are_not_read_for_culprits_that_nobody_needs(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device without kernels an update reads its gradients where it is sampled, or is known to have overflowed."""
+    monkeypatch.setattr(DeviceProbe, "takes", lambda *_: True)
+    parameters = with_gradients(torch.ones(5), torch.ones(3))
+    optimizer = torch.optim.SGD(parameters, lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=100))
+    step(scaler, optimizer)
+    with Operators() as operators:
+        step(scaler, optimizer)
+    assert not [name for name in operators.ran if "norm" in name]
+
+    parameters[1].grad[2] = math.nan
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(optimizer)
+    monitor = scaler.monitor
+    found = scaler._found_inf_per_device(optimizer)
+    monitor._measurer.overflowed(optimizer, monitor._iteration, found)
+    scaler.step(optimizer)
+    scaler.update()
+    (taken,) = recording(data_directory).updates[2].optimizers
+    assert [culprit.parameter for culprit in taken.culprits] == [1]
 
 
 def test_an_order_may_be_learned_anew_while_it_is_asked_for() -> None:

@@ -122,6 +122,36 @@ def test_a_kernel_that_fails_is_replaced_at_once(
     assert all(update.gradients is not None for update in updates[1:])
 
 
+def test_training_goes_on_while_kernels_are_compiled(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they are, torch unscales, plain torch measures and finds culprits, and nothing is warned of."""
+    launch = kernels._launch
+
+    def compiling(*_: Any, **__: Any) -> None:
+        raise kernels.NotReady
+
+    parameters = with_gradients(torch.ones(5), torch.ones(3))
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(every=2))
+    optimizer = SGD(parameters, lr=0.0)
+    for update in range(4):
+        monkeypatch.setattr(kernels, "_launch", compiling if update < 2 else launch)
+        parameters[0].grad.fill_(8.0)
+        if update in (1, 3):
+            parameters[0].grad[1] = float("inf")
+        step(scaler, optimizer)
+    recorded = recording(data_directory)
+    assert recorded.statistics(0).looked.tolist() == [5, 3]
+    culprits = [update.optimizers[0].culprits for update in recorded.updates]
+    assert [[(each.parameter, each.inf) for each in told] for told in culprits] == [
+        [],
+        [(0, None)],
+        [],
+        [(0, 1)],
+    ]
+    assert not recorded.events("error")
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -216,7 +246,7 @@ def test_a_pass_counts_over_torchs_own(
     """Three updates in turn are not sampled: they tell what torch's own unscaling takes, which is then no cost."""
     # In ms between two events: nothing that the clock tells counts beside it.
     device = Device(tick=1e9)
-    timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
+    timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
     scaler = ampmon.GradScaler("cpu", init_scale=8.0, monitor=ampmon.Config(budget=1.0))
     # Each look at the clock takes 1 us: the first kernels, which are slow, do not make samples rarer.
@@ -240,7 +270,7 @@ def test_device_time_begins_at_the_launch(
 ) -> None:
     """The host's time for tables is no time of an idle device, in a pass that unscales and in one that does not."""
     device = Device(tick=1.0)
-    timer = functools.partial(DeviceTimer, event=device.event, kind="cpu")
+    timer = functools.partial(DeviceTimer, event=device.event, timed=lambda _: True)
     monkeypatch.setattr(measurement, "DeviceTimer", timer)
     tables = Tables.of
 

@@ -1,0 +1,93 @@
+"""What training does not wait for is done on a thread: kernels that are compiled, whatever becomes of the process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import scripts
+from ampmon.probe.warming import Warmer
+from waiting import wait_for
+
+
+def test_a_job_is_not_waited_for() -> None:
+    """It is asked for at once, done once, on another thread, and the one behind it after it."""
+    warmer, go = Warmer(), threading.Event()
+    ran: list[object] = []
+
+    def job() -> None:
+        go.wait()
+        ran.append(threading.current_thread() is threading.main_thread())
+
+    for _ in range(3):
+        assert not warmer.done("first", job)
+    assert not warmer.done("second", lambda: ran.append("second"))
+    go.set()
+    wait_for(lambda: warmer.done("second", job))
+    assert warmer.done("first", job)
+    assert ran == [False, "second"]
+
+
+def test_a_job_that_fails_is_told_of_whenever_it_is_asked_for() -> None:
+    """As without a C compiler: the job's own error is the cause, and other jobs are done."""
+    warmer = Warmer()
+
+    def fail() -> None:
+        raise FileNotFoundError("no C compiler")
+
+    with pytest.raises(RuntimeError, match="no C compiler") as raised:
+        wait_for(lambda: warmer.done("fails", fail))
+    assert isinstance(raised.value.__cause__, FileNotFoundError)
+    wait_for(lambda: warmer.done("other", lambda: None))
+    with pytest.raises(RuntimeError):
+        warmer.done("fails", fail)
+
+
+def test_training_goes_on_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many threads as the system allows, or at its very end, the process has no job done, and no error."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    warmer = Warmer()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert not warmer.done("job", lambda: None)
+    wait_for(lambda: warmer.done("job", lambda: None))
+
+
+FORKED = """
+import os, sys, threading
+from ampmon.probe.warming import Warmer
+warmer, parent, go = Warmer(), os.getpid(), threading.Event()
+def job():
+    if os.getpid() == parent:
+        go.wait()
+warmer.done("job", job)
+child = os.fork()
+if not child:
+    while not warmer.done("job", job):
+        pass
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+go.set()
+"""
+ENDED = """
+import threading, time
+from ampmon.probe.warming import Warmer
+def job():
+    while threading.main_thread().is_alive():
+        time.sleep(0.001)
+    print("under way", flush=True)
+warmer = Warmer()
+warmer.done("job", job)
+warmer.done("other", lambda: print("behind", flush=True))
+"""
+
+
+@pytest.mark.parametrize(("code", "said"), [(FORKED, "7"), (ENDED, "under way")])
+def test_a_process_may_fork_or_end_meanwhile(code: str, said: str) -> None:
+    """A forked child does the job itself; an exit waits for the job under way alone."""
+    done = scripts.run("-c", code, preload="torch")
+    assert (done.stdout.split("\n"), done.stderr) == ([said, ""], "")
