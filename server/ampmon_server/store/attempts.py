@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, or_, select, true, update
 
 from ampmon import wire
-from ampmon_server.store.engine import insert_rows
+from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.state import RunState
@@ -23,6 +23,14 @@ RANKS_MAX = 16_384
 
 BESIDE_US = 30 * 1_000_000
 """For so long after a later start a process may still be seen alive: its last records may have been on their way."""
+
+_OF_RUN = attempts.c.run_id == bindparam("of")
+_ENDED = select(attempts.c.rank, attempts.c.ended).where(_OF_RUN).order_by(attempts.c.attempt)
+_SIZES = (
+    select(attempts.c.attempt, func.max(attempts.c.world_size), func.max(attempts.c.rank))
+    .where(_OF_RUN)
+    .group_by(attempts.c.attempt)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,25 +243,14 @@ def state_of_run(connection: Connection, run_id: bytes) -> str:
 
     Ranks that the run's newest start does not have any more are left out: it goes on with fewer.
     """
-    table = attempts.c
-    rows = connection.execute(
-        select(table.rank, table.attempt, table.ended)
-        .where(table.run_id == run_id)
-        .order_by(table.attempt)
-    )
-    newest = {row.rank: row for row in rows}
+    newest = dict(fetch(connection, _ENDED, {"of": run_id}))
     _, ranks = max(world_sizes(connection, run_id).items())
-    return _judge([row.ended for row in newest.values() if row.rank < ranks])
+    return _judge([ended for rank, ended in newest.items() if rank < ranks])
 
 
 def world_sizes(connection: Connection, run_id: bytes) -> dict[int, int]:
     """Of how many ranks each start of a run is: who began before it was told of others says that it is alone."""
-    table = attempts.c
-    rows = connection.execute(
-        select(table.attempt, func.max(table.world_size), func.max(table.rank))
-        .where(table.run_id == run_id)
-        .group_by(table.attempt)
-    )
+    rows = fetch(connection, _SIZES, {"of": run_id})
     return {attempt: max(size, rank + 1) for attempt, size, rank in rows}
 
 

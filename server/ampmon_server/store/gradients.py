@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, Table, bindparam, select, update
 
 from ampmon_server.series import combine_shards
 from ampmon_server.store import packing, tails, totals
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.derived import derive
+from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import split
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.tables import gradient_blocks, gradient_totals, streams
+
+
+_KEEP_NEWEST = (
+    update(streams)
+    .where(streams.c.run_id == bindparam("of"), streams.c.stream == bindparam("number"))
+    .values(newest_sample=bindparam("newest"))
+)
+_NEWEST = select(streams.c.newest_sample).where(
+    streams.c.run_id == bindparam("of"), streams.c.stream.in_(bindparam("numbers", expanding=True))
+)
 
 
 def write(
@@ -29,11 +40,9 @@ def write(
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
-    connection.execute(
-        update(streams)
-        .where(streams.c.run_id == state.run_id, streams.c.stream == stream.number)
-        .values(newest_sample=totals.row_to_bytes(rows))
-    )
+    newest = totals.row_to_bytes(rows)
+    of = {"of": state.run_id, "number": stream.number, "newest": newest}
+    connection.execute(_KEEP_NEWEST, of)
     return stacks
 
 
@@ -86,13 +95,9 @@ def summarize(
         scaler = roster.scaler(stream.scaler)
         shards = scaler.shards(world_sizes(connection, state.run_id)[attempt.number])
         numbers = [source.number for source in scaler.sampled[:shards]]
-    rows = connection.scalars(
-        select(streams.c.newest_sample).where(
-            streams.c.run_id == state.run_id, streams.c.stream.in_(numbers)
-        )
-    ).all()
+    rows = fetch(connection, _NEWEST, {"of": state.run_id, "numbers": numbers})
     newest = [
-        totals.series(totals.row_from_bytes(row), exact=True) for row in rows if row is not None
+        totals.series(totals.row_from_bytes(row), exact=True) for (row,) in rows if row is not None
     ]
     if len(newest) < len(numbers):
         return

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from ampmon_server.cells import parameters as of_parameters
 from ampmon_server.cells.merging import Cells, joined
@@ -38,6 +38,19 @@ VALUES_MAX = 300_000
 """However many parameters there are, about so many values of a statistic are read for one figure."""
 
 _names_decoder = msgspec.msgpack.Decoder(list[str])
+
+_NAMES = select(parameter_rollups.c.data).where(
+    parameter_rollups.c.run_id == bindparam("of"),
+    parameter_rollups.c.stream == bindparam("stream"),
+    parameter_rollups.c.level == 0,
+)
+"""The page that the names of a stream's parameters are on."""
+
+_PARAMETERS = select(headers.c.parameters).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.stream == bindparam("stream"),
+    headers.c.attempt == bindparam("attempt"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +148,15 @@ class Told:
 
 
 def _names(connection: Connection, run_id: bytes, stream: int, attempt: int) -> list[str]:
-    table = headers.c
-    told = connection.scalar(
-        select(table.parameters).where(
-            table.run_id == run_id, table.stream == stream, table.attempt == attempt
-        )
-    )
-    return [each.name for each in unpack_parameters(told)] if told is not None else []
+    of = {"of": run_id, "stream": stream, "attempt": attempt}
+    told = fetch(connection, _PARAMETERS, of)
+    return [each.name for each in unpack_parameters(told[0][0])] if told else []
 
 
 def told(connection: Connection, run_id: bytes, source: Source) -> Told:
     """What a stream is held to have told of."""
-    table = parameter_rollups.c
-    data = connection.scalar(
-        select(table.data).where(
-            table.run_id == run_id, table.stream == source.number, table.level == 0
-        )
-    )
-    names = () if data is None else tuple(_names_decoder.decode(packing.decompress(data)))
+    held = fetch(connection, _NAMES, {"of": run_id, "stream": source.number})
+    names = tuple(_names_decoder.decode(packing.decompress(held[0][0]))) if held else ()
     return Told(connection, run_id, source, names)
 
 

@@ -104,6 +104,21 @@ _SAVING = (
 )
 
 
+_TOLD = select(
+    headers.c.stream,
+    headers.c.parameter_count,
+    headers.c.parameters,
+    headers.c.modules,
+    headers.c.sample,
+    headers.c.settings,
+).where(
+    headers.c.run_id == bindparam("of"),
+    headers.c.attempt == bindparam("attempt"),
+    headers.c.stream.in_(bindparam("numbers", expanding=True)),
+)
+"""Of an attempt's header: its stream, and what `Held` has."""
+
+
 class Held(NamedTuple):
     """What is held of a header: how many parameters, both lists, packed, the size of its samples, and the settings."""
 
@@ -258,21 +273,8 @@ class Roster:
             for (rank, name), stream in self._streams.items()
             if rank == self._attempt.rank and name in names
         }
-        table = headers.c
-        rows = self._connection.execute(
-            select(
-                table.stream,
-                table.parameter_count,
-                table.parameters,
-                table.modules,
-                table.sample,
-                table.settings,
-            ).where(
-                table.run_id == self._state.run_id,
-                table.attempt == self._attempt.number,
-                table.stream.in_(mine),
-            )
-        )
+        of = {"of": self._state.run_id, "attempt": self._attempt.number, "numbers": list(mine)}
+        rows = fetch(self._connection, _TOLD, of)
         return {mine[number]: Held(*told) for number, *told in rows}
 
     def _create(self, layouts: Mapping[str, wire.Layout]) -> None:

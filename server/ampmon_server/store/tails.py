@@ -8,9 +8,10 @@ blocks and not what is in them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, select
+from sqlalchemy import Connection, Delete, Select, Table, and_, bindparam, delete, select
 
 from ampmon_server.store.engine import fetch, insert_rows
 
@@ -38,10 +39,9 @@ def take(
     wanted = _wanted(connection, table, place, (first, last, samples))
     if not wanted:
         return []
-    rows = and_(_of(table, place), table.c.first_step.in_(wanted))
-    statement = select(table.c.data).where(rows).order_by(table.c.first_step)
-    data = list(connection.scalars(statement))
-    connection.execute(delete(table).where(rows))
+    ask, of = _statements(table), {**_bound(place), "wanted": wanted}
+    data = [row[0] for row in fetch(connection, ask.data, of)]
+    connection.execute(ask.gone, of)
     return data
 
 
@@ -77,22 +77,41 @@ def _backwards(
     connection: Connection, table: Table, place: Place, last: int
 ) -> Iterator[tuple[int, int, int]]:
     """First step, last step and samples of the blocks that begin at or before ``last``, the newest first."""
-    of = table.c
     while True:
-        some = fetch(
-            connection,
-            select(of.first_step, of.last_step, of.samples)
-            .where(_of(table, place), of.first_step <= last)
-            .order_by(of.first_step.desc())
-            .limit(_AT_ONCE),
-        )
+        some = fetch(connection, _statements(table).backwards, {**_bound(place), "last": last})
         yield from some
         if len(some) < _AT_ONCE:
             return
         last = some[-1][0] - 1
 
 
-def _of(table: Table, place: Place) -> ColumnElement[bool]:
+def _bound(place: Place) -> dict[str, Any]:
     run_id, stream, attempt = place
+    return {"of": run_id, "stream": stream, "attempt": attempt}
+
+
+class _Statements(NamedTuple):
+    """Of one table: what is in some blocks, those blocks gone, and the blocks backwards from a step."""
+
+    data: Select[Any]
+    gone: Delete
+    backwards: Select[Any]
+
+
+@lru_cache
+def _statements(table: Table) -> _Statements:
     of = table.c
-    return and_(of.run_id == run_id, of.stream == stream, of.attempt == attempt)
+    place = and_(
+        of.run_id == bindparam("of"),
+        of.stream == bindparam("stream"),
+        of.attempt == bindparam("attempt"),
+    )
+    wanted = and_(place, of.first_step.in_(bindparam("wanted", expanding=True)))
+    return _Statements(
+        select(of.data).where(wanted).order_by(of.first_step),
+        delete(table).where(wanted),
+        select(of.first_step, of.last_step, of.samples)
+        .where(place, of.first_step <= bindparam("last"))
+        .order_by(of.first_step.desc())
+        .limit(_AT_ONCE),
+    )
