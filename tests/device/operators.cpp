@@ -171,6 +171,21 @@ class Call {
     return false;
   }
 
+  // Whether it makes no tensor and resizes none.
+  bool in_place() const {
+    for (const auto& each : schema_.arguments()) {
+      if (each.is_out()) {
+        return false;
+      }
+    }
+    for (const auto& each : schema_.returns()) {
+      if (each.alias_info() == nullptr || !each.alias_info()->isWrite()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // Of each call by its operator and all that a shape can depend on. Torch takes 100 us to tell one in Python.
   static std::map<std::string, Stack>& known_shapes() {
     thread_local auto* known = new std::map<std::string, Stack>;
@@ -179,7 +194,7 @@ class Call {
 
   // Runs it on the meta device. What writes in place has the shapes that it has.
   bool find_shapes() {
-    if (schema_.returns().empty() || schema_.name().back() == '_') {
+    if (in_place()) {
       return true;
     }
     if (!op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {

@@ -1,9 +1,13 @@
-"""On a GPU the training thread waits for nothing that it did not wait for before, and trains bit for bit the same."""
+"""On a GPU the training thread waits for nothing that it did not wait for before, and trains bit for bit the same.
+
+On CUDA, and on the emulated device, started by device/test_device.py.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,16 @@ import torch
 from torch.optim import AdamW, Optimizer
 
 import ampmon
+from device.emulated import NAME, device
+from device.place import PLACE
 from recording import recording
 from scaler.test_parity import bits
 
 
-pytestmark = pytest.mark.gpu
+EMULATED = PLACE == NAME
+DEVICE = PLACE if EMULATED else "cuda"
+on_gpu = pytest.mark.gpu
+pytestmark = [] if EMULATED else on_gpu
 
 WARM_UP, STEPS = 5, 20
 
@@ -25,38 +34,44 @@ def network() -> torch.nn.Module:
     """A network with parameters of several sizes, the same each time."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 8)]
-    return torch.nn.Sequential(*layers).cuda()
+    return torch.nn.Sequential(*layers).to(DEVICE)
 
 
 def iterate(scaler: torch.amp.GradScaler, model: torch.nn.Module, optimizer: Optimizer) -> None:
     """One training step in fp16."""
     optimizer.zero_grad()
-    with torch.autocast("cuda", dtype=torch.float16):
-        loss = model(torch.ones(32, 256, device="cuda")).float().square().mean()
+    with torch.autocast(DEVICE, dtype=torch.float16):
+        loss = model(torch.ones(32, 256, device=DEVICE)).float().square().mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
 
 
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The debug mode is off again after the test."""
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+@contextmanager
+def no_waits() -> Iterator[None]:
+    """Within the block it is an error to wait for the device."""
+    if EMULATED:
+        with device().strict():
+            yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_the_fused_route_has_no_sync(data_directory: Path, quiet: None, every: int) -> None:
+def test_the_fused_route_has_no_sync(data_directory: Path, every: int) -> None:
     """With a fused optimizer a whole step, sampled or not, never makes the host wait: torch would raise an error."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
-    scaler = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=every))
+    scaler = ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=every))
     for _ in range(WARM_UP):
         iterate(scaler, model, optimizer)
-    torch.cuda.set_sync_debug_mode("error")
-    for _ in range(STEPS):
-        iterate(scaler, model, optimizer)
-    torch.cuda.set_sync_debug_mode("default")
+    with no_waits():
+        for _ in range(STEPS):
+            iterate(scaler, model, optimizer)
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
     recorded = recording(data_directory)
@@ -70,6 +85,11 @@ def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
     optimizer = AdamW(model.parameters(), lr=1e-3, foreach=True)
     for _ in range(WARM_UP):
         iterate(scaler, model, optimizer)
+    if EMULATED:
+        device().forget()
+        for _ in range(STEPS):
+            iterate(scaler, model, optimizer)
+        return len(device().waits()), 0
     torch.cuda.set_sync_debug_mode("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -85,11 +105,11 @@ def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
     return len(told), len(waits)
 
 
-def test_the_plain_route_syncs_as_ever(quiet: None) -> None:
+def test_the_plain_route_syncs_as_ever() -> None:
     """On the plain route torch warns of as many syncs, and its profiler sees as many, as with the stock scaler."""
-    stock = syncs(torch.amp.GradScaler("cuda"))
+    stock = syncs(torch.amp.GradScaler(DEVICE))
     assert stock[0] > 0
-    assert syncs(ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))) == stock
+    assert syncs(ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1))) == stock
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -98,9 +118,9 @@ def test_training_is_bit_identical(fused: bool, every: int) -> None:
     """Weights, optimizer and scaler end equal to the stock scaler's, through overflows, sampled at any interval."""
     ended: list[Any] = []
     for make in (
-        lambda: torch.amp.GradScaler("cuda", init_scale=2.0**20, growth_interval=4),
+        lambda: torch.amp.GradScaler(DEVICE, init_scale=2.0**20, growth_interval=4),
         lambda: ampmon.GradScaler(
-            "cuda", init_scale=2.0**20, growth_interval=4, monitor=ampmon.Config(every=every)
+            DEVICE, init_scale=2.0**20, growth_interval=4, monitor=ampmon.Config(every=every)
         ),
     ):
         model = network()
@@ -113,16 +133,16 @@ def test_training_is_bit_identical(fused: bool, every: int) -> None:
     assert bits(*ended)
 
 
-@pytest.mark.parametrize("every", [1, 10**6])
+@pytest.mark.parametrize("every", [1, pytest.param(10**6, marks=on_gpu)])  # it takes the kernels
 def test_an_overflow_is_named(data_directory: Path, every: int) -> None:
     """In an update that is sampled as in one that is not, the culprit is named with its counts of inf and NaN."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3, fused=True)
-    scaler = ampmon.GradScaler("cuda", model=model, monitor=ampmon.Config(every=every))
+    scaler = ampmon.GradScaler(DEVICE, model=model, monitor=ampmon.Config(every=every))
     for _ in range(3):
         iterate(scaler, model, optimizer)
     optimizer.zero_grad()
-    scaler.scale(model(torch.ones(32, 256, device="cuda")).square().mean()).backward()
+    scaler.scale(model(torch.ones(32, 256, device=DEVICE)).square().mean()).backward()
     model[2].weight.grad[0, :2] = float("inf")
     model[2].weight.grad[1, 0] = float("nan")
     scaler.step(optimizer)
@@ -134,9 +154,10 @@ def test_an_overflow_is_named(data_directory: Path, every: int) -> None:
     assert [(culprit.inf, culprit.nan) for culprit in taken.culprits] == [(2, 1)]
 
 
+@on_gpu
 def test_memory_is_a_hundredth_of_the_gradients() -> None:
     """Sampling every update takes at most 1 % of the gradients' size on the device, and no more as training goes on."""
-    parameters = [torch.nn.Parameter(torch.ones(1 << 22, device="cuda")) for _ in range(16)]
+    parameters = [torch.nn.Parameter(torch.ones(1 << 22, device=DEVICE)) for _ in range(16)]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     size = sum(parameter.grad.nbytes for parameter in parameters)
@@ -145,24 +166,25 @@ def test_memory_is_a_hundredth_of_the_gradients() -> None:
     def peak(scaler: torch.amp.GradScaler, steps: int) -> int:
         torch.cuda.reset_peak_memory_stats()
         for _ in range(steps):
-            scaler.scale(torch.ones((), device="cuda"))
+            scaler.scale(torch.ones((), device=DEVICE))
             scaler.step(optimizer)
             scaler.update()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated()
 
-    stock = peak(torch.amp.GradScaler("cuda"), 3)
-    monitored = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))
+    stock = peak(torch.amp.GradScaler(DEVICE), 3)
+    monitored = ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1))
     first, later = peak(monitored, 3), peak(monitored, 50)
     assert first - stock <= size / 100
     assert later <= first
 
 
+@on_gpu
 def test_the_memory_peak_is_torchs(data_directory: Path) -> None:
     """A sampled update has the peak that torch tells of the fullest device."""
     model = network()
     optimizer = AdamW(model.parameters(), lr=1e-3)
-    scaler = ampmon.GradScaler("cuda", monitor=ampmon.Config(every=1))
+    scaler = ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1))
     iterate(scaler, model, optimizer)
     devices = range(torch.cuda.device_count())
     peak = max(torch.cuda.max_memory_allocated(device) for device in devices)

@@ -1,4 +1,7 @@
-"""Training with ampmon's scaler is training with torch's: the same weights, scale and state, bit for bit."""
+"""Training with ampmon's scaler is training with torch's: the same weights, scale and state, bit for bit.
+
+On the CPU, and on the emulated device, started by device/test_device.py.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 import torch
 
 import ampmon
+from device.place import PLACE
 
 
 CONSTRUCTORS: list[dict[str, Any]] = [
@@ -43,7 +47,7 @@ def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> d
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4)
-    )
+    ).to(PLACE)
     halves = [list(model[0].parameters()), [*model[1].parameters(), *model[2].parameters()]]
     groups = halves if case.optimizers == 2 else [list(model.parameters())]
     optimizers = [
@@ -51,8 +55,9 @@ def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> d
     ]
     scales = []
     for update in range(updates):
-        inputs, targets = torch.randn(8, 16), torch.randint(0, 4, (8,))
-        with torch.autocast("cpu", dtype=torch.float16):
+        inputs = torch.randn(8, 16).to(PLACE, non_blocking=True)
+        targets = torch.randint(0, 4, (8,)).to(PLACE, non_blocking=True)
+        with torch.autocast(PLACE, dtype=torch.float16):
             loss = torch.nn.functional.cross_entropy(model(inputs).float(), targets)
         scaler.scale(loss).backward()
         if case.overflow and update in (0, 3, 4):
@@ -82,7 +87,7 @@ def bits(left: Any, right: Any) -> bool:
         return (
             left.dtype == right.dtype
             and left.shape == right.shape
-            and left.numpy().tobytes() == right.numpy().tobytes()
+            and left.cpu().numpy().tobytes() == right.cpu().numpy().tobytes()
         )
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(bits(left[key], right[key]) for key in left)
@@ -94,7 +99,7 @@ def bits(left: Any, right: Any) -> bool:
 @pytest.fixture(scope="module")
 def stock() -> list[dict[str, Any]]:
     """What the stock scaler leaves behind in each cell."""
-    return [train(torch.amp.GradScaler("cpu", **case.arguments), case) for case in CASES]
+    return [train(torch.amp.GradScaler(PLACE, **case.arguments), case) for case in CASES]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_the_constructor_gives_what_torchs_gives(
 ) -> None:
     """Every cell of {arguments} x {route} x {1, 2 optimizers} x {overflow or not} ends equal to the stock scaler's."""
     for case, expected in zip(CASES, stock, strict=True):
-        ours = train(ampmon.GradScaler("cpu", **case.arguments, monitor=monitored), case)
+        ours = train(ampmon.GradScaler(PLACE, **case.arguments, monitor=monitored), case)
         assert bits(expected, ours), case
 
 
@@ -113,7 +118,7 @@ def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]])
     """`watch` leaves training as it was in every cell of the matrix, with every element of every update measured."""
     for case, expected in zip(CASES, stock, strict=True):
         scaler = ampmon.watch(
-            torch.amp.GradScaler("cpu", **case.arguments),
+            torch.amp.GradScaler(PLACE, **case.arguments),
             monitor=ampmon.Config(every=1, sample="all"),
         )
         assert bits(expected, train(scaler, case)), case
@@ -122,8 +127,8 @@ def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]])
 def test_the_matrix_tells_a_difference() -> None:
     """The comparison fails for a scaler that is off by one bit, and overflows do make steps be skipped."""
     case = Case({"init_scale": 4.0}, "plain", 2, overflow=True)
-    stock = train(torch.amp.GradScaler("cpu", **case.arguments), case)
-    other = train(torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=0.25), case)
+    stock = train(torch.amp.GradScaler(PLACE, **case.arguments), case)
+    other = train(torch.amp.GradScaler(PLACE, init_scale=4.0, backoff_factor=0.25), case)
     nudged = {**stock, "weights": [weight.clone() for weight in stock["weights"]]}
     nudged["weights"][0].view(torch.int32)[0, 0] ^= 1
     assert not bits(stock, other)

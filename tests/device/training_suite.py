@@ -1,0 +1,183 @@
+"""Training on the emulated device is as with the stock scaler, bit for bit, and waits no oftener.
+
+Run in its own process by test_device.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import ampmon
+from device.emulated import Device, device
+from device.place import PLACE
+from recording import Recording, recording
+from scaler.test_parity import CASES, Case, bits, train
+
+
+@pytest.fixture
+def emulated() -> Iterator[Device]:
+    """The device, running freely, with no wait counted."""
+    device().reset()
+    yield device()
+    device().reset()
+
+
+def counted(scaler: torch.amp.GradScaler, case: Case) -> tuple[dict[str, Any], list[str]]:
+    """What training leaves behind, and what it waited for."""
+    device().forget()
+    left = train(scaler, case)
+    return left, device().waits()
+
+
+@pytest.fixture(scope="module")
+def stock() -> list[tuple[dict[str, Any], list[str]]]:
+    """What the stock scaler leaves behind in each cell, and what it waits for."""
+    return [counted(torch.amp.GradScaler(PLACE, **case.arguments), case) for case in CASES]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_parity_under_jitter(
+    emulated: Device, stock: list[tuple[dict[str, Any], list[str]]], every: int
+) -> None:
+    """Every cell of the matrix ends bit for bit as the stock scaler's, and waits for the same, in the same order."""
+    emulated.jitter(200)
+    for case, (expected, waits) in zip(CASES, stock, strict=True):
+        scaler = ampmon.GradScaler(PLACE, **case.arguments, monitor=ampmon.Config(every=every))
+        ours, own_waits = counted(scaler, case)
+        assert own_waits == waits, case
+        assert bits(expected, ours), case
+        assert scaler.monitor is None or scaler.monitor.errors == 0
+
+
+UPDATES = 24
+
+
+class Training:
+    """Updates of a small model by a fused optimizer, which makes the host wait for nothing."""
+
+    def __init__(self, **options: Any) -> None:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 1)]
+        self.model = torch.nn.Sequential(*layers).to(PLACE)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2, fused=True)
+        self.inputs = torch.randn(UPDATES, 4, 8).to(PLACE)
+        config = ampmon.Config(every=options.pop("every", 1), budget=1, **options)
+        self.scaler = ampmon.GradScaler(
+            PLACE, model=self.model, init_scale=2.0**10, growth_interval=5, monitor=config
+        )
+
+    def update(self, number: int) -> None:
+        """One update. The sixth overflows."""
+        self.optimizer.zero_grad()
+        with torch.autocast(PLACE, dtype=torch.float16):
+            loss = self.model(self.inputs[number]).float().square().mean()
+        self.scaler.scale(loss).backward()
+        if number == 5:
+            self.model[0].weight.grad[0].fill_(float("inf"))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def told(recorded: Recording, *, gradients: bool = True) -> list[tuple[Any, ...]]:
+    """What records say of updates, but for times. Without samples, for when one is due hangs on when news arrives."""
+    return [
+        (
+            update.ordinal,
+            update.scale,
+            update.scale_after,
+            update.event,
+            [(taken.skipped, recorded.names(taken)) for taken in update.optimizers],
+            update.gradients.histogram if gradients and update.gradients else None,
+        )
+        for update in recorded.updates
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 5}, {"activations": 1}])
+def test_a_paused_device_is_waited_for_by_nobody(
+    emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
+) -> None:
+    """24 updates are enqueued behind a paused device, with no wait and no record, and all are right afterwards."""
+    training = Training(**options)
+    for number in range(UPDATES):
+        training.update(number)
+        torch.accelerator.synchronize()
+    expected = told(recording(data_directory), gradients="every" not in options)
+    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "paused"))
+    training = Training(**options)
+    torch.accelerator.synchronize()
+    emulated.forget()
+    with emulated.paused():
+        for number in range(UPDATES):
+            training.update(number)
+        assert emulated.waits() == []
+        assert training.scaler.monitor.updates == 0
+    assert training.scaler.monitor.errors == 0
+    recorded = told(recording(data_directory / "paused"), gradients="every" not in options)
+    assert emulated.waits() == []
+    assert len(recorded) == UPDATES
+    assert [update[3] for update in recorded].count("backoff") == 1
+    assert recorded == expected
+
+
+def test_streams_of_its_own(
+    emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where training runs on a stream of its own, records are those of the default stream."""
+    side = torch.Stream(PLACE)
+    training = Training()
+    for number in range(UPDATES):
+        training.update(number)
+    expected = told(recording(data_directory))
+    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
+    training = Training()
+    side.wait_stream(torch.accelerator.current_stream())
+    emulated.jitter(200)
+    with side:
+        for number in range(UPDATES):
+            training.update(number)
+        assert told(recording(data_directory / "beside")) == expected
+
+
+def in_worker(item: int) -> int:
+    """What a DataLoader's worker does: no work on the device."""
+    return item
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+def test_forked_workers_live(emulated: Device, data_directory: Path) -> None:
+    """Four workers that are forked while records wait for the device all live, in each of three epochs."""
+    training = Training()
+    for epoch in range(3):
+        with emulated.paused():
+            for number in range(8):
+                training.update(8 * epoch + number)
+            loader = DataLoader(range(8), batch_size=2, num_workers=4, collate_fn=sum)
+            batches = iter(loader)
+        assert list(batches) == [1, 5, 9, 13]
+    assert len(recording(data_directory).updates) == UPDATES
+    assert training.scaler.monitor.errors == 0
+
+
+def test_a_capture_is_left_alone(emulated: Device, data_directory: Path) -> None:
+    """A captured update has nothing of the monitor in it, breaks nothing, and is counted; later ones are recorded."""
+    training = Training()
+    training.optimizer.param_groups[0]["capturable"] = True
+    for number in range(3):
+        training.update(number)
+    with emulated.capture() as graph:
+        training.update(3)
+    assert emulated.violations() == []
+    before = training.model[0].weight.detach().clone()
+    graph.replay()
+    training.update(4)
+    assert not torch.equal(before, training.model[0].weight)
+    assert training.scaler.monitor.captured == 1
+    assert training.scaler.monitor.errors == 0
+    assert len(recording(data_directory).updates) == 4
