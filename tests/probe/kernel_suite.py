@@ -151,12 +151,13 @@ def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return copied
 
 
-def bits(tensors: list[torch.Tensor]) -> list[list[int]]:
-    """All of each tensor's memory, as integers: what lies between its elements too."""
-    return [list(bytes(tensor.untyped_storage().cpu())) for tensor in tensors]
+def bits(tensors: list[torch.Tensor]) -> list[bytes]:
+    """All of each tensor's memory: what lies between its elements too."""
+    storages = [tensor.untyped_storage().cpu() for tensor in tensors]
+    return [torch.empty(0, dtype=torch.uint8).set_(each).numpy().tobytes() for each in storages]
 
 
-def canonical(tensors: list[torch.Tensor]) -> list[list[int]]:
+def canonical(tensors: list[torch.Tensor]) -> list[bytes]:
     """`bits` with one payload for every NaN: those of NaN are not promised, and differ between processors."""
     copied = clones(tensors)
     for tensor, copy in zip(tensors, copied, strict=True):
@@ -205,21 +206,6 @@ def test_payloads_of_nan_are_not_compared() -> None:
         changed = theirs.clone()
         changed[place] = value
         assert canonical([ours]) != canonical([changed])
-
-
-@pytest.mark.parametrize("factor", [1.0, 0.3, 2.0**127, 0.0], ids=str)
-def test_every_half_is_unscaled_alike(factor: float) -> None:
-    """Each of fp16's values times ordinary and extreme factors is what torch makes of it, payloads of NaN apart."""
-    ours = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.float16).to(DEVICE)
-    theirs = ours.clone()
-    inv_scale = torch.tensor([factor], device=DEVICE)
-    found, expected = torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE)
-
-    kernels.Cache().unscale([ours], found, inv_scale)
-    torch._amp_foreach_non_finite_check_and_unscale_([theirs], expected, inv_scale)
-
-    assert canonical([ours]) == canonical([theirs])
-    assert found.tolist() == expected.tolist() == [1.0]
 
 
 def test_found_inf_is_only_ever_set() -> None:

@@ -7,7 +7,6 @@ import os
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,11 +14,12 @@ from packaging.version import Version
 
 import scripts
 from ampmon.probe import kernels
+from benchmarks.kernel_code import GPUS, RESULTS, Variant, compiled, usage, variants
 
 
 TESTS = Path(__file__).parents[1]
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-SUITE = "probe/kernel_suite.py"
+SUITES = ("probe/kernel_suite.py", "probe/edges_suite.py")
 IN_THE_SCALER = (
     "scaler/fused_suite.py",
     "scaler/test_ledger.py",
@@ -56,10 +56,10 @@ def run_suites(interpret: bool, folder: Path, *suites: str, chosen: str = "") ->
 
 @needs_triton
 def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
-    """Every fact of kernel_suite.py, and what holds of the scaler, holds where the interpreter runs the kernels."""
+    """Every fact of the suites, and what holds of the scaler, holds where the interpreter runs the kernels."""
     if TOOLS:
-        chosen = f"kernel_suite or {CHOSEN}"
-        assert run_suites(True, tmp_path, SUITE, *IN_THE_SCALER, chosen=chosen) >= 60
+        chosen = f"kernel_suite or edges_suite or {CHOSEN}"
+        assert run_suites(True, tmp_path, *SUITES, *IN_THE_SCALER, chosen=chosen) >= 90
     else:
         assert run_suites(True, tmp_path, *IN_THE_SCALER, chosen=CHOSEN) >= 30
 
@@ -67,57 +67,116 @@ def test_the_kernels_under_the_interpreter(tmp_path: Path) -> None:
 @needs_triton
 @pytest.mark.gpu
 def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
-    """Every fact of kernel_suite.py holds on a CUDA device."""
-    assert run_suites(False, tmp_path, SUITE) >= 10
+    """Every fact of the suites holds on a CUDA device."""
+    assert run_suites(False, tmp_path, *SUITES) >= 60
 
 
-def compile_for(capability: int, name: str, dtype: torch.dtype, **flags: bool) -> Any:
-    """A kernel as Triton compiles it for a card that need not be here."""
-    import triton
-    from triton.backends.compiler import GPUTarget
+SAMPLE = ("sm_75", "sm_90", "gfx942")
+"""Of the GPUs for which `make kernels` compiles: the oldest, the one of most trainings, and one of AMD's."""
+LOOPS = [
+    Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": False})
+    for dtype in (torch.float32, torch.float16)
+    for unscale in (True, False)
+]
+"""What runs in ordinary training."""
 
-    from ampmon.probe import programs
 
-    kernel = getattr(programs, name)
-    signature = {"pointers": "*i64", "chunks": "*i64", "into": "*i64", "found_inf": "*fp32"}
-    constants: dict[str, Any] = {"DTYPE": programs.ELEMENTS[dtype], **flags}
-    if name == "measure":
-        signature["inv_scale"] = "*fp32"
-    source = triton.compiler.ASTSource(
-        kernel, signature | dict.fromkeys(constants, "constexpr"), constexprs=constants
-    )
-    options = {"num_warps": programs.WARPS, "num_stages": 1, "enable_fp_fusion": True}
-    if not flags["GAPS"]:
-        options["maxnreg"] = programs.REGISTERS
-    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+@needs_tools
+@pytest.mark.parametrize("gpu", SAMPLE)
+def test_the_loops_that_people_run_fit_the_registers(
+    gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fp32 and fp16 are measured, and unscaled, without a spill, by loads of 16 bytes that keep subnormals."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    for variant in LOOPS:
+        kernel = compiled(gpu, variant)
+        assert usage(kernel).spilled == 0, variant
+        code = kernel.asm["amdgcn" if gpu.startswith("gfx") else "ptx"]
+        if gpu.startswith("gfx"):
+            assert "buffer_load_dwordx4" in code
+            assert ("buffer_store_dwordx4" in code) == variant.flags["UNSCALE"]
+            continue
+        assert re.search(r"ld\.global\.v4\.b32", code)
+        assert ("st.global.v4.b32" in code) == variant.flags["UNSCALE"]
+        assert ".ftz" not in code
+        assert "red.global.gpu.relaxed.add.u64" in code
+        assert not re.search(r"(atom|red)\.global\.\w+\.acq_rel", code)
+        assert "cp.async" not in code
 
 
 @needs_tools
 @pytest.mark.parametrize(
-    ("capability", "name", "dtype", "flags"),
+    "variant",
     [
-        (80, "measure", torch.float32, {"GAPS": False, "UNSCALE": True}),
-        (80, "measure", torch.bfloat16, {"GAPS": False, "UNSCALE": False}),
-        (90, "measure", torch.float16, {"GAPS": True, "UNSCALE": True}),
-        (90, "attribute", torch.float64, {"GAPS": False}),
+        Variant("measure", torch.bfloat16, {"UNSCALE": False, "GAPS": False}),
+        Variant("measure", torch.float16, {"UNSCALE": True, "GAPS": True}),
+        Variant("attribute", torch.float64, {"GAPS": False}),
     ],
+    ids=str,
 )
 def test_the_compiler_takes_the_kernels(
-    capability: int,
-    name: str,
-    dtype: torch.dtype,
-    flags: dict[str, bool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Compiled for an A100 or an H100, a kernel reads 16 bytes at a time and adds to global memory unordered."""
+    """The others are compiled too, with loads of 16 bytes where there are no gaps."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    ptx = compile_for(capability, name, dtype, **flags).asm["ptx"]
-    assert re.search(r"ld\.global\.v(4\.b32|2\.b64)", ptx)
-    assert ("st.global.v4.b32" in ptx) == flags.get("UNSCALE", False)
-    assert "red.global.gpu.relaxed.add.u64" in ptx
-    assert not re.search(r"(atom|red)\.global\.\w+\.acq_rel", ptx)
-    assert "cp.async" not in ptx
+    code = compiled("sm_90", variant).asm["ptx"]
+    assert re.search(r"ld\.global\.v(4\.b32|2\.b64)", code)
+    assert ".ftz" not in code
+
+
+def test_the_table_of_registers_is_of_these_kernels() -> None:
+    """The committed table has every variant and every GPU, and no spill where people train."""
+    rows = [
+        line.strip("| ").split(" | ") for line in RESULTS.read_text().splitlines() if "|" in line
+    ]
+    assert rows[0][1:] == list(GPUS)
+    assert [row[0] for row in rows[2:]] == list(map(str, variants()))
+    loops = {str(variant) for variant in LOOPS}
+    assert [row for row in rows if row[0] in loops and any(" B" in cell for cell in row)] == []
+
+
+WARMED = """
+import contextlib, time, torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from ampmon.probe import kernels
+from ampmon.probe.table import Table
+
+class Driver:
+    utils = property(lambda self: self)
+    get_current_device = get_current_stream = lambda self, *_: 0
+    get_current_target = lambda self: GPUTarget("cuda", 90, 32)
+    get_device_properties = lambda self, _: {"max_shared_mem": 99999}
+    launcher_cls = lambda self, *_: lambda *_: said.append("launched")
+    def load_binary(self, *_):
+        said.append("loaded")
+        return 1, 2, 32, 0, 1024
+
+class Gradient:
+    device, dtype = torch.device("cuda:0"), torch.float32
+
+said = []
+driver.set_active(Driver())
+kernels._current = lambda _: contextlib.nullcontext()
+torch.cuda.get_device_properties = lambda _: None
+numbers = torch.zeros(4, dtype=torch.int64)
+table = Table(numbers, numbers, 1, False, True)
+while True:
+    try:
+        kernels._launch("attribute", table, Gradient, numbers, torch.zeros(1))
+        break
+    except kernels.NotReady:
+        said = [each for each in said if each == "loaded"]
+        time.sleep(0.01)
+print(*said)
+"""
+
+
+@needs_tools
+def test_a_launch_finds_what_was_compiled_on_the_thread(tmp_path: Path) -> None:
+    """Until the compiler is done a launch says so; the first one after it loads nothing, and compiles nothing."""
+    done = scripts.run("-c", WARMED, env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)})
+    assert done.stdout.split() == ["loaded", "launched"]
 
 
 @needs_triton

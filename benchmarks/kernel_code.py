@@ -1,0 +1,142 @@
+"""What Triton makes of the kernels for GPUs that need not be here: registers, spills, and the code itself.
+
+`make kernels` compiles every variant for every GPU (two minutes of processor time) and writes the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+
+RESULTS = Path(__file__).parent / "results" / "kernels.md"
+GPUS = (
+    "sm_75",
+    "sm_80",
+    "sm_86",
+    "sm_89",
+    "sm_90",
+    "sm_100",
+    "sm_120",
+    "gfx90a",
+    "gfx942",
+    "gfx1100",
+)
+
+
+class Variant(NamedTuple):
+    """A kernel as it is compiled once for each GPU."""
+
+    name: str
+    dtype: torch.dtype
+    flags: dict[str, bool]
+
+    def __str__(self) -> str:
+        flags = [flag.lower() for flag, on in self.flags.items() if on]
+        return " ".join([self.name, str(self.dtype).removeprefix("torch."), *flags])
+
+
+def variants() -> list[Variant]:
+    """All that are ever launched."""
+    both = (False, True)
+    floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    return [
+        Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": gaps})
+        for dtype, unscale, gaps in product(floats, both, both)
+        if not unscale or dtype in floats[:2]
+    ] + [Variant("attribute", dtype, {"GAPS": gaps}) for dtype, gaps in product(floats, both)]
+
+
+def compiled(gpu: str, variant: Variant) -> Any:
+    """A kernel as Triton compiles it for a GPU, with the options of a launch there."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    from ampmon.probe import programs
+
+    amd = gpu.startswith("gfx")
+    lanes = 64 if gpu.startswith("gfx9") else 32
+    kernel, options = programs.variant(variant.name, variant.dtype, lanes, amd=amd, **variant.flags)
+    constants = {name: options.pop(name) for name in ("DTYPE", *variant.flags)}
+    signature = {"pointers": "*i64", "chunks": "*i64", "into": "*i64", "found_inf": "*fp32"}
+    if variant.name == "measure":
+        signature["inv_scale"] = "*fp32"
+    source = triton.compiler.ASTSource(
+        kernel, signature | dict.fromkeys(constants, "constexpr"), constexprs=constants
+    )
+    target = GPUTarget("hip", gpu, lanes) if amd else GPUTarget("cuda", int(gpu[3:]), lanes)
+    return triton.compile(source, target=target, options=options)
+
+
+class Usage(NamedTuple):
+    """What a thread needs: registers, and bytes that do not fit in them."""
+
+    registers: int
+    spilled: int
+
+
+def usage(kernel: Any) -> Usage:
+    """What the assembler says of a compiled kernel."""
+    if "amdgcn" in kernel.asm:
+        told = dict(re.findall(r"\.(vgpr_count|vgpr_spill_count):\s*(\d+)", kernel.asm["amdgcn"]))
+        return Usage(int(told["vgpr_count"]), 4 * int(told["vgpr_spill_count"]))
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        said = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+    assert found, said
+    return Usage(int(found[1]), int(found[2]))
+
+
+def _of(gpu: str, number: int) -> Usage:
+    return usage(compiled(gpu, variants()[number]))
+
+
+def table(gpus: tuple[str, ...] = GPUS) -> str:
+    """Registers and spilled bytes of every variant for these GPUs, in Markdown."""
+    numbers = range(len(variants()))
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        made = {gpu: [pool.submit(_of, gpu, number) for number in numbers] for gpu in gpus}
+        used = {gpu: [each.result() for each in row] for gpu, row in made.items()}
+    lines = [
+        f"| variant | {' | '.join(gpus)} |",
+        f"| --- |{' --- |' * len(gpus)}",
+    ]
+    for number, variant in enumerate(variants()):
+        cells = [
+            f"{each.registers}" + (f" + {each.spilled} B" if each.spilled else "")
+            for each in (used[gpu][number] for gpu in gpus)
+        ]
+        lines.append(f"| {variant} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the table."""
+    RESULTS.write_text(
+        "# The kernels' registers\n\n"
+        f"What a thread needs, and what it spills to memory, as Triton {version('triton')} compiles every variant\n"
+        "for GPUs that need not be here. A program has 128 threads. `make kernels` writes this table.\n\n"
+        f"{table()}\n"
+    )
+    print(RESULTS)
+
+
+if __name__ == "__main__":
+    main()
