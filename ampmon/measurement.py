@@ -129,7 +129,8 @@ class Measurer:
             if self._probe.takes(device):
                 span = self.timer.begin((device,))
                 ready = partial(self.timer.launch, span)
-                sample = Sample(packed=self._probe.statistics(tensors, ready), indices=indices)
+                packed = Readback(self._probe.statistics(tensors, ready))
+                sample = Sample(packed=packed, indices=indices)
                 self.timer.end(span, iteration.spans)
                 if len(fresh) == len(known):
                     self._blame(optimizer, iteration, Culprits(device, sample=sample))
@@ -156,7 +157,7 @@ class Measurer:
             return None
         found: dict[torch.device, torch.Tensor] = {}
         inverse: dict[torch.device, torch.Tensor] = {}
-        measured: list[tuple[list[int], torch.device, torch.Tensor | Readback]] = []
+        measured: list[tuple[list[int], torch.device, torch.Tensor]] = []
         spans: list[Span] = []
         with torch.no_grad():
             for indices, tensors in _grouped(gradients):
@@ -184,7 +185,7 @@ class Measurer:
             self._report("keeping a sample", error)
         return found
 
-    def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> Readback | None:
+    def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> torch.Tensor | None:
         """Statistics of gradients that torch is to unscale; None, and training goes on, if they cannot be taken."""
         try:
             return self._probe.statistics(tensors, ready)
@@ -196,11 +197,10 @@ class Measurer:
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
-        measured: list[tuple[list[int], torch.device, torch.Tensor | Readback]],
+        measured: list[tuple[list[int], torch.device, torch.Tensor]],
     ) -> None:
         for indices, device, packed in measured:
-            copy = packed if isinstance(packed, Readback) else Readback(packed)
-            sample = Sample(packed=copy, indices=indices)
+            sample = Sample(packed=Readback(packed), indices=indices)
             iteration.samples.append(sample)
             iteration.measured.update(indices)
             self._blame(optimizer, iteration, Culprits(device, sample=sample))

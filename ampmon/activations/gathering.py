@@ -19,6 +19,7 @@ from ampmon import wire
 from ampmon.histogram import Statistics
 from ampmon.probe import eager, host
 from ampmon.probe.accelerator import current_stream, is_asynchronous, on
+from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
 
@@ -43,8 +44,11 @@ class _Tray:
 class Gathering:
     """One iteration's sample of the activations, while it is being gathered."""
 
-    def __init__(self, sample: int | Literal["all"], generator: np.random.Generator) -> None:
+    def __init__(
+        self, sample: int | Literal["all"], generator: np.random.Generator, probe: DeviceProbe
+    ) -> None:
         self._sample = sample
+        self._probe = probe
         self._random = generator
         self._order: dict[int, None] = {}
         """Modules, in the order in which the forward pass first left them."""
@@ -85,7 +89,7 @@ class Gathering:
             self._statistics.append(host.measure([elements], [module], self._sample, self._random))
         else:
             tray = self._tray(elements.device)
-            tray.packed.append(eager.launch([elements]))
+            tray.packed.append(self._probe.statistics([elements]))
             tray.packed_of.append(module)
 
     def gathered(self) -> Gathered:
@@ -131,7 +135,7 @@ class Gathering:
             self._magnitudes.append((module, magnitude.item()))
         else:
             tray = self._tray(magnitude.device)
-            tray.magnitudes.append(magnitude.double())
+            tray.magnitudes.append(magnitude.to(eager.widest(magnitude.device)))
             tray.magnitudes_of.append(module)
 
     def _tray(self, device: torch.device) -> _Tray:

@@ -19,6 +19,7 @@ from ampmon.activations.gathering import Gathered, Gathering
 from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
 from ampmon.parameters import Models
+from ampmon.probe.device import DeviceProbe
 from ampmon.probe.graphs import capturing, traceable
 
 
@@ -36,6 +37,8 @@ class Activations:
         self._failed = failed
         # A generator of its own: training's must not notice.
         self._random = np.random.default_rng()
+        # With tables of its own: those of gradients are kept for later, and activations would push them out.
+        self._probe = DeviceProbe(failed)
         self._registry = ModuleRegistry(models if config.activations else None)
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []
@@ -54,7 +57,7 @@ class Activations:
             return False
         before = len(self._registry.modules)
         with self._watched():
-            gathering = Gathering(self._config.sample, self._random)
+            gathering = Gathering(self._config.sample, self._random, self._probe)
             for place, module in self._registry.meet():
                 hook = _ForwardHook(self, gathering, place)
                 self._handles.append(module.register_forward_hook(hook))

@@ -36,17 +36,19 @@ class DeviceProbe:
         """Whether kernels run on this device, which measure gradients while they unscale them."""
         return self._usable and kernels.supported(device)
 
-    def statistics(self, gradients: Sequence[torch.Tensor], ready: Callable[[], None]) -> Readback:
-        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71].
+    def statistics(
+        self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = kernels.nothing
+    ) -> torch.Tensor:
+        """Statistics of n gradients of one device and dtype as `eager.launch` packs them, int64 [n, 71], there.
 
         Here and in `unscale`, ``ready`` is called when a kernel is prepared, before it is enqueued.
         """
         if self.fuses(gradients[0].device):
             try:
-                return Readback(self._kernels.statistics(gradients, ready))
+                return self._kernels.statistics(gradients, ready)
             except Exception as error:
                 self._failed(error)
-        return Readback(eager.launch(gradients))
+        return eager.launch(gradients)
 
     def unscale(
         self,

@@ -97,7 +97,7 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     flags = [magnitude == 0, wide == wide.half(), magnitude == math.inf, wide.isnan()]
     counts = torch.cat([torch.stack([flag.sum(1) for flag in flags], 1), histogram], 1)
     amax = magnitude.amax(1)
-    if _has_fp64(wide.device):
+    if widest(wide.device) == torch.float64:
         squares = torch.linalg.vector_norm(wide, dim=1, dtype=torch.float64).square_()
     else:
         squares = (wide * _power_of_two(-_exponent(amax))[:, None]).square_().sum(1)
@@ -105,13 +105,13 @@ def _launch_block(chunks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
 
 
 @cache
-def _has_fp64(device: torch.device) -> bool:
-    """Whether a device computes in fp64: MPS does not, nor do some XPUs."""
+def widest(device: torch.device) -> torch.dtype:
+    """The dtype in which a device computes most precisely: MPS and some XPUs have no fp64."""
     try:
         torch.zeros((), dtype=torch.float64, device=device)
     except (TypeError, RuntimeError):
-        return False
-    return True
+        return torch.float32
+    return torch.float64
 
 
 def _exponent(values: torch.Tensor) -> torch.Tensor:
@@ -145,7 +145,7 @@ def _added(
 
 def _bits(values: torch.Tensor) -> torch.Tensor:
     """The bits of values that are not negative, as fp64, int64 [n]: by integers where there is no fp64."""
-    if _has_fp64(values.device):
+    if widest(values.device) == torch.float64:
         return values.double().view(torch.int64)
     small = values < 2.0**-126
     bits = torch.where(small, values * 2.0**64, values).view(torch.int32).long()

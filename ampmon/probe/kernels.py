@@ -48,7 +48,7 @@ def supported(device: torch.device) -> bool:
     return device.type == "cuda" and not interpreted
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """For who times nothing."""
 
 
@@ -70,7 +70,7 @@ class Cache:
         return self._tables.nbytes
 
     def statistics(
-        self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = _nothing
+        self, gradients: Sequence[torch.Tensor], ready: Callable[[], None] = nothing
     ) -> torch.Tensor:
         """Statistics of every element, packed as `eager.launch` does: int64 [n, 71], on the device.
 
@@ -85,7 +85,7 @@ class Cache:
         gradients: Sequence[torch.Tensor],
         found_inf: torch.Tensor,
         inv_scale: torch.Tensor,
-        ready: Callable[[], None] = _nothing,
+        ready: Callable[[], None] = nothing,
     ) -> torch.Tensor:
         """Multiply fp32 or fp16 gradients by ``inv_scale`` in place; statistics of what they were, int64 [n, 71].
 

@@ -36,7 +36,7 @@ def as_device(gradients: list[torch.Tensor]) -> Statistics:
 def without_fp64(gradients: list[torch.Tensor]) -> Statistics:
     """The same, as on a device that does not compute in fp64."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(eager, "_has_fp64", lambda _: False)
+        patched.setattr(eager, "widest", lambda _: torch.float32)
         with NoFp64():
             packed = eager.launch(gradients)
     return eager.unpack(packed, range(len(gradients)))

@@ -13,6 +13,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 import ampmon
 from ampmon import measurement
+from ampmon.activations import gathering
 from ampmon.probe import kernels
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.table import Tables
@@ -120,6 +121,26 @@ def test_a_kernel_that_fails_is_replaced_at_once(
     assert len(warned) == 1
     updates = recording(data_directory).updates
     assert all(update.gradients is not None for update in updates[1:])
+
+
+def test_activations_are_measured_by_the_kernel(
+    data_directory: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient that comes back to a module's output is read in place: plain torch takes 25 bytes an element."""
+    monkeypatch.setattr(gathering, "is_host", lambda _: False)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    optimizer = SGD(model.parameters(), lr=0.0)
+    config = ampmon.Config(every=10**6, activations=1)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0, model=model, monitor=config)
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.ones(5, 4)).float().sum()
+    scaler.scale(loss).backward()
+    assert passes == ["statistics", "statistics"]
+    scaler.step(optimizer)
+    scaler.update()
+    activations = recording(data_directory).activations(0)
+    assert activations.statistics.looked.tolist() == [15, 10]
+    assert activations.statistics.amax.tolist()[1] == 8.0
 
 
 def test_training_goes_on_while_kernels_are_compiled(
