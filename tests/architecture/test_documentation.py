@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -32,7 +32,7 @@ NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
 
 
-def missing(names: set[str], page: str = REFERENCE) -> set[str]:
+def missing(names: Collection[str], page: str = REFERENCE) -> set[str]:
     """Those of ``names`` that ``page`` does not show as code."""
     return {
         name
@@ -64,7 +64,8 @@ def environment_variables() -> set[str]:
     }
 
 
-def command_line() -> set[str]:
+@cache
+def command_line() -> frozenset[str]:
     """The flags and subcommands that the command line's parsers are given."""
     words: set[str] = set()
     for path in ROOT.glob("server/ampmon_server/**/*.py"):
@@ -75,7 +76,7 @@ def command_line() -> set[str]:
                     words.update(word for word in literals if word.startswith("--"))
                 if node.func.attr == "add_parser":
                     words.update(f"ampmon {word}" for word in literals[:1])
-    return words
+    return frozenset(words)
 
 
 def routes(directory: Path) -> set[str]:
@@ -129,8 +130,9 @@ def test_every_command_and_flag_is_documented() -> None:
 
 def test_every_route_is_documented(tmp_path: Path) -> None:
     """Each method and path that the server answers is in the reference."""
-    assert "POST /api/v1/ingest" in routes(tmp_path)
-    assert missing(routes(tmp_path)) == set()
+    known = routes(tmp_path)
+    assert "POST /api/v1/ingest" in known
+    assert missing(known) == set()
 
 
 def test_every_figure_and_event_is_documented() -> None:
