@@ -1,0 +1,182 @@
+"""Faults of the kind that only a GPU shows, planted one by one: the emulated device shows each of them.
+
+Run in its own process by test_device.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from ampmon import monitor, recorder
+from ampmon.probe import ring, table
+from device.emulated import Device, device
+from device.place import PLACE
+from device.training_suite import Training, told
+from recording import recording
+
+
+UPDATES = 6
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    """The device, running freely, with no wait counted; and no buffer that an earlier fault has spoilt."""
+    monkeypatch.setattr(ring, "_ring", ring.Ring())
+    monkeypatch.setattr(ring, "_uploads", ring.Uploads())
+    device().reset()
+    yield device()
+    device().reset()
+
+
+def unplanted(patch: pytest.MonkeyPatch) -> None:
+    """As the product is."""
+
+
+def paused_symptoms(
+    emulated: Device, directory: Path, patch: pytest.MonkeyPatch, plant: Plant
+) -> set[str]:
+    """What goes wrong with updates that are enqueued behind a paused device while a fault is planted."""
+    training = Training()
+    for number in range(UPDATES):
+        training.update(number)
+    expected = told(recording(directory))
+    patch.setenv("AMPMON_DIR", str(directory / "planted"))
+    training = Training()
+    torch.accelerator.synchronize()
+    emulated.forget()
+    plant(patch)
+    with emulated.paused():
+        for number in range(UPDATES):
+            training.update(number)
+        torch.accelerator.current_stream().query()
+        seen = {"early"} if training.scaler.monitor.updates else set()
+        seen |= {"waits"} if emulated.waits() else set()
+    if told(recording(directory / "planted")) != expected:
+        seen.add("wrong")
+    return seen
+
+
+def blocking_copy(patch: pytest.MonkeyPatch) -> None:
+    def copy(slot: Any, tensor: torch.Tensor) -> torch.Tensor:
+        host: torch.Tensor = slot._like(tensor).copy_(tensor)
+        slot._mark(tensor.device)
+        return host
+
+    patch.setattr(ring.Slot, "copy", copy)
+
+
+def wait_left_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ring.Slot, "filled", lambda slot: True)
+
+
+def slot_returned_early(patch: pytest.MonkeyPatch) -> None:
+    take = ring.Ring.take
+
+    def take_and_return(of: Any, key: Any) -> Any:
+        slot = take(of, key)
+        of.put_back(key, slot)
+        return slot
+
+    patch.setattr(ring.Ring, "take", take_and_return)
+
+
+@pytest.mark.parametrize(
+    ("plant", "symptom"),
+    [
+        (unplanted, None),
+        (blocking_copy, "waits"),
+        (wait_left_out, "wrong"),
+        (slot_returned_early, "wrong"),
+    ],
+)
+def test_faults_of_readbacks_show_behind_a_pause(
+    emulated: Device,
+    data_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    symptom: str | None,
+) -> None:
+    """A blocking copy is a wait; a wait left out and a slot returned early give wrong records. Nothing else does."""
+    seen = paused_symptoms(emulated, data_directory, monkeypatch, plant)
+    assert symptom in seen if symptom else not seen
+
+
+def buffer_reused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ring.Slot, "filled", lambda slot: True)
+
+
+@pytest.mark.parametrize(("plant", "right"), [(unplanted, True), (buffer_reused, False)])
+def test_a_reused_upload_buffer_shows(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch, plant: Plant, right: bool
+) -> None:
+    """Tables of gradients that move behind a paused device hold the right addresses, if no buffer is used too soon."""
+    moved = [[torch.ones(5, device=PLACE) for _ in range(3)] for _ in range(2)]
+    plant(monkeypatch)
+    tables = table.Tables()
+    with emulated.paused():
+        pointers = [tables.of(gradients).pointers for gradients in moved]
+    expected = [[gradient.data_ptr() for gradient in gradients] for gradients in moved]
+    assert ([each.tolist() for each in pointers] == expected) == right
+
+
+def table_without_stream(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(table, "_stream", lambda device: 0)
+
+
+@pytest.mark.parametrize(("plant", "right"), [(unplanted, True), (table_without_stream, False)])
+def test_a_table_of_another_stream_shows(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch, plant: Plant, right: bool
+) -> None:
+    """A stream finds its table filled while another, which asked first, is held up; not if they share one."""
+    gradients = [torch.ones(5, device=PLACE) for _ in range(3)]
+    plant(monkeypatch)
+    tables, gate = table.Tables(), threading.Event()
+    with torch.Stream(PLACE):
+        emulated.run(lambda: gate.wait() and None)
+        tables.of(gradients)
+    try:
+        pointers = tables.of(gradients).pointers.tolist()
+    finally:
+        gate.set()
+    assert (pointers == [gradient.data_ptr() for gradient in gradients]) == right
+
+
+class Forgetful(list[object]):
+    """Keeps nothing."""
+
+    def extend(self, more: object) -> None:
+        pass
+
+
+def test_a_device_call_in_a_forked_child_shows(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker in which what waited for the device is destroyed ends at once, and its loader says so."""
+    monkeypatch.setattr(recorder, "_of_parents", Forgetful())
+    training = Training()
+    with emulated.paused():
+        training.update(0)
+        batches = iter(DataLoader(range(4), num_workers=1))
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(batches)
+
+
+def test_an_allocation_in_a_capture_shows(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A monitor that does not see the capture allocates pinned memory in it, which is a violation."""
+    training = Training()
+    monkeypatch.setattr(monitor, "capturing", lambda: False)
+    with emulated.capture() as graph:
+        training.update(0)
+    graph.replay()  # what waits for it comes to its end
+    assert "allocating pinned memory" in emulated.violations()
