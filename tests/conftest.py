@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,22 @@ HALF_WAY = "tests/web/test_g"
 """About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
 
 
+@cache
+def _runs_scripts(file: Path) -> bool:
+    return "\nimport scripts\n" in file.read_text()
+
+
 class _ByFile(LoadFileScheduling):
-    """A file's tests run in one worker; those that open a page share the browsers of two."""
+    """A file's tests run in one worker; those that open a page share the browsers of two.
+
+    Those that run scripts share the process that scripts are forked from, which takes seconds to start.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
         if nodeid.startswith(IN_A_BROWSER):
             return "a browser" if nodeid < HALF_WAY else "another browser"
-        return super()._split_scope(nodeid)
+        return "scripts" if _runs_scripts(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
