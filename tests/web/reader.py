@@ -122,15 +122,8 @@ class Reader:
     def show(self, run: PostedRun, query: str = "") -> None:
         """Open a run and wait for its name and its first chart, which come with answers of their own."""
         self.open(f"#{run.path}{query}")
-        self.wait("the chart of the scale", self._scrolled_to_scale)
+        self.wait("the chart of the scale", self.scrolled_to)
         self.wait("the name", lambda: self.text("h1") != "…")
-
-    def _scrolled_to_scale(self) -> int:
-        # A chart that findings moved off the screen before it was drawn would never be.
-        self.ask(
-            "document.querySelector('[data-figure=scale]')?.scrollIntoView({block: 'nearest'})"
-        )
-        return self.points()
 
     def figure(self, name: str) -> Locator:
         """The panel of a chart."""
@@ -145,6 +138,12 @@ class Reader:
         """The points of a chart's first line, bands left out; 0 before it is drawn."""
         line = "plot._fullData?.find(each => each.name !== 'headroom')"
         return int(self.plot(name, f"{line}?._length") or 0)
+
+    def scrolled_to(self, name: str = "scale") -> int:
+        """As `points`, of a chart that is brought on the screen: what came above it may have moved it off."""
+        panel = f"document.querySelector('[data-figure={name}]')"
+        self.ask(f"{panel}?.scrollIntoView({{block: 'nearest'}})")
+        return self.points(name)
 
     def range(self, name: str = "scale") -> Any:
         """The stretch of the horizontal axis that a chart shows."""

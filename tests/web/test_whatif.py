@@ -14,12 +14,7 @@ PART = ".part.whatif"
 def _shown(reader: Reader, chart: str) -> None:
     """Scroll to a chart and wait until it is drawn: those above it come in between."""
     reader.wait("the charts", lambda: reader.points("scale"))
-
-    def drawn() -> bool:
-        reader.figure(chart).scroll_into_view_if_needed()
-        return reader.points(chart) > 0
-
-    reader.wait(f"the chart {chart}", drawn)
+    reader.wait(f"the chart {chart}", lambda: reader.scrolled_to(chart))
 
 
 def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
