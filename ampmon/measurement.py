@@ -52,6 +52,8 @@ class Measurer:
         self._bare = 0
         self.set_aside: list[Gradient] | None = None
         """Gradients to be measured in the pass that unscales them."""
+        self._kept: list[object] = []
+        """What was under way when a graph's capture began."""
 
     def gradients(self, optimizer: torch.optim.Optimizer) -> list[Gradient]:
         """The gradients of an optimizer that records can name."""
@@ -77,6 +79,7 @@ class Measurer:
         that the scale is so low that unscaling may make inf of what is finite.
         """
         self.set_aside = self._stock = None
+        self._kept.clear()
         if iteration.sampling:
             if self._fusable(optimizer, iteration, fused):
                 self._baselines.setdefault(optimizer, Baseline())
@@ -86,6 +89,11 @@ class Measurer:
             self._time_stock(optimizer)
         if not is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
             self._search(optimizer, iteration, None)
+
+    def stand_aside(self, iteration: Iteration) -> None:
+        """A graph is being captured: forget the iteration, but keep its pinned memory and events until afterwards."""
+        self._kept += iteration, self._stock
+        self.set_aside = self._stock = None
 
     def wants_baseline(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an update that is not sampled would tell what torch's own unscaling takes, which is not known yet."""

@@ -129,6 +129,7 @@ class Monitor(Shown):
 
     def stand_aside(self, hook: str) -> None:
         """A hook is called while a CUDA graph is being captured: count the update, whose replays cannot be seen."""
+        self._measurer.stand_aside(self._iteration)
         self._iteration = Iteration()
         self._activations.drop()
         if hook != Monitor.after_update.__name__:

@@ -8,9 +8,9 @@ instructions for a warp. For 32 fp32 elements the inner loop takes 15, and 18 wh
 bytes; for fp16, of half the bytes, 13 and 19. To that end: loads of 16 bytes, 8 for each thread before the first use;
 sums kept by thread and joined once a chunk; a float added where an integer would be predicated; bins told apart by an
 exponent's last bits; inf and NaN counted behind a branch that few tiles take; at most 128 registers, so that 16 warps
-share a multiprocessor. Two units may be busier than the issue slots: conversion to fp64, 16 a cycle on those cards and
-2 on most consumer cards, where it is the limit; and the increments of `tl.histogram` in shared memory. Triton before
-3.8 counts by ballots instead: 40 and 43 instructions.
+share a multiprocessor, and so smaller tiles across gaps, or where fp16 is unscaled too. Two units may be busier than
+the issue slots: conversion to fp64, 16 a cycle on those cards and 2 on most consumer cards, where it is the limit; and
+the increments of `tl.histogram` in shared memory. Triton before 3.8 counts by ballots instead: 40 and 43 instructions.
 """
 
 from __future__ import annotations
@@ -203,7 +203,6 @@ def measure(
 ):
     """Statistics of a chunk into its row of ``into``, int64 [n, 71]; with UNSCALE it is then unscaled in place."""
     ITEM: tl.constexpr = 8 if DTYPE == tl.float64 else (4 if DTYPE == tl.float32 else 2)
-    # As many rows as fit a thread's registers, of which an address across gaps takes ten.
     ROWS: tl.constexpr = (8 if ITEM == 4 else 4) // (2 if GAPS or (UNSCALE and ITEM == 2) else 1)
     COLUMNS: tl.constexpr = THREADS * (16 // ITEM)
     TILE: tl.constexpr = ROWS * COLUMNS

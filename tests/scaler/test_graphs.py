@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import torch
 from torch.optim import SGD
 
 import ampmon
+from ampmon.iteration import Sample
 from ampmon.probe import graphs
+from ampmon.probe.ring import Readback
 from recording import recording
 from scaler.test_ledger import iterate
 
@@ -87,6 +91,30 @@ def test_captured_updates_are_counted(
     recorded = recording(data_directory)
     assert [update.ordinal for update in recorded.updates] == [0, 1]
     assert [event.ordinal for event in recorded.events("captured")] == [1]
+
+
+def test_what_is_under_way_outlives_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a graph is captured an iteration keeps its pinned memory, and no gradient of it is touched."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=8.0)
+    assert scaler.monitor is not None
+    monitor, stale = scaler.monitor, torch.ones(3)
+    monitor._measurer.set_aside = [(0, stale)]
+    copy = Readback(torch.ones(1))
+    monitor._iteration.samples.append(Sample(packed=copy))
+    held = weakref.ref(monitor._iteration.samples[0].packed._tensor)
+    del copy
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_initialized", lambda: True)
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        iterate(scaler, model, optimizer)
+        gc.collect()
+        assert held() is not None
+    iterate(scaler, model, optimizer)
+    gc.collect()
+    assert held() is None
+    assert stale.tolist() == [1.0] * 3
 
 
 def test_nothing_is_logged_into_a_capture(
