@@ -46,9 +46,18 @@ class Outcome:
         return [float(value) for word, value in itertools.pairwise(words) if word == "loss"]
 
 
-def run(name: str, *, stock: bool) -> Outcome:
-    """Run a recipe in this process: the file as it is, or with torch's own scaler in the place of ampmon's."""
+CHOICE = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
+
+
+def run(name: str, *, stock: bool, place: str | None = None) -> Outcome:
+    """Run a recipe in this process: the file as it is, or with torch's own scaler in the place of ampmon's.
+
+    On ``place`` where one is given, else on the device that the recipe chooses.
+    """
     source = (EXAMPLES / f"{name}.py").read_text()
+    if place is not None:
+        assert CHOICE in source
+        source = source.replace(CHOICE, f"device = {place!r}")
     ledger: list[tuple[float, tuple[bool, ...], float]] = []
     namespace: dict[str, Any] = {
         "__name__": f"recipe_{name}",

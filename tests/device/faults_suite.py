@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ampmon import monitor, recorder
-from ampmon.probe import ring, table
+from ampmon import recorder
+from ampmon.probe import graphs, ring, table
 from device.emulated import Device, device
 from device.place import PLACE
 from device.training_suite import Training, told
@@ -175,7 +175,7 @@ def test_an_allocation_in_a_capture_shows(
 ) -> None:
     """A monitor that does not see the capture allocates pinned memory in it, which is a violation."""
     training = Training()
-    monkeypatch.setattr(monitor, "capturing", lambda: False)
+    monkeypatch.setattr(graphs, "_capturing_modules", lambda: ())
     with emulated.capture() as graph:
         training.update(0)
     graph.replay()  # what waits for it comes to its end

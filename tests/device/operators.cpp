@@ -108,6 +108,10 @@ bool describe(std::string& key, const IValue& value) {
     for (const Tensor& each : value.toTensorVector()) {
       describe(key, each);
     }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<Tensor>& each : value.toOptionalTensorVector()) {
+      describe(key, each.value_or(Tensor()));
+    }
   } else if (value.isIntList()) {
     list(key, value.toIntVector());
   } else if (value.isBoolList()) {
@@ -359,6 +363,12 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// Torch would call these with an output that they resize meanwhile, which is not for a task to do.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("mse_loss", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library.impl("smooth_l1_loss", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 }  // namespace emulated

@@ -17,6 +17,7 @@ SUITES = (
     "device/device_suite.py",
     "device/training_suite.py",
     "device/faults_suite.py",
+    "device/recipes_suite.py",
     "scaler/test_cuda.py",
 )
 
@@ -33,4 +34,4 @@ def test_the_suites_on_the_emulated_device() -> None:
     )
     passed = re.search(r"\b(\d+) passed", done.stdout)
     assert passed, done.stdout
-    assert int(passed[1]) >= 40
+    assert int(passed[1]) >= 46
