@@ -88,7 +88,7 @@ class Measurer:
         else:
             self._time_stock(optimizer)
         if not is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
-            self._search(optimizer, iteration, None)
+            self.search(optimizer, iteration, None)
 
     def stand_aside(self, iteration: Iteration) -> None:
         """A graph is being captured: forget the iteration, but keep its pinned memory and events until afterwards."""
@@ -221,7 +221,7 @@ class Measurer:
     ) -> None:
         """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
 
-        Without kernels it cannot decide: there `overflowed` finds them, and samples do.
+        Without kernels it cannot decide: there samples find them, or `search` does when the host knows.
         """
         if self._stock is not None:
             self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
@@ -231,27 +231,19 @@ class Measurer:
             for device, flag in found.items()
             if (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
-        self._search(optimizer, iteration, found)
+        self.search(optimizer, iteration, found)
 
-    def overflowed(
-        self,
-        optimizer: torch.optim.Optimizer,
-        iteration: Iteration,
-        found: dict[torch.device, torch.Tensor],
-    ) -> None:
-        """Find the culprits on the devices where the host has learned that there are some, if that is not done yet.
-
-        To be called before anything but unscaling is done to the gradients.
-        """
-        self._search(optimizer, iteration, found)
-
-    def _search(
+    def search(
         self,
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
         found: dict[torch.device, torch.Tensor] | None,
     ) -> None:
-        """Find the culprits on these devices; None stands for all, before it is known what is found there."""
+        """Find the culprits on the devices where there may be some, if that is not done yet.
+
+        ``found`` are their found_inf; None stands for all devices, before that is known. Also for when the host has
+        learned of an overflow, before anything but unscaling is done to the gradients.
+        """
         if found is not None:
             found = {
                 place: flag
@@ -280,7 +272,7 @@ class Measurer:
         if found is not None and (counts := self._probe.culprits(tensors, found)) is not None:
             return Culprits(device, counts=counts, indices=indices)
         span = self.timer.begin((device,))
-        flags = self._probe.flags(tensors)
+        flags = Readback(attribution.flag(tensors))
         self.timer.end(span, iteration.spans)
         return Culprits(device, flags=flags, indices=indices)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ampmon.probe import attribution, eager, kernels
+from ampmon.probe import eager, kernels
 from ampmon.probe.ring import Readback
 from ampmon.probe.table import Unsupported
 
@@ -82,10 +82,6 @@ class DeviceProbe:
             except Exception as error:
                 self._failed(error)
         return None
-
-    def flags(self, gradients: Sequence[torch.Tensor]) -> Readback:
-        """The largest magnitude of each of n gradients, float32 [n], NaN where one is: for `attribution.from_flags`."""
-        return Readback(attribution.flag(gradients))
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, Unsupported):

@@ -67,7 +67,7 @@ def test_gradients_are_not_read_for_culprits_that_nobody_needs(
     scaler.unscale_(optimizer)
     monitor = scaler.monitor
     found = scaler._found_inf_per_device(optimizer)
-    monitor._measurer.overflowed(optimizer, monitor._iteration, found)
+    monitor._measurer.search(optimizer, monitor._iteration, found)
     scaler.step(optimizer)
     scaler.update()
     (taken,) = recording(data_directory).updates[2].optimizers
