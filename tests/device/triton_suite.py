@@ -1,0 +1,116 @@
+"""The Triton kernels on the emulated device: the interpreter runs them as tasks of the stream they are launched on.
+
+Run in its own process by test_device.py, with TRITON_INTERPRET=1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ampmon
+from ampmon.probe import kernels
+from device.emulated import Device, device
+from device.place import PLACE
+from device.training_suite import Training, counted, told
+from recording import recording
+from scaler.test_parity import ROUTES, Case, bits
+
+
+pytestmark = pytest.mark.skipif(
+    find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
+    reason="Triton is built for Linux on x86-64 only",
+)
+CASES = [Case({"growth_interval": 2}, route, 2, overflow=True) for route in ROUTES]
+
+
+def as_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a contiguous tensor as a task may use it."""
+    address = device().host_address(tensor.data_ptr())
+    memory = (ctypes.c_char * max(tensor.nbytes, 1)).from_address(address)
+    return torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel())
+
+
+class OnStream:
+    """A kernel of the interpreter's that is launched as on a GPU: enqueued, with addresses of the device's."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(pointers: torch.Tensor, *arguments: Any, **options: Any) -> None:
+            addresses = as_host(pointers)
+            offset = addresses.data_ptr() - pointers.data_ptr()
+            given = [as_host(each) if torch.is_tensor(each) else each for each in arguments]
+            device().run(lambda: self._kernel[grid](addresses + offset, *given, **options))
+
+        return launch
+
+
+class Warm:
+    """Nothing has to be compiled."""
+
+    def done(self, key: object, job: object) -> bool:
+        return True
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the kernels that were launched on the device, which is reset."""
+    names: list[str] = []
+    variant = kernels._variant
+
+    def on_stream(name: str, *arguments: Any) -> tuple[OnStream, dict[str, Any]]:
+        names.append(name)
+        kernel, options = variant(name, *arguments)
+        return OnStream(kernel), options
+
+    monkeypatch.setattr(kernels, "_variant", on_stream)
+    monkeypatch.setattr(kernels, "_warmer", Warm())
+    monkeypatch.setattr(kernels, "supported", lambda of: of.type == PLACE)
+    device().reset()
+    yield names
+    device().reset()
+
+
+def test_parity_with_kernels(launched: list[str]) -> None:
+    """Under jitter, by each route, kernels leave weights, states and waits as the stock scaler does."""
+    device().jitter(200)
+    for case in CASES:
+        expected, waits = counted(torch.amp.GradScaler(PLACE, **case.arguments), case)
+        scaler = ampmon.GradScaler(PLACE, **case.arguments, monitor=ampmon.Config(every=3))
+        ours, own_waits = counted(scaler, case)
+        assert bits(expected, ours), case
+        assert own_waits == waits, case
+        assert scaler.monitor is not None
+        assert scaler.monitor.errors == 0
+    assert set(launched) == {"measure", "attribute"}
+
+
+def test_kernels_wait_for_nobody(
+    launched: list[str], data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a paused device updates are enqueued with their kernels, and records are as without a pause."""
+    training = Training(every=3)
+    for number in range(8):
+        training.update(number)
+        torch.accelerator.synchronize()
+    expected = told(recording(data_directory), gradients=False)
+    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "paused"))
+    training = Training(every=3)
+    torch.accelerator.synchronize()
+    emulated: Device = device()
+    emulated.forget()
+    with emulated.paused():
+        for number in range(8):
+            training.update(number)
+        assert emulated.waits() == []
+    assert told(recording(data_directory / "paused"), gradients=False) == expected
+    assert [update[4] for update in expected][5] == [(True, ["0.weight"])]
