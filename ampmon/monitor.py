@@ -7,9 +7,9 @@ training.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, ParamSpec
+from math import inf
+from typing import Any
 
 import torch
 
@@ -17,6 +17,8 @@ from ampmon import outcome, process, signals, wire
 from ampmon.activations import Activations
 from ampmon.config import Config
 from ampmon.findings import Listener
+from ampmon.gear import PlainGear
+from ampmon.guard import guarded
 from ampmon.iteration import (
     CULPRITS_MAX,
     Iteration,
@@ -32,36 +34,11 @@ from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
-from ampmon.probe.graphs import capturing
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
 from ampmon.shown import Shown
 from ampmon.stream import Stream
-
-
-P = ParamSpec("P")
-
-DYING_SCALE = 2.0**-64
-"""Below it gradients are looked at before they are unscaled: not far below, unscaling makes inf of what is finite."""
-
-
-def guarded(
-    hook: Callable[Concatenate[Monitor, P], None],
-) -> Callable[Concatenate[Monitor, P], None]:
-    """A hook that cannot harm training: what it raises is counted, and it leaves a CUDA graph's capture alone."""
-
-    @functools.wraps(hook)
-    def guard(monitor: Monitor, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            if capturing():
-                monitor.stand_aside(hook.__name__)
-            else:
-                hook(monitor, *args, **kwargs)
-        except Exception as error:
-            monitor.failed(hook.__name__, error)
-
-    return guard
 
 
 class Monitor(Shown):
@@ -118,6 +95,9 @@ class Monitor(Shown):
         """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
         self._stream: Stream | None = None
         self._recorder: Recorder | None = None
+        self.gear: PlainGear | None = None
+        """The plain gear while it is engaged."""
+        self._plain = PlainGear(self)
         self._connect(scaler)
         self._linter.attached(scaler, model)
 
@@ -167,8 +147,7 @@ class Monitor(Shown):
         started = self._account.clock()
         self._raised = None
         iteration = self._iteration
-        if self._registry.meet(optimizer):
-            self._learn(scaler)
+        self.meet(scaler, optimizer)
         if self._linter.early:
             self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
         if iteration.sampling is None:
@@ -176,14 +155,14 @@ class Monitor(Shown):
             turn, spare = self._optimizers.turn(optimizer), self._measurer.wants_baseline(optimizer)
             iteration.sampling = self._samples_here() and self._budget.due(turn, spare=spare)
         # Parameters that were frozen when their optimizer was met may have gradients by now.
-        if iteration.sampling and self._registry.meet(optimizer, again=True):
-            self._learn(scaler)
+        if iteration.sampling:
+            self.meet(scaler, optimizer, again=True)
         self._measurer.before_unscale(
             optimizer,
             iteration,
             inv_scale,
             fused=self._fused[allow_fp16],
-            dying=self._scale < DYING_SCALE,
+            dying=self._scale < outcome.DYING_SCALE,
         )
         self._account.spend(started)
 
@@ -244,8 +223,7 @@ class Monitor(Shown):
         if stream is None or before is None:
             return
         after = outcome.read(scaler, ())
-        if manual:
-            self._scale = 0.0
+        self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
             stream.submit(PendingMove(stream, stream.ordinal, before, after, manual))
@@ -284,6 +262,7 @@ class Monitor(Shown):
         if self._description.is_old(scaler, stream.ordinal):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)
+        self._plain.engage(scaler, pending)
         if self._watches_modules and self._activations.begin(stream.ordinal, self._samples_here()):
             self._describe(scaler)
 
@@ -327,6 +306,10 @@ class Monitor(Shown):
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **plain_state(state))
 
     # -- measuring ----------------------------------------------------------------------------------
+
+    def updates_until_due(self) -> float:
+        """How many updates from the next one on are not to be sampled."""
+        return self._budget.until_due(self._optimizers.coming()) if self._samples_here() else inf
 
     def _samples_here(self) -> bool:
         assert self._recorder is not None
@@ -390,6 +373,11 @@ class Monitor(Shown):
             modules=self._activations.modules,
         )
         self._recorder.header(header)
+
+    def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
+        """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""
+        if self._registry.meet(optimizer, again=again):
+            self._learn(scaler)
 
     def _learn(self, scaler: Any) -> None:
         """New parameters: say so in the header, and see in which order the backward pass reaches them."""

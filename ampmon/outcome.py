@@ -20,8 +20,11 @@ from ampmon.probe.ring import Readback
 DEAD_SCALE = 2.0**-128
 """From here down ``1/scale`` is not finite in fp32, and unscaling destroys finite gradients."""
 
+DYING_SCALE = 2.0**-64
+"""Below it gradients are looked at before they are unscaled: not far below, unscaling makes inf of what is finite."""
+
 RULES_EVERY = 50
-"""Updates from one look at the rules of a scaler, which may be set anew, to the next."""
+"""Updates, at least, from one look at the rules of a scaler, which may be set anew, to the next."""
 
 
 Flags: TypeAlias = Collection[torch.Tensor]
@@ -170,16 +173,20 @@ def is_sharded_scaler(scaler: Any) -> bool:
 class Description:
     """What a stream's header says of its scaler. Reads no tensor."""
 
-    __slots__ = ("_init_scale", "_rules")
+    __slots__ = ("_init_scale", "_looked", "_rules")
 
     def __init__(self) -> None:
         self._init_scale = 65536.0
+        self._looked = 0
         self._rules: tuple[Any, ...] = ()
 
     def is_old(self, scaler: Any, ordinal: int) -> bool:
         """Whether the scaler goes by other rules than were told last. Looks now and then: what changes them at every
         update shall not fill the spool."""
-        return not ordinal % RULES_EVERY and _rules(scaler) != self._rules
+        if ordinal < self._looked + RULES_EVERY:
+            return False
+        self._looked = ordinal
+        return _rules(scaler) != self._rules
 
     def header(
         self,
@@ -194,6 +201,7 @@ class Description:
         modules: tuple[wire.Module, ...],
     ) -> wire.StreamHeader:
         """The header as it is from the update ``ordinal`` on. The scale it began at stays that of its first update."""
+        self._looked = ordinal
         if not ordinal:
             self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
         growth, backoff, interval = self._rules = _rules(scaler)

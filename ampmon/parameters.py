@@ -217,15 +217,34 @@ class OptimizerNames:
     def __init__(self) -> None:
         self._met: dict[int, _Met] = {}
         self._counts: dict[str, int] = {}
+        self._last: _Met | None = None
+        """The optimizer whose turn was asked for last."""
+
+    def living(self, optimizer: int) -> torch.optim.Optimizer | None:
+        """The optimizer with this id, if it was met and lives."""
+        return self._met[optimizer].optimizer() if optimizer in self._met else None
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         return self._meet(optimizer).name
 
     def turn(self, optimizer: torch.optim.Optimizer) -> int:
         """How often this was asked of the optimizer before, or since `restart`."""
-        met = self._meet(optimizer)
+        met = self._last = self._meet(optimizer)
         met.turns += 1
         return met.turns - 1
+
+    def last(self) -> torch.optim.Optimizer | None:
+        """The optimizer whose turn was asked for last, if it lives."""
+        return self._last.optimizer() if self._last is not None else None
+
+    def coming(self) -> int:
+        """What `turn` will give for the optimizer of which it was asked last."""
+        return self._last.turns if self._last is not None else 0
+
+    def turned(self, turns: int) -> None:
+        """That optimizer had so many turns that nobody asked for."""
+        if self._last is not None:
+            self._last.turns += turns
 
     def restart(self) -> None:
         """Count turns anew."""

@@ -194,7 +194,16 @@ class Recorder:
         with self._lock:
             if not self._opened:
                 self._open()
-            self._exclusively(self._put_record, stream, record, fields)
+            if self._busy:
+                self._queue.append(partial(self._put_record, stream, record, fields))
+                return
+            self._busy = True
+            try:
+                self._put_record(stream, record, fields)
+            finally:
+                self._busy = False
+            if self._queue or self._spool.interrupted is not None:
+                self._exclusively(lambda: None)
 
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""
@@ -233,20 +242,19 @@ class Recorder:
             message = record(stream=stream.name, seq=seq, time=time.time_ns() // 1000, **fields)
             fullness = self._spool.fullness
             if fullness < SCARCE:
-                kept = self._keep(message)
+                kept = self._spool.append(wire.encode(message)) or self._keep_bare(message)
             else:
                 self._housekeeper.warn_of_spool()
                 share = self._rationing.share(message, fullness)
-                kept = share is not None and self._keep(share)
+                if share is not None:
+                    kept = self._spool.append(wire.encode(share)) or self._keep_bare(share)
             if kept and is_rare(message):
                 self._housekeeper.wake()
         finally:
             self.dropped += not kept
 
-    def _keep(self, record: wire.Record) -> bool:
-        """Append a record to the spool; without its samples where it is too large for memory with them."""
-        if self._spool.append(wire.encode(record)):
-            return True
+    def _keep_bare(self, record: wire.Record) -> bool:
+        """Append a record that is too large for memory without its samples."""
         bare = wire.without_samples(record)
         if bare is None or not self._spool.append(wire.encode(bare)):
             return False

@@ -51,11 +51,21 @@ class Monitored(_Base):
     _ampmon_monitor: Monitor | None = None
     monitor = _Shown()
 
+    def _ampmon_stock(self) -> list[Any]:
+        """What stands below the four methods that every iteration calls; None for what is no plain function."""
+        stock: Any = super()
+        methods = stock.scale, stock._unscale_grads_, stock.step, stock.update
+        return [getattr(each, "__func__", None) for each in methods]
+
     def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if _MONITOR not in self.__dict__:  # a copy, or unpickled
             _attach_copy(self)
-        if self._ampmon_monitor is not None:
-            self._ampmon_monitor.scaling(self, outputs)
+        monitor = self._ampmon_monitor
+        if monitor is not None:
+            gear = monitor.gear
+            if gear is not None and not (args or kwargs) and gear.scaling():
+                return gear.scale(self, outputs)
+            monitor.scaling(self, outputs)
         elif _UNSEEN in self.__dict__:
             self.__dict__.pop(_UNSEEN).unscaled(outputs, f"this {type(self).__name__} is disabled")
         return super().scale(outputs, *args, **kwargs)
@@ -79,6 +89,9 @@ class Monitored(_Base):
         monitor = self._ampmon_monitor
         if monitor is None:
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
+        gear = monitor.gear
+        if gear is not None and gear.unscaling(optimizer):
+            return gear.unscale(self, optimizer, inv_scale, found_inf, *args, **kwargs)
         allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
         monitor.before_unscale(self, optimizer, inv_scale, bool(allow_fp16))
         try:
@@ -95,6 +108,9 @@ class Monitored(_Base):
         monitor = self._ampmon_monitor
         if monitor is None:
             return super().step(optimizer, *args, **kwargs)
+        gear = monitor.gear
+        if gear is not None and not (args or kwargs) and gear.stepping(optimizer):
+            return gear.step(self, optimizer)
         monitor.stepping(self, optimizer)
         try:
             return super().step(optimizer, *args, **kwargs)
@@ -106,6 +122,9 @@ class Monitored(_Base):
         monitor = self._ampmon_monitor
         if monitor is None:
             return super().update(*args, **kwargs)
+        gear = monitor.gear
+        if gear is not None and not (args or kwargs) and gear.updating(self):
+            return gear.update(self)
         monitor.before_update(self)
         try:
             returned: Any = super().update(*args, **kwargs)

@@ -51,13 +51,18 @@ class Stream:
         self.seq = 0
         self._waiting: deque[Deferred] = deque()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no record waits."""
+        return not self._waiting and self._sink.idle()
+
     def submit(self, record: Deferred) -> None:
         """Write a record as soon as its values are on the host, behind those submitted before it. Does not wait.
 
         One that is on the host already, as from a CPU, is written when this returns. Others are looked for at each
         call, and read by another thread.
         """
-        if not self._waiting and self._sink.idle() and record.ready():
+        if self.idle and record.ready():
             record.write()
         else:
             self._waiting.append(record)

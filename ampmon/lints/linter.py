@@ -58,6 +58,8 @@ class _Seen:
     shares: list[tuple[int, list[str]]]
     """Other optimizers, by id, that hold some of the same parameters, and these."""
     rates: Rates = field(default_factory=Rates)
+    weighed: bool = False
+    """Whether it was seen if its rate stands still under a scheduler."""
 
 
 class Linter:
@@ -86,6 +88,11 @@ class Linter:
         self._scale = 0.0
         self._moved = False
         self.schedule = Schedule(lambda: self._teller)
+
+    @property
+    def looking(self) -> bool:
+        """Whether the next update is to be looked at."""
+        return self.early or self._suspect or self.streak > 0
 
     def give_up(self, error: Exception) -> None:
         """Look on no more."""
@@ -135,8 +142,15 @@ class Linter:
             self._step_early(optimizer, path)
         elif seen.rates.differ(optimizer):
             self._moved = True
-        elif seen.rates.steps == FROZEN_AFTER:
+        elif seen.rates.steps >= FROZEN_AFTER and not seen.weighed:
+            seen.weighed = True
             self._tell_of_frozen(optimizer, seen)
+
+    def stepped(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        """So many steps were taken of which nothing was told; the next one tells whether the rate differs by then."""
+        seen = self._seen.get(id(optimizer))
+        if seen is not None and seen.optimizer() is optimizer:
+            seen.rates.steps += steps
 
     def stepped_again(self) -> None:
         """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""

@@ -30,6 +30,13 @@ class Account:
         self._last_ns: int | None = None
         self._spent_ns = self._owed_ns = 0
         self._handing_over = {False: 0, True: 0}
+        self._plain = 0
+        self._plain_us = self._plain_elapsed_us = 0.0
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether a device is still to tell what something took."""
+        return self._timer.awaiting
 
     @property
     def overhead(self) -> float:
@@ -45,6 +52,19 @@ class Account:
         last, self._last_ns = self._last_ns, now
         return None if last is None else (now - last) / 1000
 
+    def plain(self, now: int, spent_ns: int) -> tuple[float, float]:
+        """`lap` and `settle` for an update of the plain gear. The budget hears of it with the next that is not."""
+        assert self._last_ns is not None
+        duration = (now - self._last_ns) / 1000
+        cost = (spent_ns + self._owed_ns) / 1000
+        self._last_ns, self._owed_ns = now, 0
+        self._busy_us += cost
+        self._elapsed_us += duration
+        self._plain += 1
+        self._plain_us += cost
+        self._plain_elapsed_us += duration
+        return duration, cost
+
     def settle(
         self, duration: float | None, beside: float, spans: list[Span], *, sampled: bool
     ) -> float:
@@ -55,8 +75,8 @@ class Account:
         known only then: that of the last one like it stands in for the budget.
         """
         spent_ns, self._spent_ns = self._spent_ns, 0
-        usual_ns = spent_ns + self._handing_over[sampled]
-        self._budget.updated(duration, usual_ns / 1000, sampled=sampled, beside=beside)
+        usual = (spent_ns + self._handing_over[sampled]) / 1000
+        self._tell_budget(duration, usual, sampled=sampled, beside=beside)
         cost = (spent_ns + self._owed_ns) / 1000 + beside
         self._owed_ns = 0
         if spans or self._timer.awaiting:
@@ -68,6 +88,21 @@ class Account:
             self._busy_us += cost
             self._elapsed_us += duration
         return cost
+
+    def _tell_budget(
+        self, duration: float | None, usual: float, *, sampled: bool, beside: float
+    ) -> None:
+        updates, elapsed, cost = self._plain, self._plain_elapsed_us, self._plain_us
+        self._plain, self._plain_elapsed_us, self._plain_us = 0, 0.0, 0.0
+        if not updates or duration is None:
+            self._budget.updated(duration, usual, sampled=sampled, beside=beside)
+        elif sampled:
+            self._budget.updated(elapsed / updates, cost / updates, sampled=False, updates=updates)
+            self._budget.updated(duration, usual, sampled=True, beside=beside)
+        else:  # one in many, which looks for news: it weighs as much as any
+            updates += 1
+            mean, elapsed = (cost + usual) / updates, (elapsed + duration) / updates
+            self._budget.updated(elapsed, mean, sampled=False, beside=beside, updates=updates)
 
     def handed_over(self, started: int, *, sampled: bool) -> None:
         """A record was handed over, since ``started``: it counts as spent before the next update."""

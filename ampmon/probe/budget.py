@@ -96,19 +96,30 @@ class Budget:
             return True
         return self._in_turn and not (spare and self.every == 1 and self.share is not None)
 
+    def until_due(self, ordinal: int) -> int:
+        """How many updates from this ordinal on are not to be sampled, as far as that is known now."""
+        return 0 if self._changes != self._answered else -ordinal % self.every
+
     def updated(
-        self, duration: float | None, cost: float, *, sampled: bool, beside: float = 0.0
+        self,
+        duration: float | None,
+        cost: float,
+        *,
+        sampled: bool,
+        beside: float = 0.0,
+        updates: int = 1,
     ) -> None:
-        """Take note of an update.
+        """Take note of an update, or of the means of so many that were not sampled.
 
         ``duration`` is the time since the one before, None for the first; ``cost`` what gradients and records took of
         it on the training thread, and ``beside`` what anything else of the monitor's did. All in us.
         """
         if duration is not None:
             self._period.add(max(duration - cost - beside, 0.0))
-        self._beside += _SMOOTHING * (beside - self._beside)
+        weight = 1 - (1 - _SMOOTHING) ** updates
+        self._beside += weight * (beside - self._beside)
         if not sampled:
-            self._out_of_turn -= _SMOOTHING * self._out_of_turn
+            self._out_of_turn -= weight * self._out_of_turn
             self._bare.host.add(cost)
             return
         self._out_of_turn += _SMOOTHING * ((not self._in_turn) - self._out_of_turn)

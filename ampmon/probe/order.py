@@ -11,6 +11,10 @@ import torch
 from ampmon.wire import BackwardOrder
 
 
+_PATIENCE = 3
+"""Updates without any hook seen, after which nobody waits for one."""
+
+
 class BackwardOrderLearner:
     """Orders parameters as the backward pass reaches them; assumes the reverse of their own order until it has seen it.
 
@@ -26,11 +30,18 @@ class BackwardOrderLearner:
         self._seen: list[int] = []
         self._first: list[int] | None = None
         self._position: dict[int, int] | None = None
+        self._patience = 0
+
+    @property
+    def learning(self) -> bool:
+        """Whether the next update is to tell the order."""
+        return bool(self._handles) and self._patience > 0
 
     def watch(self) -> None:
         """Begin to learn the order of the parameters that there are. Starts over if it had begun."""
         self.close()
         self._seen, self._first, self._position = [], None, None
+        self._patience = _PATIENCE
         for index, parameter in self._living():
             if parameter.requires_grad and parameter.is_leaf:
                 self._handles.append(
@@ -43,6 +54,7 @@ class BackwardOrderLearner:
     def updated(self) -> None:
         """An update has ended: keep or compare what the hooks saw."""
         if not self._handles or not self._seen:
+            self._patience -= 1
             return
         # A parameter that gradient accumulation reaches several times counts when it is reached last.
         order = list(dict.fromkeys(reversed(self._seen)))[::-1]

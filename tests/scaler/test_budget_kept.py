@@ -11,7 +11,9 @@ import torch
 from torch.optim import SGD
 
 import ampmon
+from ampmon import wire
 from ampmon.measurement import Measurer
+from ampmon.recorder import Recorder
 from ampmon.testing import ManualClock
 from recording import recording
 
@@ -22,15 +24,23 @@ class Loop:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock(0.0)
         self.sample_ms = self.bare_ms = 0.0
-        measure = Measurer.before_unscale
+        """What an update that is sampled takes, and one that is not."""
+        measure, write = Measurer.before_unscale, Recorder.write
 
         def measured(
             measurer: Any, optimizer: Any, iteration: Any, *given: Any, **named: Any
         ) -> None:
             measure(measurer, optimizer, iteration, *given, **named)
-            self.clock.advance((self.sample_ms if iteration.sampling else self.bare_ms) / 1000)
+            if iteration.sampling:
+                self.clock.advance((self.sample_ms - self.bare_ms) / 1000)
+
+        def written(recorder: Any, stream: Any, record: Any, fields: Any) -> None:
+            write(recorder, stream, record, fields)
+            if record is wire.Update:
+                self.clock.advance(self.bare_ms / 1000)
 
         monkeypatch.setattr(Measurer, "before_unscale", measured)
+        monkeypatch.setattr(Recorder, "write", written)
 
     def train(
         self, updates: int, *, config: ampmon.Config, update_ms: float, **options: Any

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import ampmon
 from ampmon import process, wire
+from ampmon.gear import LOOK_EVERY
 from ampmon.lints.passes import look_on
 from ampmon.lints.poison import look
 from ampmon.lints.teller import Teller
@@ -259,12 +260,12 @@ def test_a_scheduler_that_steps_on_skips(data_directory: Path, tensor: bool) -> 
 
 
 def test_a_scheduler_that_never_steps(data_directory: Path) -> None:
-    """A rate that a scheduler holds and that has not changed in 1000 updates is a notice."""
+    """A rate that a scheduler holds and that has not changed in 1000 updates is a notice at the next look."""
     model = nn.Linear(2, 1)
     optimizer = SGD(model.parameters(), lr=0.01)
     LambdaLR(optimizer, lambda update: 0.99**update)
     scaler = ampmon.GradScaler("cpu", init_scale=4.0)
-    for _ in range(1001):
+    for _ in range(1000 + LOOK_EVERY):
         scaler.scale(model(torch.ones(1, 2)).sum()).backward()
         scaler.step(optimizer)
         scaler.update()

@@ -1,0 +1,228 @@
+"""The plain gear: what it writes is what the full gear would have written, whatever happens in between."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.optim import SGD, Adam
+
+import ampmon
+from ampmon import gear, process
+from ampmon.gear import PlainGear
+from ampmon.monitor import Monitor
+from recording import recording
+
+
+BY_THE_CLOCK = {"time", "duration", "cost", "memory_peak"}
+CONFIG = ampmon.Config(every=20, sample="all")
+LOOK_EVERY, GROWTH_INTERVAL = 8, 30
+
+
+class Loop:
+    """A loop that does as it is told; each method is something that a training may do about an update."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+        first, second = ([*layer.parameters()] for layer in self.model)
+        self.first, self.second = SGD(first, lr=0.1), Adam(second, lr=0.1)
+        self.scaler = ampmon.GradScaler(
+            "cpu",
+            init_scale=2.0**10,
+            growth_interval=GROWTH_INTERVAL,
+            model=self.model,
+            monitor=CONFIG,
+        )
+
+    def backward(self, factor: float = 1.0) -> None:
+        self.first.zero_grad()
+        self.second.zero_grad()
+        self.scaler.scale(self.model(torch.ones(2, 3)).sum() * factor).backward()
+
+    def steady(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def clipped(self) -> None:
+        self.backward()
+        self.scaler.unscale_(self.first)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def overflow(self) -> None:
+        self.backward(float("inf"))
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def overflow_of_the_second(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self.model[1].weight.grad[0, 0] = float("nan")
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def one_alone(self) -> None:
+        self.backward()
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def other_order(self) -> None:
+        self.backward()
+        self.scaler.step(self.second)
+        self.scaler.step(self.first)
+        self.scaler.update()
+
+    def accumulated(self) -> None:
+        self.backward()
+        self.scaler.scale(self.model(torch.ones(1, 3)).sum()).backward()
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def stepped_twice(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        with pytest.raises(RuntimeError):
+            self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def unscaled_twice(self) -> None:
+        self.backward()
+        self.scaler.unscale_(self.first)
+        with pytest.raises(RuntimeError):
+            self.scaler.unscale_(self.first)
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def step_that_raises(self) -> None:
+        self.backward()
+        with pytest.raises(TypeError):
+            self.scaler.step(self.first, "no closure")
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def scale_by_hand(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update(2.0**9)
+
+    def scale_written_to(self) -> None:
+        assert self.scaler._scale is not None
+        self.scaler._scale.mul_(0.5)
+        self.steady()
+
+    def scale_written_to_late(self) -> None:
+        self.backward()
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        assert self.scaler._scale is not None
+        self.scaler._scale.mul_(2.0)
+        self.scaler.update()
+
+    def state_loaded(self) -> None:
+        self.scaler.load_state_dict(self.scaler.state_dict())
+
+    def moved_by_hand(self) -> None:
+        self.scaler.update(2.0**8)
+
+    def another_rule(self) -> None:
+        self.scaler.set_growth_interval(self.scaler.get_growth_interval() % 90 + 10)
+
+    def another_rate(self) -> None:
+        self.first.param_groups[0]["lr"] *= 0.9
+
+    def another_parameter(self) -> None:
+        self.model.append(torch.nn.Linear(2, 2))
+        self.second.add_param_group({"params": [*self.model[-1].parameters()]})
+
+    def logged(self) -> None:
+        ampmon.log({"value": 1.0})
+
+    def logged_within(self) -> None:
+        self.backward()
+        ampmon.log({"value": 2.0})
+        self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+
+WHAT = [name for name in vars(Loop) if not name.startswith("_") and name != "backward"]
+OTHERS = st.sampled_from([name for name in WHAT if name != "steady"])
+STRETCH = st.integers(1, 3 * LOOK_EVERY).map(lambda updates: ["steady"] * updates)
+SCHEDULES = st.lists(STRETCH | OTHERS.map(lambda name: [name]), min_size=2, max_size=12).map(
+    lambda parts: ["steady", *(name for part in parts for name in part)]
+)
+
+
+def told(directory: Path, schedule: list[str]) -> tuple[list[Any], dict[str, Any]]:
+    """What is recorded of a loop, by the clock apart, and what the monitor then shows."""
+    ampmon.init("gears", dir=directory, mode="offline")
+    loop = Loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ampmon.gear.LOOK_EVERY", LOOK_EVERY)
+        for name in schedule:
+            getattr(loop, name)()
+    monitor = loop.scaler.monitor
+    assert monitor is not None
+    shown = {
+        name: getattr(monitor, name)
+        for name in ("updates", "skips", "samples", "last_skip", "errors", "dropped", "captured")
+    }
+    process.finish()
+    records = [msgspec.to_builtins(record) for record in recording(directory).messages[1:]]
+    for record in records:
+        for name in BY_THE_CLOCK & record.keys():
+            del record[name]
+    return [each for each in records if each["type"] != "stream"], shown
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(schedule=SCHEDULES)
+def test_both_gears_tell_the_same(
+    tmp_path_factory: pytest.TempPathFactory, schedule: list[str]
+) -> None:
+    """Without the plain gear the same loop gives the same records in the same order, and the monitor shows the same."""
+    plain = told(tmp_path_factory.mktemp("plain"), schedule)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlainGear, "engage", lambda *_: None)
+        full = told(tmp_path_factory.mktemp("full"), schedule)
+    assert plain == full
+
+
+def test_the_plain_gear_takes_nearly_all(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the first updates are looked at, one in `LOOK_EVERY` steady updates goes through the full gear."""
+    full: list[int] = []
+    after_update = Monitor.after_update
+
+    def counted(monitor: Monitor, *given: Any) -> None:
+        full.append(monitor.updates)
+        after_update(monitor, *given)
+
+    monkeypatch.setattr(Monitor, "after_update", counted)
+    model = torch.nn.Linear(2, 2)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=4.0, monitor=ampmon.Config(every=10**6))
+    for _ in range(5 * gear.LOOK_EVERY):
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    settled = [update for update in full if update >= gear.LOOK_EVERY]
+    assert [after - before for before, after in pairwise(settled)] == [gear.LOOK_EVERY] * 3
+    assert full[:4] == [0, 1, 2, 3]
