@@ -30,7 +30,7 @@ BUDGET_S = {
     "faults": 10,
     "figures": 13,
     "policy": 10,
-    "probe": 41,
+    "probe": 48,
     "scaler": 26,
     "server": 220,
     "test_demo.py": 18,
