@@ -39,6 +39,8 @@ void wait_on_host(const MarkPtr& mark, const std::string& what);
 void drain(int stream, const std::string& what);
 // Raises during a capture, and is counted: the call would invalidate the graph.
 void check_capture(const std::string& what);
+// The same for a destructor, which cannot raise: it is counted only.
+void tell_capture(const std::string& what);
 bool capturing(int stream);
 bool any_capture();
 int current_stream();

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from ampmon import recorder
+from ampmon import measurement, recorder
 from ampmon.probe import graphs, ring, table
 from device.emulated import Device, device
 from device.place import PLACE
@@ -180,3 +180,16 @@ def test_an_allocation_in_a_capture_shows(
         training.update(0)
     graph.replay()  # what waits for it comes to its end
     assert "allocating pinned memory" in emulated.violations()
+
+
+def test_pinned_memory_freed_in_a_capture_shows(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iteration that is forgotten when a capture begins frees its pinned memory in it, which is a violation."""
+    monkeypatch.setattr(measurement.Measurer, "stand_aside", lambda measurer, iteration: None)
+    training = Training()
+    training.scaler.scale(training.model(training.inputs[0]).square().mean()).backward()
+    training.scaler.unscale_(training.optimizer)
+    with emulated.capture():
+        training.scaler.update()
+    assert "freeing pinned memory" in emulated.violations()

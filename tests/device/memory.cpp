@@ -176,6 +176,9 @@ void release_pinned(void* context) {
     }
     return;
   }
+  if (!pinned->marks.empty()) {
+    tell_capture("freeing pinned memory");  // torch records an event for it, on the stream that used it
+  }
   std::lock_guard<std::mutex> held(memory().lock);
   memory().pinned.erase(pinned->address);
   memory().freed.push_back(pinned);

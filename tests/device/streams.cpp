@@ -151,9 +151,15 @@ void wait_on_stream(int stream, MarkPtr mark) {
   enqueue(stream, [mark] { until(mark); });
 }
 
-void check_capture(const std::string& what) {
+void tell_capture(const std::string& what) {
   if (state().captures > 0) {
     tell(state().violations, what);
+  }
+}
+
+void check_capture(const std::string& what) {
+  if (state().captures > 0) {
+    tell_capture(what);
     TORCH_CHECK(false, what, " is not permitted while a stream is capturing");
   }
 }

@@ -165,6 +165,32 @@ def test_forked_workers_live(emulated: Device, data_directory: Path) -> None:
     assert training.scaler.monitor.errors == 0
 
 
+def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) -> None:
+    """A tensor that is logged behind a paused device is not waited for, and keeps the value that it had."""
+    loss = torch.ones((), device=PLACE)
+    ampmon.init()
+    with emulated.paused():
+        ampmon.log({"loss": loss})
+        loss.add_(5)
+        assert emulated.waits() == []
+    assert [each.values for each in recording(data_directory).scalars] == [{"loss": 1.0}]
+
+
+def test_a_capture_in_the_midst_of_an_iteration(emulated: Device, data_directory: Path) -> None:
+    """Where a capture begins with gradients unscaled and read back, none of their memory is freed in it."""
+    training = Training()
+    training.update(0)
+    training.scaler.scale(training.model(training.inputs[1]).square().mean()).backward()
+    training.scaler.unscale_(training.optimizer)
+    with emulated.capture():
+        training.scaler.update()
+    assert emulated.violations() == []
+    training.optimizer.zero_grad()
+    training.update(2)
+    assert training.scaler.monitor.errors == 0
+    assert len(recording(data_directory).updates) == 2
+
+
 def test_a_capture_is_left_alone(emulated: Device, data_directory: Path) -> None:
     """A captured update has nothing of the monitor in it, breaks nothing, and is counted; later ones are recorded."""
     training = Training()
