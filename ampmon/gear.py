@@ -14,7 +14,9 @@ import torch
 
 from ampmon import outcome, process, wire
 from ampmon.iteration import Iteration, PendingUpdate
+from ampmon.mirror import stamp
 from ampmon.outcome import Reading
+from ampmon.probe.graphs import capturing
 
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _WORTH_IT = 4
 
 
 class PlainGear:
-    """Updates of a scaler on a CPU in which the same optimizers step by the same paths, and none is skipped.
+    """Updates of a scaler whose state the host knows: the same optimizers step by the same paths, and none is skipped.
 
     Each hook says whether all is as expected; where it is not, the caller goes on with the monitor's hook of that
     place, which has this gear left first. The monitor's private parts are this class's too.
@@ -37,25 +39,28 @@ class PlainGear:
         "_account",
         "_at",
         "_begun",
+        "_decided",
         "_done",
         "_explicit",
         "_first",
+        "_interval",
         "_left",
         "_monitor",
+        "_on_host",
         "_optimizers",
         "_recorder",
         "_scale",
-        "_scale_tensor",
         "_scaler",
         "_spent_ns",
+        "_stamp",
         "_step",
         "_steps",
         "_stream",
+        "_tensors",
         "_tracker",
         "_unscale",
         "_unscaled",
         "_update",
-        "_version",
         "scale",
     )
 
@@ -68,12 +73,15 @@ class PlainGear:
     def engage(self, scaler: Any, ended: PendingUpdate) -> None:
         """Take the coming updates, where they may be like the one that ended and nobody waits for anything in them."""
         monitor, after = self._monitor, ended.after
-        if not isinstance(after, Reading) or not self._is_plain(ended, after):
+        if not isinstance(after, Reading) or not self._is_plain(scaler, ended, after):
             return
-        optimizers = [monitor._optimizers.living(each) for each in ended.iteration.steps]
-        updates = min(monitor.updates_until_due(), ended.growth_interval - after.growth_tracker - 1)
+        names = monitor._optimizers
+        optimizers = [names.living(each) for each in ended.iteration.steps]
+        updates = ended.growth_interval - after.growth_tracker - 1
+        if monitor._samples_here():
+            updates = min(updates, monitor._budget.until_due(names.coming()))
         stock = scaler._ampmon_stock()
-        first = monitor._optimizers.last()
+        first = names.last()
         if updates < _WORTH_IT or first is None or None in [*optimizers, *stock]:
             return
         self.scale, self._unscale, self._step, self._update = stock
@@ -85,20 +93,26 @@ class PlainGear:
         assert monitor._recorder is not None
         self._stream, self._recorder = ended.stream, monitor._recorder
         self._scaler = weakref.ref(scaler)
-        self._scale_tensor: torch.Tensor = scaler._scale
-        self._version = self._scale_tensor._version
+        self._on_host = scaler._scale.is_cpu
+        self._tensors = scaler._scale, scaler._growth_tracker
+        """Those stamped: no other may have their ids."""
+        self._stamp = stamp(scaler)
+        self._interval = scaler._growth_interval
         self._scale, self._tracker = after.scale, after.growth_tracker
-        self._at = self._done = self._spent_ns = 0
+        self._at = self._decided = self._done = self._spent_ns = 0
         self._begun = False
         """Whether an optimizer was unscaled in this iteration."""
         self._unscaled: list[torch.optim.Optimizer] = []
         """Those unscaled in this iteration ahead of their step."""
         monitor.gear = self
 
-    def _is_plain(self, ended: PendingUpdate, after: Reading) -> bool:
+    def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
         monitor, before = self._monitor, ended.before
+        # On a device the host must hear of each step, before anything but unscaling is done to the gradients.
+        told = all(step.path == "plain" for step in ended.iteration.steps.values())
         return (
             isinstance(before, Reading)
+            and (told or scaler._scale.is_cpu)
             and True not in before.found
             and monitor._scale == after.scale > outcome.DYING_SCALE
             and outcome.is_invertible(1 / after.scale)
@@ -113,31 +127,41 @@ class PlainGear:
 
     def leave(self, before: Reading | None = None) -> None:
         """Give the iteration at hand to the full gear, ``before`` its update if that has returned."""
-        monitor, at = self._monitor, self._at
+        monitor = self._monitor
         monitor.gear = None
-        iteration = monitor._iteration = Iteration(before=before)
-        scaler = self._scaler()
-        stepped = list(zip(self._optimizers[:at], self._steps, strict=False))
+        if not self._on_host:
+            state = self._scale, self._tracker
+            monitor.follower.mirror.resume(state, self._stamp, self._tensors, self._done)
         monitor._optimizers.turned(self._done + self._begun)
         for reference in self._optimizers:
             if (optimizer := reference()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
-        if self._begun:
-            iteration.sampling = False
-        for reference, step in stepped:
-            if (optimizer := reference()) is not None:
+        iteration = monitor._iteration = Iteration(before=before)
+        iteration.sampling = False if self._begun else None
+        self._tell_steps(iteration)
+
+    def _tell_steps(self, iteration: Iteration) -> None:
+        """Have the full gear know what was unscaled and stepped in the iteration at hand."""
+        monitor, scaler = self._monitor, self._scaler()
+        met = list(self._unscaled)
+        for place, (reference, step) in enumerate(zip(self._optimizers, self._steps, strict=True)):
+            optimizer = reference()
+            if place < self._at and optimizer is not None:
                 iteration.steps[id(optimizer)] = step
+                if place < self._decided:
+                    iteration.found[id(optimizer)] = False
                 monitor._linter.stepping(optimizer, step.path)
                 monitor._begun = id(optimizer)
-        for optimizer in [*self._unscaled, *(each() for each, _ in stepped)]:
-            if scaler is not None and optimizer is not None:
+                met.append(optimizer)
+        for optimizer in met:
+            if scaler is not None:
                 monitor.meet(scaler, optimizer)
 
     # -- in the order an iteration calls them -------------------------------------------------------
 
     def scaling(self) -> bool:
         """Whether `scale` may be called."""
-        if process.current() is not self._recorder:
+        if process.current() is not self._recorder or (not self._on_host and capturing()):
             return False
         self._stream.updating = True
         self._recorder.recent = self._stream
@@ -165,7 +189,7 @@ class PlainGear:
         except Exception as error:
             self._monitor.raised("unscale_", error, optimizer)
             raise
-        if not finite(found):
+        if not finite(found, self._on_host):
             self._monitor.after_unscale(optimizer, found)
         return found
 
@@ -190,21 +214,27 @@ class PlainGear:
             raise
         return returned
 
+    def decided(self) -> None:
+        """`step` has brought to the host that nothing overflowed on a device."""
+        self._decided += 1
+
     def updating(self, scaler: Any) -> bool:
         """Whether `update` may be called: all have stepped, nothing overflowed, and the scale is untouched."""
         started = self._account.clock()
         try:
-            scale = self._scale_tensor
-            if (
-                self._at != len(self._steps)
-                or scaler._scale is not scale
-                or scale._version != self._version
-            ):
+            if self._at != len(self._steps) or stamp(scaler) != self._stamp:
                 return False
             states = scaler._per_optimizer_states
-            for optimizer in self._optimizers:
-                if not finite(states[id(optimizer())]["found_inf_per_device"]):
-                    return False
+            if self._on_host:
+                for optimizer in self._optimizers:
+                    if not finite(states[id(optimizer())]["found_inf_per_device"], True):
+                        return False
+            elif (
+                self._decided != len(states)
+                or scaler._growth_interval != self._interval
+                or capturing()
+            ):
+                return False
         except Exception as error:
             self._monitor.failed("before_update", error)
             return False
@@ -221,13 +251,15 @@ class PlainGear:
         account = self._account
         started = account.clock()
         try:
-            tracker = scaler._growth_tracker.item()
-            if tracker != self._tracker + 1 or scaler._scale.item() != self._scale:
+            if self._on_host and (
+                scaler._growth_tracker.item() != self._tracker + 1
+                or scaler._scale.item() != self._scale
+            ):
                 self.leave(Reading(self._scale, self._tracker, [False] * len(self._steps)))
                 self._monitor.after_update(scaler, False)
                 return returned
-            self._tracker = tracker
-            self._version = self._scale_tensor._version
+            self._tracker += 1
+            self._stamp = stamp(scaler)
             self._write(*account.plain(started, self._spent_ns))
         except Exception as error:
             self._monitor.failed("after_update", error)
@@ -240,7 +272,7 @@ class PlainGear:
         ordinal = stream.ordinal
         stream.ordinal = ordinal + 1
         stream.updating = False
-        self._at = 0
+        self._at = self._decided = 0
         self._begun = False
         if self._unscaled:
             self._unscaled.clear()
@@ -261,9 +293,12 @@ class PlainGear:
             self.leave()
 
 
-def finite(found: dict[torch.device, torch.Tensor]) -> bool:
-    """Whether no found_inf, one for each device, says otherwise; False too where one is not on the host."""
+def finite(found: dict[torch.device, torch.Tensor], on_host: bool) -> bool:
+    """Whether no found_inf, one for each device, says otherwise.
+
+    Those on a device are not read: they stand for yes, or, where all should be ``on_host``, for no.
+    """
     for flag in found.values():  # noqa: SIM110 - half the time of all() with a generator
-        if not flag.is_cpu or flag.item():
+        if flag.item() if flag.is_cpu else on_host:
             return False
     return True

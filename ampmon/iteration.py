@@ -15,7 +15,7 @@ from ampmon import outcome, wire
 from ampmon.activations import Gathered
 from ampmon.histogram import Statistics
 from ampmon.lints import Schedule
-from ampmon.outcome import AnyReading
+from ampmon.outcome import AnyReading, Reading
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
@@ -94,18 +94,26 @@ class Iteration:
     """Parameters that are in a sample already."""
     sampling: bool | None = None
     """Whether this iteration is sampled, once that is decided."""
+    found: dict[int, bool] = field(default_factory=dict)
+    """Of optimizers on a device whether `step()` found what is not finite, which the host knows by then."""
+    overflowed: bool | None = None
+    """Whether any that `update()` goes by did; None where that is not known."""
     spans: list[Span] = field(default_factory=list)
     """What was timed of its work on devices."""
     activations: Gathered | None = None
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
 
+    def unscales_in_step(self, optimizer: int) -> bool:
+        """Whether an optimizer, by id, is unscaled by `step`, so that nothing else is done to its gradients before."""
+        return optimizer in self.steps and self.steps[optimizer].path == "plain"
+
 
 @dataclass(slots=True)
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: steps, how many of them were skipped, and the scale before and after.
+    ``done`` is told what the record came to say: steps, how many of them were skipped, and the state before and after.
     """
 
     stream: Stream
@@ -125,7 +133,7 @@ class PendingUpdate:
     schedule: Schedule
     fresh: bool
     memory_peak: int | None
-    done: Callable[[Sequence[wire.OptimizerStep], int, float, float], None]
+    done: Callable[[Sequence[wire.OptimizerStep], int, Reading, Reading], None]
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -168,7 +176,7 @@ class PendingUpdate:
             gradients=_joined(samples) if samples else None,
             activations=activations.result() if activations is not None else None,
         )
-        self.done(steps, sum(skipped), before.scale, after.scale)
+        self.done(steps, sum(skipped), before, after)
 
     def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
         by_parameter = {

@@ -64,6 +64,12 @@ class Measurer:
             if (index := place(parameter)) is not None
         ]
 
+    def fp16(self, optimizer: torch.optim.Optimizer) -> list[str]:
+        """The names of the parameters whose gradients are in fp16, which torch refuses to unscale."""
+        parameters = self._registry.parameters
+        gradients = self.gradients(optimizer)
+        return [parameters[index].name for index, each in gradients if each.dtype == torch.float16]
+
     def before_unscale(
         self,
         optimizer: torch.optim.Optimizer,
@@ -218,10 +224,13 @@ class Measurer:
         optimizer: torch.optim.Optimizer,
         iteration: Iteration,
         found: dict[torch.device, torch.Tensor],
+        *,
+        told: bool,
     ) -> None:
         """Find the culprits where that is not done yet: on a CPU if there are any, elsewhere as the device decides.
 
-        Without kernels it cannot decide: there samples find them, or `search` does when the host knows.
+        Where the host will be ``told`` before anything else is done to gradients on a device, `search` is left to it.
+        Without kernels the device cannot decide: there samples find culprits, or that search.
         """
         if self._stock is not None:
             self.timer.end(self._stock, iteration.spans, of=self._baselines.get(optimizer))
@@ -229,7 +238,8 @@ class Measurer:
         found = {
             device: flag
             for device, flag in found.items()
-            if (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
+            if not (told and device.type != "cpu")
+            and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
         self.search(optimizer, iteration, found)
 

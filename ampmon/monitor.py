@@ -8,15 +8,18 @@ training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
+from functools import partial
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 
 from ampmon import outcome, process, signals, wire
 from ampmon.activations import Activations
 from ampmon.config import Config
+from ampmon.description import Description
 from ampmon.findings import Listener
+from ampmon.following import Follower
 from ampmon.gear import PlainGear
 from ampmon.guard import guarded
 from ampmon.iteration import (
@@ -30,6 +33,7 @@ from ampmon.iteration import (
 )
 from ampmon.lints import Linter
 from ampmon.measurement import Measurer
+from ampmon.outcome import Reading
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
@@ -75,14 +79,16 @@ class Monitor(Shown):
         self._activations = Activations(model, config, self.failed)
         self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
-        self._description = outcome.Description()
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
+        self._description = Description(config, self._budget, self._registry, self._activations)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
-        unscaled = UNSCALED if outcome.unscales_as_torch(type(scaler)) else frozenset()
+        torchs = outcome.maker(type(scaler), "_unscale_grads_") == GradScaler.__module__
+        unscaled = UNSCALED if torchs else frozenset()
         self._fused = {True: unscaled, False: unscaled - {torch.float16}}
+        self.follower = Follower(scaler, self.failed)
         self._scale = 0.0
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self.fresh = False
@@ -90,7 +96,7 @@ class Monitor(Shown):
         self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._begun: int | None = None
-        """The optimizer, by id, whose `step()` is being called for the first time in the iteration."""
+        """The optimizer, by id, whose first `step()` in the iteration is being called."""
         self._raised: int | None = None
         """The error seen last, by id: `step` passes on what `unscale_` raised within it."""
         self._stream: Stream | None = None
@@ -180,8 +186,7 @@ class Monitor(Shown):
             return None
         started = self._account.clock()
         found = self._measurer.unscale(optimizer, self._iteration, inv_scale, found_inf)
-        if found is not None:
-            self._account.spend(started)
+        self._account.spend(started)
         return found
 
     @guarded
@@ -191,7 +196,9 @@ class Monitor(Shown):
         """The gradients of an optimizer are unscaled and checked: on a CPU it is known already if one overflowed."""
         if self._stream is not None:
             started = self._account.clock()
-            self._measurer.after_unscale(optimizer, self._iteration, found)
+            iteration = self._iteration
+            told = self.follower.decides and iteration.unscales_in_step(id(optimizer))
+            self._measurer.after_unscale(optimizer, iteration, found, told=told)
             self._account.spend(started)
 
     @guarded
@@ -205,13 +212,34 @@ class Monitor(Shown):
             self._iteration.steps[id(optimizer)] = taken(self._optimizers.name(optimizer), path)
             self._linter.stepping(optimizer, path)
 
+    def deciding(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        """`step()` is about to bring an optimizer's found_inf to the host: that is done here, as `Follower.decide`."""
+        state, overflowed = self.follower.decide(state)
+        if overflowed is not None:
+            if self.gear is None or overflowed:
+                self._decided(optimizer, overflowed)
+            else:
+                self.gear.decided()
+        return state
+
+    @guarded
+    def _decided(
+        self, optimizer: torch.optim.Optimizer, overflowed: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """The host knows of an optimizer on which devices gradients overflowed, if on any."""
+        iteration = self._iteration
+        iteration.found[id(optimizer)] = bool(overflowed)
+        # What `unscale_` has unscaled may be clipped by now, which spreads NaN.
+        if overflowed and iteration.unscales_in_step(id(optimizer)):
+            self._measurer.search(optimizer, iteration, overflowed)
+
     @guarded
     def before_update(self, scaler: Any) -> None:
         """`update()` is about to change the scale, and to forget what each optimizer found."""
         self._raised = None
         if self._stream is not None:
             started = self._account.clock()
-            self._iteration.before = outcome.read(scaler, self._iteration.steps)
+            self._iteration.before = self.follower.before(scaler, self._iteration)
             self._account.spend(started)
 
     @guarded
@@ -222,7 +250,7 @@ class Monitor(Shown):
         self._iteration = Iteration()
         if stream is None or before is None:
             return
-        after = outcome.read(scaler, ())
+        after, told = self.follower.after(scaler, iteration, manual=manual)
         self._scale = 0.0 if manual else self._scale
         if not iteration.steps:
             self._linter.moved()
@@ -253,7 +281,7 @@ class Monitor(Shown):
             schedule=self._linter.schedule,
             fresh=self.fresh and not (stream.ordinal or self.updates),
             memory_peak=memory_peak() if sampled else None,
-            done=self._written,
+            done=partial(self._written, told),
         )
         self._order.updated()
         stream.ordinal += 1
@@ -284,7 +312,7 @@ class Monitor(Shown):
                 self._begun = None
             self._registry.meet(optimizer)
             detail["optimizer"] = self._optimizers.name(optimizer)
-            if fp16 := self._fp16_parameters(optimizer):
+            if fp16 := self._measurer.fp16(optimizer)[:CULPRITS_MAX]:
                 detail["fp16_parameters"] = fp16
         self._stream.event("step_raised", ordinal=self._stream.ordinal, **detail)
 
@@ -307,28 +335,20 @@ class Monitor(Shown):
 
     # -- measuring ----------------------------------------------------------------------------------
 
-    def updates_until_due(self) -> float:
-        """How many updates from the next one on are not to be sampled."""
-        return self._budget.until_due(self._optimizers.coming()) if self._samples_here() else inf
-
     def _samples_here(self) -> bool:
         assert self._recorder is not None
-        rank = self._recorder.rank
-        if self.config.ranks is not None:
-            return rank in self.config.ranks
-        return rank == 0 or self._layout == "sharded"
-
-    def _fp16_parameters(self, optimizer: torch.optim.Optimizer) -> list[str]:
-        names = self._registry.parameters
-        gradients = self._measurer.gradients(optimizer)
-        fp16 = [
-            names[index].name for index, gradient in gradients if gradient.dtype == torch.float16
-        ]
-        return fp16[:CULPRITS_MAX]
+        rank, ranks = self._recorder.rank, self.config.ranks
+        return rank in ranks if ranks is not None else rank == 0 or self._layout == "sharded"
 
     def _written(
-        self, steps: Sequence[wire.OptimizerStep], skips: int, scale: float, scale_after: float
+        self,
+        told: Callable[[Reading], None],
+        steps: Sequence[wire.OptimizerStep],
+        skips: int,
+        before: Reading,
+        after: Reading,
     ) -> None:
+        told(after)
         self.updates += 1
         self.skips += skips
         if skips:
@@ -337,9 +357,9 @@ class Monitor(Shown):
                 tuple(self._registry.parameters[index].name for index in culprits) or self.last_skip
             )
         if skips or self._linter.early or self._linter.streak:
-            self._linter.written(steps, skips, scale_after)
-        self._scale = scale_after
-        if scale != scale_after:
+            self._linter.written(steps, skips, after.scale)
+        self._scale = after.scale
+        if before.scale != after.scale:
             self._budget.scale_changed()
 
     # -- the stream ---------------------------------------------------------------------------------
@@ -360,19 +380,11 @@ class Monitor(Shown):
             self._describe(scaler)
 
     def _describe(self, scaler: Any) -> None:
-        assert self._recorder is not None
-        assert self._stream is not None
-        header = self._description.header(
-            scaler,
-            self._stream.ordinal,
-            stream=self._stream.name,
-            layout=self._layout,
-            sample=None if self.config.sample == "all" else self.config.sample,
-            budget=self._budget.share,
-            parameters=tuple(self._registry.parameters),
-            modules=self._activations.modules,
-        )
-        self._recorder.header(header)
+        recorder, stream = self._recorder, self._stream
+        assert recorder is not None
+        assert stream is not None
+        header = self._description.header(scaler, stream.name, stream.ordinal, self._layout)
+        recorder.header(header)
 
     def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
         """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""

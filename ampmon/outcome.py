@@ -5,13 +5,12 @@ Knows the private members of torch's scalers, and does with the public ones wher
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
-from torch.amp.grad_scaler import GradScaler, OptState
+from torch.amp.grad_scaler import OptState
 
 from ampmon import wire
 from ampmon.probe.ring import Readback
@@ -22,10 +21,6 @@ DEAD_SCALE = 2.0**-128
 
 DYING_SCALE = 2.0**-64
 """Below it gradients are looked at before they are unscaled: not far below, unscaling makes inf of what is finite."""
-
-RULES_EVERY = 50
-"""Updates, at least, from one look at the rules of a scaler, which may be set anew, to the next."""
-
 
 Flags: TypeAlias = Collection[torch.Tensor]
 """The found_inf tensors of one optimizer, one for each device that its gradients are on."""
@@ -122,15 +117,13 @@ def read(scaler: Any, optimizers: Iterable[int]) -> AnyReading:
     return ReadingOnDevice(scale, tracker, found)
 
 
-def unscales_as_torch(watched: type) -> bool:
-    """Whether a monitored scaler's class unscales by torch's own method, which no vendor's or user's stands in for."""
-    ways = [
-        vars(cls)["_unscale_grads_"] for cls in watched.__mro__ if "_unscale_grads_" in vars(cls)
-    ]
+def maker(watched: type, method: str) -> str:
+    """The module whose method a monitored scaler's class has below ours: torch's, or a vendor's or user's own."""
+    ways = [vars(cls)[method] for cls in watched.__mro__ if method in vars(cls)]
     makers = [getattr(way, "__module__", "") for way in ways]
     package = __name__.partition(".")[0]
     below = next((place for place, name in enumerate(makers, 1) if name.startswith(package)), 0)
-    return makers[below : below + 1] == [GradScaler.__module__]
+    return next(iter(makers[below:]), "")
 
 
 def step_path(scaler: Any, optimizer: torch.optim.Optimizer) -> wire.StepPath:
@@ -168,80 +161,3 @@ def is_invertible(inv_scale: float) -> bool:
 def is_sharded_scaler(scaler: Any) -> bool:
     """Whether this is FSDP's ShardedGradScaler or a subclass, told without importing it."""
     return any(cls.__name__ == "ShardedGradScaler" for cls in type(scaler).__mro__)
-
-
-class Description:
-    """What a stream's header says of its scaler. Reads no tensor."""
-
-    __slots__ = ("_init_scale", "_looked", "_rules")
-
-    def __init__(self) -> None:
-        self._init_scale = 65536.0
-        self._looked = 0
-        self._rules: tuple[Any, ...] = ()
-
-    def is_old(self, scaler: Any, ordinal: int) -> bool:
-        """Whether the scaler goes by other rules than were told last. Looks now and then: what changes them at every
-        update shall not fill the spool."""
-        if ordinal < self._looked + RULES_EVERY:
-            return False
-        self._looked = ordinal
-        return _rules(scaler) != self._rules
-
-    def header(
-        self,
-        scaler: Any,
-        ordinal: int,
-        *,
-        stream: str,
-        layout: wire.Layout,
-        sample: int | None,
-        budget: float | None,
-        parameters: tuple[wire.Parameter, ...],
-        modules: tuple[wire.Module, ...],
-    ) -> wire.StreamHeader:
-        """The header as it is from the update ``ordinal`` on. The scale it began at stays that of its first update."""
-        self._looked = ordinal
-        if not ordinal:
-            self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
-        growth, backoff, interval = self._rules = _rules(scaler)
-        return wire.StreamHeader(
-            stream=stream,
-            layout=layout,
-            scaler=_class_name(scaler),
-            device=str(getattr(scaler, "_device", "unknown")),
-            enabled=bool(scaler.is_enabled()),
-            init_scale=self._init_scale,
-            growth_factor=_finite(growth),
-            backoff_factor=_finite(backoff),
-            growth_interval=_count(interval),
-            sample=sample,
-            budget=budget,
-            parameters=parameters,
-            modules=modules,
-        )
-
-
-def _rules(scaler: Any) -> tuple[Any, ...]:
-    """By what its scale moves, which may be set while it trains: growth factor, backoff factor, growth interval."""
-    return (
-        getattr(scaler, "_growth_factor", 2.0),
-        getattr(scaler, "_backoff_factor", 0.5),
-        getattr(scaler, "_growth_interval", 2000),
-    )
-
-
-def _count(value: Any) -> int:
-    """A count as the wire has it: sys.maxsize and infinity are ways to say never."""
-    return int(min(max(value, 0), wire.COUNT_MAX))
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    return number if math.isfinite(number) else 0.0
-
-
-def _class_name(scaler: Any) -> str:
-    """The class that the scaler was made as, not the one put in its place to watch it."""
-    cls = type(scaler).__dict__.get("_ampmon_base", type(scaler))
-    return f"{cls.__module__}.{cls.__qualname__}"[:256]

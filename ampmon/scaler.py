@@ -118,6 +118,17 @@ class Monitored(_Base):
             monitor.raised("step", error, optimizer)
             raise
 
+    def _maybe_opt_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        optimizer_state: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> float | None:
+        if self._ampmon_monitor is not None:
+            optimizer_state = self._ampmon_monitor.deciding(optimizer, optimizer_state)
+        return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
+
     def update(self, *args: Any, **kwargs: Any) -> Any:
         monitor = self._ampmon_monitor
         if monitor is None:

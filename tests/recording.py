@@ -79,6 +79,12 @@ class Activations:
     loss: float | None
 
 
+def recorded_so_far(directory: Path) -> Recording:
+    """What the only process start has written by now."""
+    (path,) = spools(directory)
+    return _read(path)
+
+
 def recordings(directory: Path) -> list[Recording]:
     """One recording per process start, oldest first; ends this process's run, so that all of it is there."""
     process.finish(deadline_s=DEADLINE_S)

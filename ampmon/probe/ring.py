@@ -64,9 +64,17 @@ class Ring:
     def __init__(self, slot: Callable[[int], Slot] = Slot) -> None:
         self._slot = slot
         self._free: defaultdict[tuple[torch.device, int], list[Slot]] = defaultdict(list)
+        self._dropped: deque[tuple[tuple[torch.device, int], Slot]] = deque()
+        """Those whose copies nobody wants any more, and which may be under way."""
 
     def take(self, key: tuple[torch.device, int]) -> Slot:
         """A slot for copies from this device, of this many bytes."""
+        for _ in range(len(self._dropped)):
+            try:
+                dropped, slot = self._dropped.popleft()
+            except IndexError:  # other threads took the rest
+                break
+            (self.put_back if slot.filled() else self.drop)(dropped, slot)
         try:
             return self._free[key].pop()
         except IndexError:
@@ -74,6 +82,10 @@ class Ring:
 
     def put_back(self, key: tuple[torch.device, int], slot: Slot) -> None:
         self._free[key].append(slot)
+
+    def drop(self, key: tuple[torch.device, int], slot: Slot) -> None:
+        """Put a slot back whose copy may not have arrived. Asks the device nothing."""
+        self._dropped.append((key, slot))
 
 
 _ring = Ring()
@@ -95,14 +107,19 @@ class Readback:
         if ring is None and is_asynchronous(tensor.device):
             ring = _ring
         self._ring = ring
+        self._slot: Slot | None = None
         # Without a buffer the tensor itself would be read later, with what was written into it meanwhile.
         self._tensor = tensor.clone() if ring is None else tensor
-        self._slot: Slot | None = None
         self._arrived = ring is None
         if ring is not None:
             self._key = (tensor.device, _size_class(tensor.nbytes))
             self._slot = ring.take(self._key)
             self._tensor = self._slot.copy(tensor)
+
+    def __del__(self) -> None:
+        # Wherever it is let go, as by the garbage collector: its memory must not be freed while a graph is captured.
+        if self._slot is not None and self._ring is not None:
+            self._ring.drop(self._key, self._slot)
 
     def ready(self) -> bool:
         """Whether the values are on the host. Does not wait."""

@@ -161,6 +161,7 @@ def test_a_device_call_in_a_forked_child_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker in which what waited for the device is destroyed ends at once, and its loader says so."""
+    monkeypatch.delattr(ring.Readback, "__del__")
     monkeypatch.setattr(recorder, "_of_parents", Forgetful())
     training = Training()
     with emulated.paused():
@@ -186,6 +187,7 @@ def test_pinned_memory_freed_in_a_capture_shows(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An iteration that is forgotten when a capture begins frees its pinned memory in it, which is a violation."""
+    monkeypatch.delattr(ring.Readback, "__del__")
     monkeypatch.setattr(measurement.Measurer, "stand_aside", lambda measurer, iteration: None)
     training = Training()
     training.scaler.scale(training.model(training.inputs[0]).square().mean()).backward()

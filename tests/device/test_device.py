@@ -20,6 +20,7 @@ SUITES = (
     "device/recipes_suite.py",
     "device/triton_suite.py",
     "scaler/test_cuda.py",
+    "scaler/test_gear.py",
 )
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import ampmon
+from ampmon.gear import LOOK_EVERY
 from device.emulated import Device, device
 from device.place import PLACE
 from recording import Recording, recording
@@ -56,6 +57,34 @@ def test_parity_under_jitter(
 
 
 UPDATES = 24
+
+
+def test_updates_about_which_nothing_is_new_wait_as_stock(
+    emulated: Device, data_directory: Path
+) -> None:
+    """Of an ordinary optimizer each waits once, for what it found, and so do those that overflow or are sampled."""
+    waits = []
+    for maker, options in (
+        (torch.amp.GradScaler, {}),
+        (ampmon.GradScaler, {"monitor": ampmon.Config(every=100)}),
+    ):
+        model = torch.nn.Linear(2, 2).to(PLACE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = maker(PLACE, init_scale=4.0, growth_interval=90, **options)
+        emulated.forget()
+        for update in range(3 * LOOK_EVERY):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
+            if update in (80, 81, 150):
+                model.weight.grad.fill_(float("inf"))
+            scaler.step(optimizer)
+            scaler.update()
+        waits.append(emulated.waits())
+    assert waits[0] == waits[1]
+    assert scaler.monitor.errors == 0
+    updates = recording(data_directory).updates
+    assert [update.ordinal for update in updates if update.event == "backoff"] == [80, 81, 150]
+    assert updates[80].optimizers[0].culprits
 
 
 class Training:

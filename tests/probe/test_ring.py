@@ -74,6 +74,23 @@ def ring() -> Ring:
     return Ring(Delayed)
 
 
+def test_a_copy_that_nobody_reads_gives_its_buffer_back(ring: Ring) -> None:
+    """Whoever lets one go frees no pinned memory, and the buffer is used again once the copy has arrived."""
+    slots: list[Delayed] = []
+    for arrived in (False, True):
+        unread = Readback(torch.zeros(3), ring)
+        assert isinstance(unread._slot, Delayed)
+        slots.append(unread._slot)
+        if arrived:
+            slots[0].arrive()
+        del unread
+    third = Readback(torch.ones(3), ring)
+    assert third._slot is slots[0]
+    assert len(Delayed.made) == 2
+    third._slot.arrive()
+    assert third.result().tolist() == [1.0, 1.0, 1.0]
+
+
 def test_a_buffer_is_used_again(ring: Ring) -> None:
     """A hundred copies, each read before the next, take one buffer; the results are the readers' own."""
     results = [Readback(torch.full((3,), float(n)), ring).result() for n in range(100)]
