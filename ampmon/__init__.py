@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ampmon.config import Config
     from ampmon.process import finish
-    from ampmon.recorder import AmpmonWarning
     from ampmon.run import init, log
     from ampmon.scaler import GradScaler, watch
+    from ampmon.troubles import AmpmonWarning
 
 __version__ = "0.1.0"
 
 __all__ = ["AmpmonWarning", "Config", "GradScaler", "__version__", "finish", "init", "log", "watch"]
 
 _HOMES = {
-    "AmpmonWarning": "ampmon.recorder",
+    "AmpmonWarning": "ampmon.troubles",
     "Config": "ampmon.config",
     "GradScaler": "ampmon.scaler",
     "finish": "ampmon.process",

@@ -15,6 +15,10 @@ from ampmon.mirror import Mirror, State
 from ampmon.outcome import AnyReading, Reading
 
 
+_NOTHING = torch.zeros(1, device="cpu")
+"""What found_inf is on the host where nothing was found. Nobody writes into it."""
+
+
 class Follower:
     """Knows a scaler's state from what its optimizers' steps bring to the host; else has the device read.
 
@@ -43,9 +47,13 @@ class Follower:
         flags: dict[torch.device, torch.Tensor] = state["found_inf_per_device"]
         if not self.decides or all(flag.is_cpu for flag in flags.values()):
             return state, None
-        values = {device: flag.item() for device, flag in flags.items()}
-        host = {device: torch.full((1,), value, device="cpu") for device, value in values.items()}
-        overflowed = {device: flag for device, flag in flags.items() if values[device]}
+        host, overflowed = {}, {}
+        for device, flag in flags.items():
+            value = flag.item()
+            host[device] = _NOTHING
+            if value:
+                host[device] = torch.full((1,), value, device="cpu")
+                overflowed[device] = flag
         return {**state, "found_inf_per_device": host}, overflowed
 
     def before(self, scaler: Any, iteration: Iteration) -> AnyReading:

@@ -11,8 +11,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 
-from ampmon import outcome, process, wire
+from ampmon import outcome, process
 from ampmon.iteration import Iteration, PendingUpdate
 from ampmon.mirror import stamp
 from ampmon.outcome import Reading
@@ -39,6 +40,7 @@ class PlainGear:
         "_account",
         "_at",
         "_begun",
+        "_decide",
         "_decided",
         "_done",
         "_explicit",
@@ -51,7 +53,6 @@ class PlainGear:
         "_recorder",
         "_scale",
         "_scaler",
-        "_spent_ns",
         "_stamp",
         "_step",
         "_steps",
@@ -61,6 +62,7 @@ class PlainGear:
         "_unscale",
         "_unscaled",
         "_update",
+        "_version",
         "scale",
     )
 
@@ -84,7 +86,7 @@ class PlainGear:
         first = names.last()
         if updates < _WORTH_IT or first is None or None in [*optimizers, *stock]:
             return
-        self.scale, self._unscale, self._step, self._update = stock
+        self.scale, self._unscale, self._step, self._decide, self._update = stock
         self._left = min(updates, LOOK_EVERY - 1)
         self._optimizers = [weakref.ref(each) for each in optimizers if each is not None]
         self._first = weakref.ref(first)
@@ -96,10 +98,10 @@ class PlainGear:
         self._on_host = scaler._scale.is_cpu
         self._tensors = scaler._scale, scaler._growth_tracker
         """Those stamped: no other may have their ids."""
-        self._stamp = stamp(scaler)
+        self._stamp, self._version = stamp(scaler), scaler._scale._version
         self._interval = scaler._growth_interval
         self._scale, self._tracker = after.scale, after.growth_tracker
-        self._at = self._decided = self._done = self._spent_ns = 0
+        self._at = self._decided = self._done = 0
         self._begun = False
         """Whether an optimizer was unscaled in this iteration."""
         self._unscaled: list[torch.optim.Optimizer] = []
@@ -108,16 +110,18 @@ class PlainGear:
 
     def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
         monitor, before = self._monitor, ended.before
-        # On a device the host must hear of each step, before anything but unscaling is done to the gradients.
-        told = all(step.path == "plain" for step in ended.iteration.steps.values())
+        if ended.infers_skips or not isinstance(before, Reading):
+            return False
+        if scaler._scale.is_cpu:  # where `_unscale_grads_` is all that decides what is found
+            told = outcome.maker(type(scaler), "unscale_") == GradScaler.__module__
+        else:  # where the host must hear of each step, before anything but unscaling is done to the gradients
+            told = all(step.path == "plain" for step in ended.iteration.steps.values())
         return (
-            isinstance(before, Reading)
-            and (told or scaler._scale.is_cpu)
+            told
             and True not in before.found
             and monitor._scale == after.scale > outcome.DYING_SCALE
             and outcome.is_invertible(1 / after.scale)
             and ended.stream.idle
-            and not ended.infers_skips
             and not ended.manual
             and not monitor._watches_modules
             and not monitor._linter.looking
@@ -214,32 +218,36 @@ class PlainGear:
             raise
         return returned
 
+    def decide(
+        self, scaler: Any, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> float | None:
+        """The stock `_maybe_opt_step`."""
+        if not self._on_host:
+            state = self._monitor.deciding(optimizer, state)
+        decided: float | None = self._decide(scaler, optimizer, state)
+        return decided
+
     def decided(self) -> None:
         """`step` has brought to the host that nothing overflowed on a device."""
         self._decided += 1
 
     def updating(self, scaler: Any) -> bool:
         """Whether `update` may be called: all have stepped, nothing overflowed, and the scale is untouched."""
-        started = self._account.clock()
         try:
-            if self._at != len(self._steps) or stamp(scaler) != self._stamp:
+            if self._at != len(self._steps):
                 return False
-            states = scaler._per_optimizer_states
             if self._on_host:
-                for optimizer in self._optimizers:
-                    if not finite(states[id(optimizer())]["found_inf_per_device"], True):
-                        return False
-            elif (
-                self._decided != len(states)
-                or scaler._growth_interval != self._interval
-                or capturing()
-            ):
-                return False
+                scale = self._tensors[0]
+                return scaler._scale is scale and scale._version == self._version
+            return (
+                self._decided == len(scaler._per_optimizer_states)
+                and stamp(scaler) == self._stamp
+                and scaler._growth_interval == self._interval
+                and not capturing()
+            )
         except Exception as error:
             self._monitor.failed("before_update", error)
             return False
-        self._spent_ns = self._account.clock() - started
-        return True
 
     def update(self, scaler: Any) -> Any:
         """The stock `update`, and the record of it. A scale that has moved after all is for the full gear."""
@@ -251,46 +259,38 @@ class PlainGear:
         account = self._account
         started = account.clock()
         try:
-            if self._on_host and (
-                scaler._growth_tracker.item() != self._tracker + 1
-                or scaler._scale.item() != self._scale
+            if not self._on_host:
+                self._stamp = stamp(scaler)
+            elif (
+                scaler._growth_tracker.item() == self._tracker + 1
+                and scaler._scale.item() == self._scale
             ):
+                self._version = scaler._scale._version
+            else:
                 self.leave(Reading(self._scale, self._tracker, [False] * len(self._steps)))
                 self._monitor.after_update(scaler, False)
                 return returned
             self._tracker += 1
-            self._stamp = stamp(scaler)
-            self._write(*account.plain(started, self._spent_ns))
+            duration, cost = account.plain(started)
+            stream, ordinal = self._stream, self._stream.ordinal
+            stream.ordinal = ordinal + 1
+            stream.updating = False
+            self._at = self._decided = 0
+            self._begun = False
+            if self._unscaled:
+                self._unscaled.clear()
+            self._done += 1
+            self._monitor.updates += 1
+            self._recorder.write_steady(
+                stream, ordinal, self._scale, self._tracker, self._steps, duration, cost
+            )
+            if self._done == self._left:
+                self.leave()
         except Exception as error:
             self._monitor.failed("after_update", error)
             self.leave()
         account.handed_over(started, sampled=False)
         return returned
-
-    def _write(self, duration: float, cost: float) -> None:
-        stream = self._stream
-        ordinal = stream.ordinal
-        stream.ordinal = ordinal + 1
-        stream.updating = False
-        self._at = self._decided = 0
-        self._begun = False
-        if self._unscaled:
-            self._unscaled.clear()
-        self._done += 1
-        self._monitor.updates += 1
-        fields = {
-            "ordinal": ordinal,
-            "scale": self._scale,
-            "scale_after": self._scale,
-            "growth_tracker": self._tracker,
-            "event": "steady",
-            "optimizers": self._steps,
-            "duration": duration,
-            "cost": cost,
-        }
-        self._recorder.write(stream, wire.Update, fields)
-        if self._done == self._left:
-            self.leave()
 
 
 def finite(found: dict[torch.device, torch.Tensor], on_host: bool) -> bool:

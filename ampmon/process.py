@@ -13,7 +13,8 @@ from multiprocessing.util import Finalize, register_after_fork
 from ampmon import config, signals
 from ampmon.config import RunOptions
 from ampmon.errors import ConfigurationError
-from ampmon.recorder import Recorder, warn
+from ampmon.recorder import Recorder
+from ampmon.troubles import warn
 
 
 FINISH_DEADLINE_S = 5.0

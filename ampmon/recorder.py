@@ -7,15 +7,15 @@ the disk is slow or refuses it; what may wait is the housekeeper's.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from ampmon import agreement, identity, signals, wire
 from ampmon.config import RunOptions, clean_name
@@ -25,28 +25,13 @@ from ampmon.rationing import SCARCE, Rationing, is_rare
 from ampmon.reader import Reader
 from ampmon.spool import Destination, SpoolWriter
 from ampmon.stream import Stream
+from ampmon.troubles import Troubles
 
 
 _ATTEMPT = "attempt"
 _of_parents: list[object] = []
 """What was on its way from a device when the process forked. Never freed: to destroy a CUDA event or pinned memory in
 the child ends it, as the device is the parent's."""
-ERRORS_IN_FULL = 100
-"""Errors of the monitor beyond these are reported in hundreds."""
-
-
-class AmpmonWarning(UserWarning):
-    """Something is wrong with the monitoring. Training goes on untouched."""
-
-
-def warn(message: str) -> None:
-    """Warn the user. Never raises: not where a filter makes errors of warnings, nor where nobody listens."""
-    try:
-        warnings.warn(message, AmpmonWarning, stacklevel=2)
-    except Exception as error:
-        signals.let_through(error)
-        with contextlib.suppress(Exception):
-            sys.stderr.write(message + "\n")
 
 
 def _checked(header: wire.Header) -> bytes:
@@ -56,7 +41,11 @@ def _checked(header: wire.Header) -> bytes:
     return payload
 
 
-class Recorder:
+def _numbered(update: wire.Update, *, stream: str, seq: int, time: int) -> wire.Update:
+    return msgspec.structs.replace(update, stream=stream, seq=seq, time=time)
+
+
+class Recorder(Troubles):
     """Writes the records of one process to its spool.
 
     Raises SpoolError when the data directory cannot be used, ConfigurationError for bad options, at construction only.
@@ -65,11 +54,11 @@ class Recorder:
     """
 
     def __init__(self, options: RunOptions, generation: int = 0) -> None:
+        super().__init__()
         self.options = options
         self._generation = generation
         self.run_id: UUID | None = options.run_id or identity.shared_run_id(generation=generation)
         """None while the ranks have not agreed on one."""
-        self.errors = 0
         self.dropped = 0
         self._rationing = Rationing()
         self._told = {"dropped": 0, "thinned": 0}
@@ -78,7 +67,6 @@ class Recorder:
         self._busy = False
         self._streams: dict[str, Stream] = {}
         self._headers: dict[str, bytes] = {}
-        self._warned: set[str] = set()
         self._finishing = threading.Event()
         self._reader = Reader(self.failed)
         self.findings = Findings(self.warn, self.failed)
@@ -205,6 +193,47 @@ class Recorder:
             if self._queue or self._spool.interrupted is not None:
                 self._exclusively(lambda: None)
 
+    def write_steady(
+        self,
+        stream: Stream,
+        ordinal: int,
+        scale: float,
+        growth_tracker: int,
+        steps: tuple[wire.OptimizerStep, ...],
+        duration: float,
+        cost: float,
+    ) -> None:
+        """`write` in half the time, for an update with nothing but this to tell, which is never rare."""
+        with self._lock:
+            ready = self._opened and not self._busy and self._spool.fullness < SCARCE
+            seq = stream.seq
+            update = wire.Update(
+                stream=stream.name,
+                seq=seq,
+                ordinal=ordinal,
+                time=time.time_ns() // 1000,
+                scale=scale,
+                scale_after=scale,
+                growth_tracker=growth_tracker,
+                event="steady",
+                optimizers=steps,
+                duration=duration,
+                cost=cost,
+            )
+            if not ready:
+                self.write(stream, partial(_numbered, update), {})
+                return
+            stream.seq = seq + 1
+            self._busy = True
+            kept = False
+            try:
+                kept = self._spool.append(wire.encode(update))
+            finally:
+                self._busy = False
+                self.dropped += not kept
+            if self._queue or self._spool.interrupted is not None:
+                self._exclusively(lambda: None)
+
     def later(self, work: Callable[[], None]) -> None:
         """Do work on the reader's thread, which starts with the first. Does not wait."""
         self._reader.submit(work)
@@ -287,33 +316,6 @@ class Recorder:
 
     # -- what may go wrong ------------------------------------------------------------------------------------------
 
-    def failed(self, where: str, error: BaseException) -> None:
-        """Count an error of the monitor's own, warn once for each place, and report it.
-
-        Raises, as all that a training calls, nothing but what a signal handler of the user's does.
-        """
-        self.errors += 1
-        try:
-            self._report(where, error)
-        except Exception as another:
-            signals.let_through(another)
-
-    def _report(self, where: str, error: BaseException) -> None:
-        self.warn(
-            where,
-            f"ampmon: {where} failed ({type(error).__name__}: {error}). Training is not affected; this is counted "
-            "and shown on the run's page.",
-        )
-        full = self.errors <= ERRORS_IN_FULL
-        if full or self.errors % ERRORS_IN_FULL == 0:
-            self.event(
-                "error",
-                where=where,
-                type=type(error).__name__,
-                message=str(error)[:500],
-                repeat=1 if full else ERRORS_IN_FULL,
-            )
-
     def tell_losses(self) -> None:
         """Write events of what was dropped and thinned since the last ones, and warn of the first."""
         with self._lock:
@@ -328,12 +330,6 @@ class Recorder:
                 "dropped",
                 f"ampmon: records could not be kept in {self.options.dir} and are lost; see the page.",
             )
-
-    def warn(self, key: str, message: str) -> None:
-        """Warn once for each key. Never raises."""
-        if key not in self._warned:
-            self._warned.add(key)
-            warn(message)
 
     def _own_run_id(self) -> UUID:
         """The run as this process would have it: the one that it goes on with where its launcher was told an id."""

@@ -19,7 +19,7 @@ from ampmon.errors import ConfigurationError
 from ampmon.monitor import Monitor
 from ampmon.parameters import Models
 from ampmon.probe.graphs import leave_untraced
-from ampmon.recorder import warn
+from ampmon.troubles import warn
 
 
 _MONITOR = "_ampmon_monitor"
@@ -52,9 +52,10 @@ class Monitored(_Base):
     monitor = _Shown()
 
     def _ampmon_stock(self) -> list[Any]:
-        """What stands below the four methods that every iteration calls; None for what is no plain function."""
+        """What stands below the methods that every iteration calls; None for what is no plain function."""
         stock: Any = super()
-        methods = stock.scale, stock._unscale_grads_, stock.step, stock.update
+        steps = stock.step, stock._maybe_opt_step
+        methods = stock.scale, stock._unscale_grads_, *steps, stock.update
         return [getattr(each, "__func__", None) for each in methods]
 
     def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -125,8 +126,12 @@ class Monitored(_Base):
         *args: Any,
         **kwargs: Any,
     ) -> float | None:
-        if self._ampmon_monitor is not None:
-            optimizer_state = self._ampmon_monitor.deciding(optimizer, optimizer_state)
+        monitor = self._ampmon_monitor
+        if monitor is not None:
+            gear = monitor.gear
+            if gear is not None and not (args or kwargs):
+                return gear.decide(self, optimizer, optimizer_state)
+            optimizer_state = monitor.deciding(optimizer, optimizer_state)
         return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:

@@ -52,12 +52,12 @@ class Account:
         last, self._last_ns = self._last_ns, now
         return None if last is None else (now - last) / 1000
 
-    def plain(self, now: int, spent_ns: int) -> tuple[float, float]:
+    def plain(self, now: int) -> tuple[float, float]:
         """`lap` and `settle` for an update of the plain gear. The budget hears of it with the next that is not."""
         assert self._last_ns is not None
         duration = (now - self._last_ns) / 1000
-        cost = (spent_ns + self._owed_ns) / 1000
-        self._last_ns, self._owed_ns = now, 0
+        cost = self._owed_ns / 1000
+        self._last_ns = now
         self._busy_us += cost
         self._elapsed_us += duration
         self._plain += 1

@@ -12,7 +12,8 @@ import pytest
 
 from ampmon import housekeeper, mounts, process, wire
 from ampmon.config import resolve
-from ampmon.recorder import AmpmonWarning, Recorder
+from ampmon.recorder import Recorder
+from ampmon.troubles import AmpmonWarning
 from recording import recordings
 from waiting import DEADLINE_S, wait_for
 

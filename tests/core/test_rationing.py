@@ -12,8 +12,9 @@ from ampmon import mounts, wire
 from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
 from ampmon.errors import ConfigurationError
 from ampmon.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
-from ampmon.recorder import AmpmonWarning, Recorder
+from ampmon.recorder import Recorder
 from ampmon.stream import Stream
+from ampmon.troubles import AmpmonWarning
 from recording import Recording, recordings
 from waiting import DEADLINE_S
 

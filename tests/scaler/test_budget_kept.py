@@ -13,7 +13,7 @@ from torch.optim import SGD
 import ampmon
 from ampmon import wire
 from ampmon.measurement import Measurer
-from ampmon.recorder import Recorder
+from ampmon.spool import SpoolWriter
 from ampmon.testing import ManualClock
 from recording import recording
 
@@ -25,7 +25,7 @@ class Loop:
         self.clock = ManualClock(0.0)
         self.sample_ms = self.bare_ms = 0.0
         """What an update that is sampled takes, and one that is not."""
-        measure, write = Measurer.before_unscale, Recorder.write
+        measure, write = Measurer.before_unscale, SpoolWriter.append
 
         def measured(
             measurer: Any, optimizer: Any, iteration: Any, *given: Any, **named: Any
@@ -34,13 +34,13 @@ class Loop:
             if iteration.sampling:
                 self.clock.advance((self.sample_ms - self.bare_ms) / 1000)
 
-        def written(recorder: Any, stream: Any, record: Any, fields: Any) -> None:
-            write(recorder, stream, record, fields)
-            if record is wire.Update:
+        def written(spool: Any, payload: bytes, **key: Any) -> bool:
+            if not key and isinstance(wire.decode(payload), wire.Update):
                 self.clock.advance(self.bare_ms / 1000)
+            return write(spool, payload, **key)
 
         monkeypatch.setattr(Measurer, "before_unscale", measured)
-        monkeypatch.setattr(Recorder, "write", written)
+        monkeypatch.setattr(SpoolWriter, "append", written)
 
     def train(
         self, updates: int, *, config: ampmon.Config, update_ms: float, **options: Any
