@@ -190,7 +190,7 @@ def _tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 def clean_name(name: object) -> str:
     """A name as the server takes it: printable and to be seen, at most 256 characters."""
-    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()[:256]
+    printable = "".join(c if c.isprintable() else " " for c in str(name)).strip()[:256].strip()
     return printable if re.search(wire.VISIBLE, printable) else "unnamed"
 
 

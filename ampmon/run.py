@@ -82,6 +82,11 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
             return
         stream = run.recent
         ordinal = max(stream.ordinal - (not stream.updating), 0)
+        known = _known(run, values)
+        if known and stream.idle:
+            user_step = _user_step(run, step)
+            stream.put(wire.Scalars, ordinal=ordinal, values=known, user_step=user_step)
+            return
         kept = _collect(run, values)
         _leave_out_what_is_beyond(run, kept)
         if kept or not values:
@@ -129,6 +134,17 @@ def _user_step(run: Recorder, step: Any) -> int | None:
         run.failed("ampmon.log", ValueError(f"the step is not kept: {error}"))
         return None
     return number
+
+
+def _known(run: Recorder, values: Mapping[str, Any]) -> dict[str, float] | None:
+    """The values, where all are floats under names that were kept before and some scaler reports; else None."""
+    if not run.watches or len(values) > wire.SCALARS_MAX:
+        return None
+    names = run.logged
+    for name, value in values.items():
+        if type(value) is not float or name not in names:
+            return None
+    return dict(values)
 
 
 def _collect(run: Recorder, values: Mapping[str, Any]) -> dict[str, float | Readback]:

@@ -111,6 +111,19 @@ def test_scalars_belong_to_the_last_update_until_the_next_scale(
     assert [record.user_step for record in scalars] == [None, None, None, 77]
 
 
+@pytest.mark.parametrize("name", ["loss", " loss\n", "x" * 255 + " y", ""])
+@pytest.mark.parametrize("value", [0.25, math.inf, 3, True, np.float32(0.5)])
+def test_a_name_is_kept_alike_each_time(data_directory: Path, name: str, value: float) -> None:
+    """Where a scaler reports, values under a name that was kept before are kept as the first one was."""
+    ampmon.GradScaler("cpu")
+    for _ in range(3):
+        ampmon.log({name: value}, step=7)
+    first, *others = recording(data_directory).scalars
+    assert len(others) == 2
+    for other in others:
+        assert (other.values, other.kinds, other.user_step) == (first.values, first.kinds, 7)
+
+
 def test_what_is_not_finite_is_kept_as_it_is(data_directory: Path) -> None:
     """A NaN loss, an infinity and a tensor that still has its graph are recorded; none is made zero or dropped."""
     ampmon.GradScaler("cpu")
