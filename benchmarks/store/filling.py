@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, select, update
 from ampmon import wire
 from ampmon.histogram import Statistics
 from ampmon_server.settings import Settings
-from ampmon_server.store import Store, attempts, engine, gradients, ingest
+from ampmon_server.store import Store, attempts, engine, gradients, ingest, rollups
 from ampmon_server.store import scalars as logged
 from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
@@ -24,7 +24,6 @@ from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
-from ampmon_server.store.upgrading import REBUILDS
 from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real, shifted
@@ -123,7 +122,7 @@ class _Filling:
         if connection.dialect.name == "postgresql":  # what autovacuum does while rows trickle in
             _unhurried(connection)
             connection.exec_driver_sql("ANALYZE")
-        for rebuild in shown([*dict.fromkeys((*REBUILDS, logged.rebuild))], "rollups"):
+        for rebuild in shown([rollups.rebuild, logged.rebuild], "rollups"):
             rebuild(connection, self.run_id.bytes)
 
     def _first(self) -> wire.Batch:

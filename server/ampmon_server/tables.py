@@ -141,8 +141,6 @@ runs = Table(
     Column("cost_us", Double, nullable=False, default=0.0),
     # When its version last moved on, by the server's clock: what another server process asks for.
     _count("changed"),
-    # Whether all of its rows are rolled up; those of an older schema are not until they are asked for.
-    Column("rolled_up", SmallInteger, nullable=False, default=1),
     # Samples left out of updates that were kept; starts that went on beside a later one; scalers that began anew.
     _count("thinned"),
     _count("rivals"),

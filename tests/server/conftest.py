@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from fastapi import FastAPI
 from sqlalchemy import make_url
 from starlette.testclient import TestClient
 
 from ampmon import wire
+from ampmon_server import migrations
 from ampmon_server.app import create_app
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
@@ -19,6 +21,16 @@ from postgres import Postgres
 
 
 URL = "http://127.0.0.1:8267"
+
+LATER = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "9000", "{}", None, None
+
+def upgrade():
+    op.execute("CREATE TABLE later (mine INTEGER)")
+    op.execute("CREATE TABLE later_too (mine INTEGER)")
+"""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -133,3 +145,14 @@ def send(client: TestClient):
         return answer.json()
 
     return post
+
+
+@pytest.fixture
+def later_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A revision after the newest, which makes a table `later`: a database at the newest is an older one now."""
+    folder = tmp_path / "versions"
+    folder.mkdir()
+    newest = ScriptDirectory.from_config(migrations.config()).get_current_head()
+    (folder / "9000_later.py").write_text(LATER.format(newest))
+    monkeypatch.setattr(migrations, "VERSIONS", (*migrations.VERSIONS, folder))
+    return "9000"

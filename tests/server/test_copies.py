@@ -157,13 +157,13 @@ def test_no_bad_copy_is_put_back(
 
 
 def test_an_older_copy_is_brought_up_to_date(
-    tmp_path: Path, told: Callable[..., tuple[int, str]]
+    tmp_path: Path, told: Callable[..., tuple[int, str]], later_revision: str
 ) -> None:
     """A copy of an older schema is put back as it is, and the server that starts upgrades it."""
     older = tmp_path / "older.db"
     database = engine.open_engine(f"sqlite:///{older}")
     with engine.writing(database) as connection:
-        command.upgrade(migrations.config(connection), "0003")
+        command.upgrade(migrations.config(connection), f"{later_revision}-1")
     database.dispose()
     settings, trainer = Settings(data_directory=tmp_path / "data"), Trainer()
     code, _ = told("restore", older, "--data-dir", settings.data_directory)

@@ -40,7 +40,6 @@ OVER_RUNS = {
     "store.sparklines.read": "the same",
     "store.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
-    "store.upgrading.waiting": "runs that an older version stored",
     "store.prune.due": "runs that are old",
     "store.removing.deleted": "runs that are deleted",
     "store.verify.runs": "the runs to verify",
@@ -299,7 +298,6 @@ def statements(
             connection.execute("DELETE FROM rollups WHERE level = 1")
             connection.execute("DELETE FROM scalar_rollups")
             codes = [main(["db", "verify", *where, "--repair"])]
-            connection.execute("UPDATE runs SET rolled_up = 0")
             codes.append(main(["db", "upgrade", *where]))
             days = ["--keep-rows-days", "0", "--keep-samples-days", "0"]
             codes.append(main(["db", "prune", *where, *days, "--yes"]))

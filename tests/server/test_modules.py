@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import event, text
 from starlette.testclient import TestClient
 
 from ampmon import wire
-from ampmon_server import migrations
-from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import MODULES, PASSED, START, Trainer, activations, statistics
 
@@ -275,51 +271,3 @@ def test_a_deleted_run_leaves_no_activations(store: Store) -> None:
     assert sum(store.clear(trainer.run_id)) > 0
     with store._engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM module_blocks")) == 0
-
-
-def alembic(settings: Settings, work: Callable[[Config], None]) -> None:
-    """Change the schema of the settings' database as alembic's own commands do."""
-    engine = create_engine(settings.url)
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", migrations.__path__[0])
-        config.attributes["connection"] = connection
-        work(config)
-    engine.dispose()
-
-
-def test_a_database_from_before_keeps_its_runs(settings: Settings) -> None:
-    """Upgraded from the revision before, a database with skips and headers has them, and takes activations."""
-    trainer = Trainer()
-    old = trainer.batch(
-        [trainer.update(skipped=True)],
-        headers=(
-            trainer.attempt,
-            wire.StreamHeader(
-                stream="scaler",
-                scaler="GradScaler",
-                device="cpu",
-                parameters=trainer.stream.parameters,
-            ),
-        ),
-    )
-    first = Store.open(settings)
-    first.ingest(old)
-    first.close()
-    alembic(settings, lambda config: command.downgrade(config, "0003"))
-    engine = create_engine(settings.url)
-    with engine.connect() as connection:
-        assert connection.scalar(text("SELECT count(*) FROM skips")) == 1
-        assert "origin" not in connection.execute(text("SELECT * FROM skips")).one()._mapping
-    engine.dispose()
-
-    upgraded = Store.open(settings)
-    (skip,) = upgraded.skips(trainer.run_id).rows
-    assert (skip.culprits[0].parameter, skip.origin) == ("head.weight", None)
-    upgraded.ingest(trainer.batch([trainer.update(activations=activations())]))
-    assert [row.name for row in upgraded.modules(trainer.run_id).modules] == [
-        "embedding",
-        "block.mlp",
-        "block",
-    ]
-    upgraded.close()

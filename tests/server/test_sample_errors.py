@@ -8,14 +8,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-import zstandard
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, create_engine, text
 
 from ampmon import wire
 from ampmon.histogram import BINS, EXPONENT_MIN, RUN, Statistics
-from ampmon_server import migrations
 from ampmon_server.drawing import Asked, draw
 from ampmon_server.figures import View
 from ampmon_server.settings import Settings
@@ -206,116 +201,3 @@ def test_squares_cost_nothing_where_all_was_seen() -> None:
     assert isinstance(update, wire.Update)
     assert update.gradients is not None
     assert not Statistics.from_wire(update.gradients).run_squares.any()
-
-
-OLD_TOTALS = [
-    *((name, "<i8") for name in ("parameters", "looked", "zeros", "inf", "nan")),
-    ("amax", "<f8"),
-    ("sum_squares", "<f8"),
-    ("histogram", "<i8", (BINS,)),
-]
-OLD_SAMPLE = np.dtype(
-    [
-        ("step", "<i8"),
-        ("time", "<i8"),
-        ("scale", "<f8"),
-        ("on_grid", OLD_TOTALS),
-        ("off_grid", OLD_TOTALS),
-    ]
-)
-"""As the first schema had the rows of gradient_totals."""
-
-
-def _migrate(connection: Connection, revision: str, *, down: bool = False) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.attributes["connection"] = connection
-    (command.downgrade if down else command.upgrade)(config, revision)
-
-
-def _insert(connection: Connection, table: str, **values: object) -> None:
-    told = {
-        str(column[1]): 0 if "INT" in str(column[2]) or column[2] == "DOUBLE" else ""
-        for column in connection.execute(text(f"PRAGMA table_info({table})"))
-        if column[3]
-    }
-    row = {**told, **values}
-    connection.execute(
-        text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(':' + n for n in row)})"),
-        row,
-    )
-
-
-def _old_block(stack: Stack) -> bytes:
-    """A block as the first schema had them: each column by bin, parameter and sample, and no version before it."""
-    columns = {}
-    for name, values in stack.statistics.items():
-        if name != "run_squares":
-            narrow = values.astype("<u2" if values.dtype.kind == "i" else "<f8").T
-            planes = np.ascontiguousarray(narrow).reshape(-1, 1).view(np.uint8).T
-            columns[name] = (narrow.dtype.str, planes.tobytes())
-    ends = (stack.steps.tobytes(), stack.times.tobytes(), stack.scales.tobytes())
-    parameters = stack.parameters.astype("<i4").tobytes()
-    return zstandard.ZstdCompressor().compress(msgspec.msgpack.encode([*ends, parameters, columns]))
-
-
-def _old_rows() -> np.ndarray:
-    rows = np.zeros(3, OLD_SAMPLE)
-    rows["step"], rows["time"], rows["scale"] = [1, 2, 3], [10, 20, 30], 1024.0
-    cells = rows["on_grid"]
-    cells["parameters"], cells["looked"], cells["zeros"], cells["amax"] = 2, 1600, 800, 0.5
-    cells["histogram"][:, 20], cells["histogram"][:, 30] = 160, 640
-    return rows
-
-
-@pytest.mark.parametrize("exact", [0, 1])
-def test_older_data_is_packed_again(tmp_path: Path, exact: int) -> None:
-    """Rows of the first schema are read after the upgrade, of a sample with the error they had, and go back."""
-    old = _old_rows()
-    samples = [Sample(step, 10, 1024.0, statistics(2, seed=step)) for step in (1, 2, 3)]
-    block = _old_block(Stack.of(samples))
-    key = {"run_id": b"r" * 16, "stream": 0}
-    place = {**key, "first_step": 1, "attempt": 0, "last_step": 3}
-    frame = zstandard.ZstdCompressor().compress(old.tobytes())
-    engine = create_engine(f"sqlite:///{tmp_path / 'old.db'}")
-    with engine.begin() as connection:
-        _migrate(connection, "0001")
-        _insert(connection, "runs", run_id=key["run_id"])
-        _insert(connection, "headers", **key, attempt=0, sample=None if exact else 800, exact=exact)
-        _insert(connection, "streams", **key, newest_sample=old[-1:].tobytes())
-        _insert(connection, "streams", run_id=key["run_id"], stream=1)
-        _insert(connection, "gradient_totals", **place, data=frame)
-        _insert(connection, "gradient_blocks", **place, data=block)
-        migrations.upgrade(connection)
-
-        def read(table: str, column: str) -> bytes:
-            found = connection.execute(text(f"SELECT {column} FROM {table} WHERE stream = 0"))
-            return bytes(found.scalar_one())
-
-        rows = totals.samples_from_bytes([read("gradient_totals", "data")])
-        of = totals.series(rows, exact=bool(exact)).on_grid
-        assert rows["step"].tolist() == [1, 2, 3]
-        for name in ("parameters", "looked", "zeros", "amax", "histogram"):
-            np.testing.assert_array_equal(getattr(of, name), old["on_grid"][name])
-        assert of.elements.tolist() == [1600] * 3
-        # 1600 elements in runs of 16 that are each all alike are 100: sqrt(p (1 - p) / 100), about.
-        wanted = [0, 0, 0] if exact else [0.05, 0.0094, 0.030]
-        assert of.errors()[0] == pytest.approx(wanted, rel=0.05)
-        assert (
-            totals.row_from_bytes(read("streams", "newest_sample")).tobytes() == rows[-1:].tobytes()
-        )
-        read_back = packing.block_from_bytes(read("gradient_blocks", "data"))
-        for before, after in zip(samples, read_back, strict=True):
-            assert before.step == after.step
-            for name in before.statistics.__slots__:
-                of_both = (getattr(each.statistics, name) for each in (before, after))
-                np.testing.assert_array_equal(*of_both, strict=True)
-
-        _migrate(connection, "0001", down=True)
-        assert (
-            zstandard.ZstdDecompressor().decompress(read("gradient_totals", "data"))
-            == old.tobytes()
-        )
-        assert read("streams", "newest_sample") == old[-1:].tobytes()
-        assert read("gradient_blocks", "data") == block
-    engine.dispose()

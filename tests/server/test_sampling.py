@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
-from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 import pytest
-from alembic import command
-from alembic.config import Config
 from fastapi.testclient import TestClient
-from sqlalchemy import create_engine, text
 
-from ampmon_server import migrations
-from ampmon_server.settings import Settings
 from ampmon_server.store import Store
 from batches import Trainer, statistics
 
@@ -142,29 +135,3 @@ def test_the_list_and_the_run_show_it(client: TestClient, send) -> None:
     ):
         assert (summary["sampling_interval"], summary["budget"]) == (8, 0.01)
         assert summary["over_budget"] is False
-
-
-def test_a_database_from_before_keeps_its_runs(settings: Settings) -> None:
-    """Upgraded from the revision before, a run is not known to be over a budget, and then tells its interval."""
-    trainer = Trainer()
-    first = Store.open(settings)
-    first.ingest(trainer.batch([trainer.update()], headers=(trainer.attempt, trainer.stream)))
-    first.close()
-    engine = create_engine(settings.url)
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(Path(migrations.__path__[0])))
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0002")
-        row = connection.execute(text("SELECT * FROM runs")).one()._mapping
-        assert row["updates"] == 1
-        assert not {"sampling_interval", "budget", "over_budget"} & set(row)
-    engine.dispose()
-
-    upgraded = Store.open(settings)
-    summary = upgraded.run(trainer.run_id)[0]
-    assert (summary.updates, summary.sampling_interval, summary.over_budget) == (1, None, False)
-    upgraded.ingest(trainer.batch([sampled(trainer, interval=4)]))
-    told = upgraded.run(trainer.run_id)[0]
-    assert told == changed(told, updates=2, sampling_interval=4, over_budget=False)
-    upgraded.close()

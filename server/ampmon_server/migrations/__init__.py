@@ -1,7 +1,8 @@
-"""The schema's history and the way to its newest state; a revision spells its tables out, `tables` is the present."""
+"""The schema's history and the way to its newest state; `tables` is the present."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +34,9 @@ __all__ = [
 VERSION_TABLE = "alembic_version"
 """Where a database keeps the revision that it has."""
 
+VERSIONS = (Path(__file__).parent / "versions",)
+"""The folders in which revisions are."""
+
 Age = Literal["empty", "older", "current", "newer", "foreign", "unversioned"]
 
 
@@ -62,7 +66,7 @@ def schema(connection: Connection) -> Schema:
 
 def noted(revision: str) -> Schema:
     """How old a schema is of which this is noted."""
-    scripts = _scripts()
+    scripts = _scripts(VERSIONS)
     if revision == scripts.get_current_head():
         return Schema("current", revision)
     if any(revision == script.revision for script in scripts.walk_revisions()):
@@ -71,7 +75,7 @@ def noted(revision: str) -> Schema:
 
 
 @cache
-def _scripts() -> ScriptDirectory:
+def _scripts(_: tuple[Path, ...]) -> ScriptDirectory:
     return ScriptDirectory.from_config(config())
 
 
@@ -85,5 +89,9 @@ def config(connection: Connection | None = None) -> Config:
     made = Config()
     # A per cent sign in a path would be taken for interpolation.
     made.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    made.set_main_option(
+        "version_locations", os.pathsep.join(map(str, VERSIONS)).replace("%", "%%")
+    )
+    made.set_main_option("path_separator", "os")
     made.attributes["connection"] = connection
     return made

@@ -31,7 +31,7 @@ from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
 from ampmon_server.store.tokens import Token
-from ampmon_server.store.upgrading import Upgrade
+from ampmon_server.store.upgrading import upgrade
 from ampmon_server.store.verify import Verification
 from ampmon_server.store.windows import Stretch
 
@@ -78,7 +78,7 @@ __all__ = [
     "Taken",
     "Token",
     "Unusable",
-    "Upgrade",
     "Verification",
     "Wanted",
+    "upgrade",
 ]

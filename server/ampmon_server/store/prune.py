@@ -142,7 +142,7 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
         (table.changed > 0, table.changed), else_=func.coalesce(table.last_time, table.started)
     )
     old = select(table.run_id, table.name, heard.label("heard"), table.attempts).where(
-        table.deleted == 0, table.rolled_up == 1, heard < max(rows_before, samples_before)
+        table.deleted == 0, heard < max(rows_before, samples_before)
     )
     found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
     for row in connection.execute(old.order_by(heard)):

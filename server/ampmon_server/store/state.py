@@ -65,7 +65,6 @@ class RunState:
     duration_us: float = 0.0
     cost_us: float = 0.0
     changed: int = 0
-    rolled_up: int = 1
     thinned: int = 0
     rivals: int = 0
     forgotten: int = 0

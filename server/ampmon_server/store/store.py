@@ -42,7 +42,6 @@ from ampmon_server.store import (
     scalers,
     skips,
     sparklines,
-    upgrading,
     verify,
 )
 from ampmon_server.store.alarms import Alarms
@@ -94,7 +93,6 @@ class Store(SampledReads, Standing, Entry, Alarms):
     def open(cls, settings: Settings) -> Store:
         """Open the database of the settings, made or brought up to date if need be. Raises Unusable."""
         opened = opening.open_database(settings)
-        upgrading.catch_up(opened)
         return cls(opened.engine, opened.exclusive)
 
     def close(self) -> None:

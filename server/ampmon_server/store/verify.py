@@ -15,7 +15,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import engine, looking, removing
 from ampmon_server.store.checks import Finding, blocks, records, strays
 from ampmon_server.store.checks.cells import Comparison
-from ampmon_server.store.checks.finding import RESTORE, UPGRADE
+from ampmon_server.store.checks.finding import RESTORE
 from ampmon_server.store.checks.kinds import KINDS
 from ampmon_server.store.errors import Busy, NotFound
 from ampmon_server.store.opening import Opened
@@ -82,7 +82,7 @@ class Verification:
         def work(connection: Connection) -> None:
             looking.take_time(connection)
             row = _row(connection, run_id, held=True)
-            if row is None or not row.rolled_up:
+            if row is None:
                 return
             list(rolled_up(connection, run_id.bytes, "", mending=True))
             strays.sweep(connection, run_id.bytes)
@@ -114,11 +114,8 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
         return
     where = f"run {run_id}"
     yield from records.contiguity(connection, run_id.bytes, where)
-    if row.rolled_up:
-        yield from rolled_up(connection, run_id.bytes, where)
-        yield from records.totals(connection, row, where)
-    else:
-        yield Finding(where, "its rows are not rolled up yet", UPGRADE)
+    yield from rolled_up(connection, run_id.bytes, where)
+    yield from records.totals(connection, row, where)
     yield from blocks.check(connection, run_id.bytes, where)
     yield from strays.of_no_stream(connection, run_id.bytes, where)
 

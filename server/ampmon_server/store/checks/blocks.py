@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, select, tuple_, update
+from sqlalchemy import Connection, Row, Table, select, tuple_
 
 from ampmon_server.series import Ints
 from ampmon_server.store import packing, totals
@@ -53,20 +52,6 @@ def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding
             found.setdefault(key, []).append(steps)
     yield from _paired(sampled, where)
     yield from _headers(connection, run_id, where)
-
-
-def mend(connection: Connection, run_id: bytes) -> None:
-    """Say of each block that can be read how many samples it holds."""
-    for table, steps_of in _STEPS.items():
-        of_run = table.c.run_id == run_id
-        for row in _rows(connection, table, run_id):
-            with suppress(Damaged, ValueError):
-                samples = len(steps_of(row.data))
-                if samples != row.samples:
-                    key = (table.c.stream, table.c.first_step, table.c.attempt)
-                    values = (row.stream, row.first_step, row.attempt)
-                    this = update(table).where(of_run, tuple_(*key) == tuple_(*values))
-                    connection.execute(this.values(samples=samples))
 
 
 def _lies(row: Row[Any], steps: Ints) -> bool:

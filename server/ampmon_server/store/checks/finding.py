@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 REPAIR = "ampmon db verify --repair makes it anew from the rows"
 RESTORE = "nothing here can make it anew: restore a copy of the database"
-UPGRADE = "run ampmon db upgrade while no server uses the database"
 
 
 class Finding(NamedTuple):

@@ -1,15 +1,21 @@
-"""Views for people: `v_runs`, `v_updates`, `v_skips` and `v_scalars`, with ids as text and words for codes.
+"""Every table of `ampmon_server.tables`, and views for people.
 
-Whoever alters a table that they read drops them first and makes them again: SQLite lets no such table be renamed.
+No version with an older schema was released. The revision that follows the first release spells its change out, and
+freezes what stands here as statements of its own.
+
+The views, `v_runs`, `v_updates`, `v_skips` and `v_scalars`, have ids as text and words for codes. Whoever alters a
+table that they read drops them first and makes them again: SQLite lets no such table be renamed.
 """
 
 from __future__ import annotations
 
 from alembic import op
 
+from ampmon_server.tables import metadata
 
-revision = "0007"
-down_revision = "0006"
+
+revision = "0001"
+down_revision = None
 branch_labels = None
 depends_on = None
 
@@ -18,14 +24,10 @@ _KINDS = ("nan", "inf", "-inf")
 
 
 def upgrade() -> None:
+    metadata.create_all(op.get_bind())
     words = _SQLITE if op.get_bind().dialect.name == "sqlite" else _POSTGRESQL
     for name, made in _VIEWS.items():
         op.execute(f"CREATE VIEW {name} AS {made(*words)}")
-
-
-def downgrade() -> None:
-    for name in reversed(_VIEWS):
-        op.execute(f"DROP VIEW {name}")
 
 
 def _runs(run_id: str, time: str, now: str) -> str:
@@ -112,4 +114,9 @@ _POSTGRESQL = (
 )
 """A run's id as text, a time of microseconds as one, and now in microseconds."""
 
-_VIEWS = {"v_runs": _runs, "v_updates": _updates, "v_skips": _skips, "v_scalars": _scalars}
+_VIEWS = {
+    "v_runs": _runs,
+    "v_updates": _updates,
+    "v_skips": _skips,
+    "v_scalars": _scalars,
+}
