@@ -196,13 +196,14 @@ class Activations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
     """One `scaler.update()` after at least one `scaler.step()`.
 
-    ``ordinal`` counts the stream's updates in this attempt from 0; the server adds the attempt's origin to get the
-    step. ``scale`` was in force during the iteration, ``scale_after`` is the one update() left. ``duration`` is the
-    time since the previous update, None for the first; ``cost`` is what the monitor itself took of it on the training
-    thread, and on devices of this and earlier updates, as far as that is known. A sampled update tells ``interval``,
-    the updates between samples from then on, and whether even that is ``over_budget``. ``fresh`` is said of a stream's
-    first update, where the scaler was made in this process and has been given no state since. ``scheduled`` is said of
-    the update after one that was skipped, where the learning rate was changed in between.
+    ``ordinal`` counts the stream's updates in this attempt from 0, so where no seq is missing no ordinal is; the server
+    adds the attempt's origin to get the step. ``scale`` was in force during the iteration, ``scale_after`` is the one
+    update() left. ``duration`` is the time since the previous update, None for the first; ``cost`` is what the monitor
+    itself took of it on the training thread, and on devices of this and earlier updates, as far as that is known. A
+    sampled update tells ``interval``, the updates between samples from then on, and whether even that is
+    ``over_budget``. ``fresh`` is said of a stream's first update, where the scaler was made in this process and has
+    been given no state since. ``scheduled`` is said of the update after one that was skipped, where the learning rate
+    was changed in between.
     """
 
     stream: StreamName

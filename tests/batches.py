@@ -129,20 +129,29 @@ class Trainer:
     def headers(self) -> tuple[wire.Header, ...]:
         return (self.attempt, self.stream)
 
-    def _seq(self, stream: str) -> int:
-        seq = self._seqs.get(stream, 0)
+    def _seq(self, stream: str, lost: int = 0) -> int:
+        seq = self._seqs.get(stream, 0) + lost
         self._seqs[stream] = seq + 1
         return seq
 
     def update(
-        self, *, skipped: bool = False, scale: float = 1024.0, **fields: object
+        self,
+        *,
+        ordinal: int | None = None,
+        skipped: bool = False,
+        scale: float = 1024.0,
+        **fields: object,
     ) -> wire.Update:
-        """The next update; by default a steady one, or with ``skipped`` a back-off."""
-        ordinal = self._ordinal
-        self._ordinal += 1
+        """The next update; by default a steady one, or with ``skipped`` a back-off.
+
+        Those before an ``ordinal`` are lost with their seqs.
+        """
+        ordinal = self._ordinal if ordinal is None else ordinal
+        lost = ordinal - self._ordinal
+        self._ordinal = ordinal + 1
         made: dict[str, object] = {
             "stream": self.scaler,
-            "seq": self._seq(self.scaler),
+            "seq": self._seq(self.scaler, lost),
             "ordinal": ordinal,
             "time": START + 50_000 * ordinal,
             "scale": scale,

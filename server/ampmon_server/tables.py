@@ -229,6 +229,9 @@ ledger = _of_run(
     _key("attempt"),
     _key("first_seq"),
     Column("last_seq", BigInteger, nullable=False),
+    # Of its updates; null where it has none. No update is missing between them, so each step between was done.
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
 )
 
 updates = _of_run(

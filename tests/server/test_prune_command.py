@@ -74,19 +74,6 @@ def test_what_would_go_is_shown_and_only_then_removed(
     assert "There is nothing to prune" in capsys.readouterr().out
 
 
-def test_resumed_runs_that_keep_their_rows_are_counted(
-    store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nobody waits in vain for rows to go that tell of which attempt a sample is, while samples are kept."""
-    run_id = old_run(store)
-    resumed = Trainer(run_id)
-    store.ingest(resumed.batch(resumed.updates(10)))
-    assert prune("--keep-samples-days", "1000", "--keep-rows-days", "0") == 0
-    assert "resumed and keep their rows as long as their samples: 1\n" in capsys.readouterr().out
-    assert prune("--keep-samples-days", "0", "--keep-rows-days", "0") == 0
-    assert "Runs that were resumed" not in capsys.readouterr().out
-
-
 def test_rows_are_kept_where_what_is_rolled_up_of_them_is_not_sound(
     store: Store, prune: Prune, capsys: pytest.CaptureFixture[str]
 ) -> None:

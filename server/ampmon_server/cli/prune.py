@@ -75,9 +75,6 @@ def _shown(pruning: Pruning, due: list[Due], failures: Failures) -> dict[Due, Si
                     print(f"run {one.run_id} {one.name or '(deleted)'}: {_words(size)}", flush=True)
     together = sum(sizes.values(), start=Size())
     print(f"{len(sizes)} runs in {pruning.database}: {_words(together)}")
-    waiting = sum(one.waits for one in due)
-    if waiting:
-        print(f"Runs that were resumed and keep their rows as long as their samples: {waiting:,}")
     return sizes
 
 

@@ -15,7 +15,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.state import RunState
-from ampmon_server.tables import attempts, streams, updates
+from ampmon_server.tables import attempts, ledger
 
 
 RANKS_MAX = 16_384
@@ -186,18 +186,10 @@ def _origin(connection: Connection, header: wire.AttemptHeader, number: int) -> 
 
 def _last_step(connection: Connection, run_id: UUID, before: int) -> int | None:
     """The last step over all ranks of the attempts numbered below ``before``."""
-    of_stream = (
-        select(updates.c.step)
-        .where(
-            updates.c.run_id == run_id.bytes,
-            updates.c.stream == streams.c.stream,
-            updates.c.attempt < before,
-        )
-        .order_by(updates.c.step.desc())
-        .limit(1)
-        .scalar_subquery()
+    table = ledger.c
+    last = select(func.max(table.last_step)).where(
+        table.run_id == run_id.bytes, table.attempt < before
     )
-    last = select(func.max(of_stream)).where(streams.c.run_id == run_id.bytes)
     found: int | None = connection.scalar(last)
     return found
 

@@ -105,8 +105,7 @@ def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], li
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
-        place = (writer.state.run_id, stream.number, writer.attempt.number)
-        page = Page(writer.connection, *place, share)
+        page = Page(writer.connection, writer.state.run_id, stream.number, writer.attempt, share)
         unknown = page.unknown(share)
         if unknown.records:
             held = page.last

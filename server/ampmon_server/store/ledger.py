@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
 
+from ampmon import wire
 from ampmon_server.store import ranges
+from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.tables import ledger
+
+
+Steps = tuple[int, int]
+"""The first and the last step of some updates."""
 
 
 class Page:
@@ -20,44 +28,66 @@ class Page:
     """
 
     def __init__(
-        self, connection: Connection, run_id: bytes, stream: int, attempt: int, share: Share
+        self, connection: Connection, run_id: bytes, stream: int, attempt: Attempt, share: Share
     ) -> None:
         self._connection = connection
-        self._key = (run_id, stream, attempt)
-        of = {"of": run_id, "stream": stream, "attempt": attempt}
+        self._key = (run_id, stream, attempt.number)
+        self._origin = attempt.origin
+        of = {"of": run_id, "stream": stream, "attempt": attempt.number}
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
-        self._near: list[ranges.Range] = [
-            (first, last) for first, last in fetch(connection, _near(), {**of, **ends})
-        ]
+        self._near: dict[ranges.Range, Steps | None] = {
+            (first, last): None if first_step is None else (first_step, last_step)
+            for first, last, first_step, last_step in fetch(connection, _near(), {**of, **ends})
+        }
         newest = fetch(connection, _newest(), of)
         self.last: int = newest[0][0] if newest else -1
         """The last seq held; -1 for none."""
 
     def unknown(self, share: Share) -> Share:
         """Those of the share's records that are not held yet."""
-        return share.take(ranges.absent(share.seqs, self._near))
+        return share.take(ranges.absent(share.seqs, list(self._near)))
 
     def add(self, share: Share) -> int:
         """Hold these records from now on; how many more are missing before the last one held than before."""
-        before, after = self._near, ranges.merge([*self._near, *ranges.from_numbers(share.seqs)])
+        seqs = share.seqs
+        new = {each: self._steps(share, seqs, each) for each in ranges.from_numbers(seqs)}
+        before, after = self._near, _merged({**self._near, **new})
         self._near = after
-        last, self.last = self.last, max(self.last, share.seqs[-1])
+        last, self.last = self.last, max(self.last, seqs[-1])
         gone = {first for first, _ in before} - {first for first, _ in after}
         if gone:
             self._delete(gone)
-        changed = set(after) - set(before)
-        insert_rows(
-            self._connection,
-            ledger,
-            [(*self._key, first, last) for first, last in sorted(changed)],
-            replace=True,
-        )
+        changed = [
+            (*self._key, *each, *(steps or (None, None)))
+            for each, steps in after.items()
+            if each not in before or before[each] != steps
+        ]
+        insert_rows(self._connection, ledger, changed, replace=True)
         return self.last - last - len(share.records)
+
+    def _steps(self, share: Share, seqs: Sequence[int], within: ranges.Range) -> Steps | None:
+        """Of the share's updates whose seq is ``within``."""
+        records = share.records[bisect_left(seqs, within[0]) : bisect_right(seqs, within[1])]
+        ordinals = [each.ordinal for each in records if type(each) is wire.Update]
+        return (self._origin + ordinals[0], self._origin + ordinals[-1]) if ordinals else None
 
     def _delete(self, firsts: set[int]) -> None:
         statement = delete(ledger).where(*_here(), ledger.c.first_seq == bindparam("first"))
         of = dict(zip(("of", "stream", "attempt"), self._key, strict=True))
         self._connection.execute(statement, [{**of, "first": first} for first in firsts])
+
+
+def _merged(held: Mapping[ranges.Range, Steps | None]) -> dict[ranges.Range, Steps | None]:
+    """Ranges in any order, overlapping or touching, as the fewest that hold the same seqs, with all of their steps."""
+    places = ranges.merge(held)
+    firsts = [first for first, _ in places]
+    merged: dict[ranges.Range, Steps | None] = dict.fromkeys(places)
+    for (first, _), steps in held.items():
+        place = places[bisect_right(firsts, first) - 1]
+        both = [each for each in (merged[place], steps) if each is not None]
+        if both:
+            merged[place] = min(low for low, _ in both), max(high for _, high in both)
+    return merged
 
 
 def _here() -> tuple[ColumnElement[bool], ...]:
@@ -84,7 +114,7 @@ def _near() -> Select[Any]:
         .scalar_subquery()
     )
     return (
-        select(columns.first_seq, columns.last_seq)
+        select(columns.first_seq, columns.last_seq, columns.first_step, columns.last_step)
         .where(
             *_here(),
             columns.first_seq >= func.coalesce(start, 0),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from ampmon import wire
 from ampmon.histogram import Statistics, headroom_bits
@@ -16,9 +16,10 @@ from ampmon_server.store.attempts import world_sizes
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.packing import Sample
+from ampmon_server.store.samples import current
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_modules
-from ampmon_server.tables import headers, module_blocks, updates
+from ampmon_server.tables import headers, module_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,14 @@ def _newest_of(
     # The blocks of one attempt do not overlap. One at a time, for the first nearly always has it.
     while (block := _last_before(connection, scaler, source, attempt, (start, stop))) is not None:
         first_step, data = block
-        for sample in reversed(packing.block_from_bytes(data)):
-            if start <= sample.step < stop and not (
-                source.overlaid and _superseded(connection, scaler, source, sample.step, attempt)
-            ):
-                return sample
+        samples = [each for each in packing.block_from_bytes(data) if start <= each.step < stop]
+        if source.overlaid and samples:
+            steps = np.array([each.step for each in samples])
+            attempts = np.full(len(steps), attempt)
+            keep = current(connection, scaler.run_id, source, steps, attempts)
+            samples = [samples[place] for place in np.flatnonzero(keep)]
+        if samples:
+            return samples[-1]
         stop = first_step
     return None
 
@@ -153,19 +157,6 @@ def _last_before(
         .limit(1),
     )
     return rows[0] if rows else None
-
-
-def _superseded(
-    connection: Connection, scaler: Scaler, source: Source, step: int, attempt: int
-) -> bool:
-    """Whether a later attempt has done this step again."""
-    table = updates.c
-    newest = connection.scalar(
-        select(func.max(table.attempt)).where(
-            table.run_id == scaler.run_id, table.stream == source.number, table.step == step
-        )
-    )
-    return newest is not None and newest > attempt
 
 
 def _together(shards: Sequence[_Shard]) -> ModuleSample:

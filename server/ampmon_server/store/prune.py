@@ -18,9 +18,7 @@ from sqlalchemy import (
     Engine,
     Row,
     Table,
-    case,
     func,
-    literal,
     select,
     update,
 )
@@ -30,14 +28,12 @@ from ampmon_server.store import state as run_state
 from ampmon_server.store.errors import Busy
 from ampmon_server.store.pyramid import BITS, THIN
 from ampmon_server.store.removing import Removal
-from ampmon_server.store.scalers import not_superseded
 from ampmon_server.tables import (
     gradient_blocks,
     gradient_totals,
     module_blocks,
     runs,
     scalars,
-    skips,
     streams,
     updates,
 )
@@ -68,8 +64,7 @@ class Keep:
 class Due:
     """A run that is old, and what of it goes: its raw rows, its samples, or, where it is deleted, all that is left.
 
-    ``heard`` is when it was last heard of, in us since the epoch. ``waits``: its rows are as old, but stay as long as
-    its samples, since it was resumed.
+    ``heard`` is when it was last heard of, in us since the epoch.
     """
 
     run_id: UUID
@@ -78,7 +73,6 @@ class Due:
     samples: bool = False
     deleted: bool = False
     heard: int = 0
-    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +93,11 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``.
-
-    Updates of resumed attempts from ``told`` on stay: they tell which samples are superseded.
-    """
+    """Of a stream: its rows before ``rows`` go, and its samples before ``samples``."""
 
     stream: int
     rows: int
     samples: int
-    told: int
 
 
 class Failures:
@@ -137,20 +127,13 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
     """The runs that are old, the oldest first, and those that are deleted of which something is held."""
     rows_before, samples_before = keep.before(now)
     table = runs.c
-    # By the server's own clock; a run of an older schema only has its trainer's.
-    heard = case(
-        (table.changed > 0, table.changed), else_=func.coalesce(table.last_time, table.started)
-    )
-    old = select(table.run_id, table.name, heard.label("heard"), table.attempts).where(
-        table.deleted == 0, heard < max(rows_before, samples_before)
+    old = select(table.run_id, table.name, table.changed).where(
+        table.deleted == 0, table.changed < max(rows_before, samples_before)
     )
     found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
-    for row in connection.execute(old.order_by(heard)):
-        samples, rows = row.heard < samples_before, row.heard < rows_before
-        # Which attempt's sample of a step counts is told by the updates' rows.
-        waits = rows and not samples and row.attempts > 1
-        run_id, rows = UUID(bytes=row.run_id), rows and not waits
-        found.append(Due(run_id, row.name, rows, samples, heard=row.heard, waits=waits))
+    for run_id, name, heard in connection.execute(old.order_by(table.changed)):
+        rows, samples = heard < rows_before, heard < samples_before
+        found.append(Due(UUID(bytes=run_id), name, rows, samples, heard=heard))
     return found
 
 
@@ -212,17 +195,10 @@ def _marked(connection: Connection, one: Due) -> list[Removal]:
 
 
 def _removals(connection: Connection, one: Due) -> list[Removal]:
-    """What is to be removed, in order: what tells which skips are superseded goes after those."""
     found = []
     for cut in _cuts(connection, one):
-        for table in (skips, scalars, updates):
-            of = _of(table, one, cut) & (table.c.step < cut.rows)
-            if table is skips:
-                run_id = literal(one.run_id.bytes)
-                of &= ~not_superseded(run_id, table.c.stream, table.c.step, table.c.attempt)
-            elif table is updates:
-                of &= (table.c.attempt == 0) | (table.c.step < cut.told)
-            found.append(Removal(table, of))
+        for table in (scalars, updates):
+            found.append(Removal(table, _of(table, one, cut) & (table.c.step < cut.rows)))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
     return found
@@ -244,15 +220,13 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
             samples = max(samples, _samples_from(connection, one, together))
         rows = max(row.rows_from for row in together)
         if one.rows:
-            rows = max(rows, _rows_from(connection, one, together, samples))
-        first_held = _first_held(connection, one, [row.stream for row in together], samples)
-        told = min(first_held, default=rows)
-        found += [_Cut(row.stream, rows, samples, told) for row in together]
+            rows = max(rows, _rows_from(connection, one, together))
+        found += [_Cut(row.stream, rows, samples) for row in together]
     return found
 
 
-def _rows_from(connection: Connection, one: Due, together: list[Row[Any]], samples: int) -> int:
-    """The edge of the last cell of any rank; where attempts overlay one another, before any sample that is held."""
+def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
+    """The edge of the last cell of any rank."""
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
     numbers = [row.stream for row in together]
     if not lasts:
@@ -261,26 +235,7 @@ def _rows_from(connection: Connection, one: Due, together: list[Row[Any]], sampl
             table.run_id == one.run_id.bytes, table.stream.in_(numbers)
         )
         lasts = [connection.scalar(newest) or 0]
-    ends = [max(lasts)]
-    overlaid = connection.scalar(select(runs.c.attempts).where(runs.c.run_id == one.run_id.bytes))
-    if (overlaid or 0) > 1:
-        ends += _first_held(connection, one, numbers, samples)
-    return min(ends) >> BITS << BITS
-
-
-def _first_held(connection: Connection, one: Due, numbers: list[int], samples: int) -> list[int]:
-    """The first steps of what is held of blocks that end at ``samples`` or later."""
-    found = [
-        connection.scalar(
-            select(func.min(table.c.first_step)).where(
-                table.c.run_id == one.run_id.bytes,
-                table.c.stream.in_(numbers),
-                table.c.last_step >= samples,
-            )
-        )
-        for table in _SAMPLES
-    ]
-    return [step for step in found if step is not None]
+    return max(lasts) >> BITS << BITS
 
 
 def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:

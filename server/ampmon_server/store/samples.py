@@ -28,20 +28,21 @@ from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.streams import unpack_parameters
 from ampmon_server.store.totals import Samples
-from ampmon_server.tables import gradient_blocks, gradient_totals, headers, updates
+from ampmon_server.tables import gradient_blocks, gradient_totals, headers, ledger
 
 
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
 
 
-_REDONE = select(updates.c.step).where(
-    updates.c.run_id == bindparam("of"),
-    updates.c.stream == bindparam("number"),
-    updates.c.step.between(bindparam("first"), bindparam("last")),
-    updates.c.attempt > bindparam("attempt"),
+_REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(
+    ledger.c.run_id == bindparam("of"),
+    ledger.c.stream == bindparam("number"),
+    ledger.c.attempt > bindparam("attempt"),
+    ledger.c.first_step <= bindparam("last"),
+    ledger.c.last_step >= bindparam("first"),
 )
-"""What attempts after one have done of some steps."""
+"""The steps that attempts after one have done, as ranges: those that meet some steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +139,14 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
 def current(
     connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
 ) -> Samples:
-    """Which samples are of the newest attempt that did their step.
-
-    Only rows of later attempts are asked for: that of a sample's own may be pruned.
-    """
+    """Which samples are of the newest attempt that did their step."""
     keep = np.ones(len(steps), bool)
-    for attempt in np.unique(attempts).tolist():
-        of = attempts == attempt
-        ends = {"first": int(steps[of].min()), "last": int(steps[of].max())}
-        asked = {"of": run_id, "number": source.number, "attempt": attempt, **ends}
-        redone = [step for (step,) in fetch(connection, _REDONE, asked)]
-        keep[of] = ~np.isin(steps[of], redone)
+    if not len(steps):
+        return keep
+    asked = {"of": run_id, "number": source.number, "attempt": int(attempts.min())}
+    asked |= {"first": int(steps.min()), "last": int(steps.max())}
+    for attempt, first, last in fetch(connection, _REDONE, asked):
+        keep &= (attempts >= attempt) | (steps < first) | (steps > last)
     return keep
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
-from ampmon_server.tables import headers, runs, streams, updates
+from ampmon_server.tables import headers, ledger, runs, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,15 @@ def not_superseded(
     attempt: ColumnElement[int],
 ) -> ColumnElement[bool]:
     """That no later attempt of the same stream has done this step again."""
-    later = updates.alias("later")
+    later = ledger.alias("later").c
     return ~(
-        select(later.c.step)
+        select(later.attempt)
         .where(
-            later.c.run_id == run_id,
-            later.c.stream == stream,
-            later.c.step == step,
-            later.c.attempt > attempt,
+            later.run_id == run_id,
+            later.stream == stream,
+            later.attempt > attempt,
+            later.first_step <= step,
+            later.last_step >= step,
         )
         .exists()
     )

@@ -80,8 +80,9 @@ def _of(table: str, name: str) -> str:
     return f"""FROM runs r CROSS JOIN streams s CROSS JOIN {table} {name}
         WHERE r.deleted = 0 AND s.run_id = r.run_id
             AND {name}.run_id = s.run_id AND {name}.stream = s.stream
-            AND NOT EXISTS (SELECT 1 FROM updates later WHERE later.run_id = {name}.run_id
-                AND later.stream = {name}.stream AND later.step = {name}.step AND later.attempt > {name}.attempt)"""
+            AND NOT EXISTS (SELECT 1 FROM ledger later WHERE later.run_id = {name}.run_id
+                AND later.stream = {name}.stream AND later.attempt > {name}.attempt
+                AND {name}.step BETWEEN later.first_step AND later.last_step)"""
 
 
 def _at(time: str, column: str) -> str:

@@ -43,6 +43,7 @@ def contiguity(connection: Connection, run_id: bytes, where: str) -> Iterator[Fi
             yield Finding(place, "ranges of its ledger touch or overlap", RESTORE)
     yield from _events(connection, run_id, held, where)
     yield from _rows(connection, run_id, held, where)
+    yield from _steps(connection, run_id, where)
 
 
 def _events(
@@ -79,6 +80,32 @@ def _rows(
             yield Finding(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
                 f"its ledger has {recorded} records, and {rows} are held",
+                RESTORE,
+            )
+
+
+def _steps(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+    """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
+    told, rows = (
+        {
+            (stream, attempt): (first, last)
+            for stream, attempt, first, last in connection.execute(
+                select(of.c.stream, of.c.attempt, func.min(first), func.max(last))
+                .where(of.c.run_id == run_id, last.is_not(None))
+                .group_by(of.c.stream, of.c.attempt)
+            )
+        }
+        for of, first, last in (
+            (ledger, ledger.c.first_step, ledger.c.last_step),
+            (updates, updates.c.step, updates.c.step),
+        )
+    )
+    pruned = _pruned(connection, run_id)
+    for place in sorted(told.keys() | rows.keys()):
+        if place[0] not in pruned and told.get(place) != rows.get(place):
+            yield Finding(
+                f"{where}, stream {place[0]}, attempt {place[1]}",
+                f"its ledger says steps {told.get(place)} where its updates have {rows.get(place)}",
                 RESTORE,
             )
 
