@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from ampmon import agreement, identity, signals, wire
 from ampmon.config import RunOptions, clean_name
 from ampmon.findings import Findings
@@ -39,10 +37,6 @@ def _checked(header: wire.Header) -> bytes:
     payload = wire.encode(header)
     wire.decode(payload)
     return payload
-
-
-def _numbered(update: wire.Update, *, stream: str, seq: int, time: int) -> wire.Update:
-    return msgspec.structs.replace(update, stream=stream, seq=seq, time=time)
 
 
 class Recorder(Troubles):
@@ -204,29 +198,28 @@ class Recorder(Troubles):
         cost: float,
     ) -> None:
         """`write` in half the time, for an update with nothing but this to tell, which is never rare."""
+        fields: dict[str, Any] = {
+            "ordinal": ordinal,
+            "scale": scale,
+            "scale_after": scale,
+            "growth_tracker": growth_tracker,
+            "event": "steady",
+            "optimizers": steps,
+            "duration": duration,
+            "cost": cost,
+        }
         with self._lock:
-            ready = self._opened and not self._busy and self._spool.fullness < SCARCE
-            seq = stream.seq
-            update = wire.Update(
-                stream=stream.name,
-                seq=seq,
-                ordinal=ordinal,
-                time=time.time_ns() // 1000,
-                scale=scale,
-                scale_after=scale,
-                growth_tracker=growth_tracker,
-                event="steady",
-                optimizers=steps,
-                duration=duration,
-                cost=cost,
-            )
-            if not ready:
-                self.write(stream, partial(_numbered, update), {})
+            if not self._opened or self._busy or self._spool.fullness >= SCARCE:
+                self.write(stream, wire.Update, fields)
                 return
-            stream.seq = seq + 1
+            # Before the seq is taken: a signal handler may log between any two lines.
             self._busy = True
             kept = False
             try:
+                seq = stream.seq
+                stream.seq = seq + 1
+                now = time.time_ns() // 1000
+                update = wire.Update(stream=stream.name, seq=seq, time=now, **fields)
                 kept = self._spool.append(wire.encode(update))
             finally:
                 self._busy = False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +22,7 @@ from ampmon.gear import PlainGear
 from ampmon.monitor import Monitor
 from device.place import PLACE
 from recording import recorded_so_far, recording
+from waiting import wait_for
 
 
 BY_THE_CLOCK = {"time", "duration", "cost", "memory_peak"}
@@ -221,16 +225,19 @@ def test_the_plain_gear_takes_nearly_all(
     after_update = Monitor.after_update
 
     def counted(monitor: Monitor, *given: Any) -> None:
-        full.append(monitor.updates)
+        full.append(done)
         after_update(monitor, *given)
 
     monkeypatch.setattr(Monitor, "after_update", counted)
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
-    for _ in range(5 * gear.LOOK_EVERY):
+    recorder = process.current()
+    assert recorder is not None
+    for done in range(5 * gear.LOOK_EVERY):  # noqa: B007 - `counted` reads it
         scaler.scale(model(torch.ones(1, 2, device=PLACE)).sum()).backward()
         scaler.step(optimizer)
+        wait_for(recorder.idle)  # what the first updates left to the reader
         scaler.update()
     settled = [update for update in full if update >= gear.LOOK_EVERY]
     assert [after - before for before, after in pairwise(settled)] == [gear.LOOK_EVERY] * 3
@@ -248,3 +255,36 @@ def test_a_record_is_on_disk_when_its_update_returns(data_directory: Path) -> No
         scaler.update()
         if update >= gear.LOOK_EVERY and not update % 5:
             assert len(recorded_so_far(data_directory).updates) == update + 1
+
+
+def test_a_signal_within_a_record_takes_no_seq_twice(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that logs while an update's record is made has its own come after it, with the next seq."""
+    model = torch.nn.Linear(2, 2).to(PLACE)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
+    signals = iter([signal.SIGUSR1])
+
+    def interrupted() -> int:
+        for each in signals:
+            signal.raise_signal(each)
+        return time.time_ns()
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: ampmon.log({"signal": 1.0}))
+    try:
+        for at in range(12):
+            if at == 10:
+                assert scaler.monitor.gear is not None
+                clock = SimpleNamespace(time_ns=interrupted, monotonic=time.monotonic)
+                monkeypatch.setattr("ampmon.recorder.time", clock)
+            scaler.scale(model(torch.ones(1, 2, device=PLACE)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    recorded = recording(data_directory)
+    of_scaler = [each for each in recorded.messages if getattr(each, "stream", None) == "scaler"]
+    seqs = sorted(each.seq for each in of_scaler if hasattr(each, "seq"))
+    assert seqs == list(range(len(seqs)))
+    assert {"signal": 1.0} in [each.values for each in recorded.scalars]
