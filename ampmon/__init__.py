@@ -15,15 +15,27 @@ if TYPE_CHECKING:
     from ampmon.run import init, log
     from ampmon.scaler import GradScaler, watch
     from ampmon.troubles import AmpmonWarning
+    from ampmon.unchanged import auto
 
 __version__ = "0.1.0"
 
-__all__ = ["AmpmonWarning", "Config", "GradScaler", "__version__", "finish", "init", "log", "watch"]
+__all__ = [
+    "AmpmonWarning",
+    "Config",
+    "GradScaler",
+    "__version__",
+    "auto",
+    "finish",
+    "init",
+    "log",
+    "watch",
+]
 
 _HOMES = {
     "AmpmonWarning": "ampmon.troubles",
     "Config": "ampmon.config",
     "GradScaler": "ampmon.scaler",
+    "auto": "ampmon.unchanged",
     "finish": "ampmon.process",
     "init": "ampmon.run",
     "log": "ampmon.run",

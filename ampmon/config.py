@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from ampmon import wire
+from ampmon import private, wire
 from ampmon.errors import ConfigurationError
 
 
@@ -23,6 +23,12 @@ EVERY_MAX = 200
 TAGS_MAX = 64
 SPOOL_BYTES = 2**30
 SPOOL_BYTES_MIN = 2**20
+
+VARIABLES = tuple(
+    f"AMPMON_{name}"
+    for name in ("DIR", "MODE", "NAME", "PROJECT", "QUIET", "RUN_ID", "SPOOL_BYTES", "TOKEN", "URL")
+)
+"""The environment variables that are read."""
 
 Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
@@ -93,8 +99,12 @@ class RunOptions:
     token: str | None
     tags: tuple[str, ...]
     config: dict[str, object]
+    named: bool = True
+    """Whether somebody named the address. Else it is that of the server on the data directory, or the usual one."""
     spool_bytes: int = SPOOL_BYTES
     """What the records of one process that wait to be sent may take of the disk."""
+    quiet: bool = False
+    """Whether nothing is printed where all goes well."""
 
 
 def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -116,6 +126,19 @@ def data_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return base / "ampmon"
 
 
+def address_file(directory: Path) -> Path:
+    """Where the server that runs on a data directory writes its own address."""
+    return directory / "server" / "address"
+
+
+def server_address(directory: Path) -> str | None:
+    """The address of the server on a data directory, or of one that was killed there; None for none. Never raises."""
+    try:
+        return _url(private.read(address_file(directory)).decode("ascii").strip())
+    except (OSError, ValueError, ConfigurationError):
+        return None
+
+
 def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
     *,
     project: str | None = None,
@@ -130,9 +153,12 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
     environment: Mapping[str, str] = os.environ,
 ) -> RunOptions:
     """Options from arguments, then the environment, then defaults. Raises ConfigurationError, naming which."""
+    named = url or environment.get("AMPMON_URL")
+    place = Path(dir).expanduser().absolute() if dir is not None else data_directory(environment)
     return RunOptions(
-        url=_url(url or environment.get("AMPMON_URL") or DEFAULT_URL),
-        dir=Path(dir).expanduser().absolute() if dir is not None else data_directory(environment),
+        url=_url(named or server_address(place) or DEFAULT_URL),
+        named=bool(named),
+        dir=place,
         mode=_mode(mode or environment.get("AMPMON_MODE") or "online"),
         project=clean_name(project or environment.get("AMPMON_PROJECT") or "default"),
         name=clean_name(name or environment.get("AMPMON_NAME") or _script_name()),
@@ -142,7 +168,19 @@ def resolve(  # noqa: PLR0913 - one argument per option of `ampmon.init`
         tags=_tags(tags),
         config=dict(config or {}),
         spool_bytes=_spool_bytes(environment.get("AMPMON_SPOOL_BYTES") or str(SPOOL_BYTES)),
+        quiet=environment.get("AMPMON_QUIET") not in {None, "", "0"},
     )
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Variables that begin as ours do and are none, each with the nearest that is one."""
+    import difflib
+
+    return [
+        (name, difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.0)[0])
+        for name in environment
+        if name.startswith("AMPMON_") and name not in VARIABLES
+    ]
 
 
 def _url(value: str) -> str:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import torch
 
 from ampmon import wire
+from ampmon.built import BuiltNames, strip_wrappers
 from ampmon.config import clean_name
 from ampmon.probe.gradients import local_elements
 
@@ -20,21 +21,8 @@ Models: TypeAlias = (
     torch.nn.Module | Iterable[torch.nn.Module] | Mapping[str, torch.nn.Module] | None
 )
 
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-"""What DataParallel and DDP, torch.compile, FSDP and activation checkpointing put into a parameter's name."""
-
-
 PARAMETERS_MAX = 100_000
 """Parameters that a stream can name; those beyond are not measured."""
-
-
-def strip_wrappers(name: str) -> str:
-    """A parameter's name as the model's author wrote it."""
-    for wrapper in WRAPPERS[1:]:
-        name = name.replace(wrapper, "")
-    while name.startswith(WRAPPERS[0]):
-        name = name.removeprefix(WRAPPERS[0])
-    return name
 
 
 _Kind: TypeAlias = tuple[str | None, tuple[int, ...], str]
@@ -54,7 +42,8 @@ class ParameterRegistry:
     """The parameters of one stream, in the order they were met; the list only grows.
 
     A name comes from the model where one is given, else from the optimizer's ``param_names`` (there when it was built
-    from ``named_parameters()``), else it is made of the index and the shape.
+    from ``named_parameters()``), else from the models that `ampmon run` saw being built, else it is made of the index
+    and the shape.
 
     A parameter is known by its id while a living optimizer holds it. There is no weak reference to it, for torch swaps
     no tensor that has one, as `Module.to` and `load_state_dict` do.
@@ -66,6 +55,7 @@ class ParameterRegistry:
             for prefix, model in named_models(models)
             for name, module in model.named_modules()
         ]
+        self._built = BuiltNames()
         self._holders: dict[int, _Holder] = {}
         self._places: dict[int, int] = {}
         self._kinds: list[_Kind] = []
@@ -96,7 +86,10 @@ class ParameterRegistry:
         met = [each for each in _held(optimizer) if changed or self._misses(each[0])]
         if met:
             names = self._names()
-            kinds = {id(each): _kind(each, names.get(id(each), name)) for each, name in met}
+            kinds = {
+                id(each): _kind(each, names.get(id(each)) or name or self._built.get(each))
+                for each, name in met
+            }
             if changed:
                 self._release(optimizer, kinds)
             for parameter, _ in met:

@@ -70,6 +70,7 @@ class Recorder(Troubles):
         """The stream that `ampmon.log` adds to: the one that moved last."""
         self.logged: set[str] = set()
         """The names that `ampmon.log` was given."""
+        self.greeted = False
         self.unwatched_losses = 0
         """Losses logged that could be looked at, while no scaler reported."""
         self._opened = False

@@ -16,6 +16,7 @@ import torch
 from ampmon import process, signals, wire
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
+from ampmon.greeting import greet
 from ampmon.monitor import Monitor
 from ampmon.parameters import Models
 from ampmon.probe.graphs import leave_untraced
@@ -187,6 +188,7 @@ def _attach(
         state[_MONITOR] = Monitor(
             scaler, model=model, name=name, config=config, on_finding=on_finding
         )
+        greet(run)
     else:
         run.disabled(type(scaler).__name__)
         state[_UNSEEN] = run
@@ -285,7 +287,8 @@ def watch(
         raise TypeError(f"ampmon.watch: {type(scaler).__name__} is not a GradScaler")
     _check(model, monitor, on_finding)
     if not isinstance(scaler, Monitored):
-        scaler.__class__ = _watched_class(type(scaler))
+        kind = getattr(type(scaler), "_ampmon_waits_as", type(scaler))  # under `ampmon run`
+        scaler.__class__ = _watched_class(kind)
     _attach(scaler, model=model, name=name, monitor=monitor, on_finding=on_finding)
     return scaler
 

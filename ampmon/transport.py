@@ -122,6 +122,26 @@ class HttpTransport:
         return token
 
 
+class FollowingTransport:
+    """Posts batches to wherever ``find`` says that the server is now, on a line that `to` gives for an address."""
+
+    def __init__(self, find: Callable[[], str], to: Callable[[str], Transport]) -> None:
+        self._find = find
+        self._to = to
+        self._url = find()
+        self._line = to(self._url)
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        url = self._find()
+        if url != self._url:
+            self._line.close()
+            self._url, self._line = url, self._to(url)
+        return self._line.send(batch, records)
+
+    def close(self) -> None:
+        self._line.close()
+
+
 class _Line:
     """One connection to a server, kept between requests, and made anew where the server has closed it meanwhile."""
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import torch
 
 from ampmon import wire
+from ampmon.built import strip_wrappers
 from ampmon.config import clean_name
-from ampmon.parameters import Models, named_models, strip_wrappers
+from ampmon.parameters import Models, named_models
 
 
 MODULES_MAX = 50_000

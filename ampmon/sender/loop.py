@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ampmon import private
+from ampmon.config import server_address
 from ampmon.errors import AmpmonError
 from ampmon.sender.adoption import adopt
 from ampmon.sender.author import is_silent
@@ -20,7 +21,7 @@ from ampmon.sender.delivery import BATCH_BYTES_MAX, Delivery
 from ampmon.sender.election import forget, home
 from ampmon.sender.statusfile import SenderStatus, clear_status
 from ampmon.spool import Destination, remove, segments, spools
-from ampmon.transport import HttpTransport, Transport
+from ampmon.transport import FollowingTransport, HttpTransport, Transport
 
 
 IDLE_EXIT_S = 5.0
@@ -36,10 +37,20 @@ TransportFor: TypeAlias = Callable[[Destination], Transport]
 
 
 def http_transports(directory: Path) -> TransportFor:
-    """HTTP to the destination's address, with its token or else the data directory's."""
-    return lambda destination: HttpTransport(
-        destination.url, token=destination.token, token_file=directory / "token"
-    )
+    """HTTP to the destination's address, with its token or else the data directory's.
+
+    Where nobody named that address, to the server that runs on the data directory, wherever it is by then.
+    """
+
+    def to(destination: Destination) -> Transport:
+        def at(url: str) -> HttpTransport:
+            return HttpTransport(url, token=destination.token, token_file=directory / "token")
+
+        if destination.named:
+            return at(destination.url)
+        return FollowingTransport(lambda: server_address(directory) or destination.url, at)
+
+    return to
 
 
 class Loop:
@@ -55,7 +66,7 @@ class Loop:
         self._directory = directory
         self._transport_for = transport_for
         self._clock = clock
-        self._couriers: dict[tuple[str, str | None], Courier] = {}
+        self._couriers: dict[tuple[str, str | None, bool], Courier] = {}
         self._seen: set[str] = set()
         self._not_ours_until_s: dict[str, float] = {}
         self._threads: list[threading.Thread] = []
@@ -130,7 +141,7 @@ class Loop:
         self._quiet_since_s = self._clock()
 
     def _courier(self, destination: Destination) -> Courier:
-        key = (destination.url, destination.token)
+        key = (destination.url, destination.token, destination.named)
         if key not in self._couriers:
             transport = self._transport_for(destination)
             courier = Courier(destination, transport, self._clock, gone=self._seen.discard)

@@ -18,13 +18,15 @@ _NAME = "destination"
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """Where the records go, and the process that writes them.
 
-    ``token`` is the one given explicitly; None leaves it to the data directory's token file.
+    ``token`` is the one given explicitly; None leaves it to the data directory's token file. Where nobody ``named`` the
+    address, the server that runs on the data directory by then comes before it.
     """
 
     url: str
     mode: Literal["online", "offline"]
     process: Process
     token: str | None = None
+    named: bool = True
 
     @classmethod
     def of(cls, options: RunOptions) -> Destination:
@@ -34,6 +36,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
             mode="offline" if options.mode == "offline" else "online",
             process=this_process(),
             token=options.token,
+            named=options.named,
         )
 
     @classmethod

@@ -78,6 +78,7 @@ class Process(uvicorn.Server):
         self._service = service
         self._ready = ready
         self._replaced = self._hurried = False
+        self._idle = Idle(settings.idle_seconds_max)
         self._end: threading.Timer | None = None
 
     def hand_over(self) -> None:
@@ -91,6 +92,12 @@ class Process(uvicorn.Server):
         await super().startup(sockets)
         if self.started and self._ready is not None:
             self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether it is to stop, asked ten times a second."""
+        state = self.server_state
+        idle = self._idle.over(state.total_requests, len(state.connections))
+        return await super().on_tick(counter) or idle
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say that this server stops; then take no more, end streams, and finish what was begun."""
@@ -146,6 +153,23 @@ class Process(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class Idle:
+    """Tells when nobody has asked for ``seconds``, by ``clock``; never where that is None."""
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = math.inf if seconds is None else seconds
+        self._clock = clock
+        self._since_s = clock()
+        self._requests = 0
+
+    def over(self, requests: int, connections: int) -> bool:
+        """Given the requests answered so far, and the connections that are open, as a page's is."""
+        now_s = self._clock()
+        if connections or requests != self._requests:
+            self._since_s, self._requests = now_s, requests
+        return now_s - self._since_s >= self._seconds
 
 
 class _Exhaustion:

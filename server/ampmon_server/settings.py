@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ampmon.config import DEFAULT_URL, data_directory
+from ampmon.config import DEFAULT_URL, address_file, data_directory
 from ampmon_server.alerting.targets import Alerts
 from ampmon_server.thresholds import Thresholds
 
@@ -83,6 +83,9 @@ class Settings:
     drain_seconds: float = 0.0
     """For so long after a signal a server says at `/readyz` that it stops, and serves as before."""
 
+    idle_seconds_max: float | None = None
+    """A server that nobody has asked for so long stops; None for one that stays."""
+
     alerts: Alerts | None = None
     """Whom findings are told, and how often; None for nobody."""
 
@@ -96,7 +99,7 @@ class Settings:
     @property
     def address_file(self) -> Path:
         """Where a running server writes its own address."""
-        return self.server_directory / "address"
+        return address_file(self.data_directory)
 
     @property
     def url(self) -> str:

@@ -83,7 +83,7 @@ def test_the_model_knows_names_best(data_directory: Path) -> None:
 
 def test_wrappers_leave_no_trace_in_names(data_directory: Path) -> None:
     """T10: what DataParallel, torch.compile and FSDP put before a name is taken away."""
-    from ampmon.parameters import strip_wrappers
+    from ampmon.built import strip_wrappers
 
     model = torch.nn.DataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     iterate(

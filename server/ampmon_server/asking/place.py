@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ampmon import private
-from ampmon.config import DEFAULT_URL, RunOptions, resolve
+from ampmon.config import RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon_server.asking.client import Asking, Refused, Unanswered
 from ampmon_server.settings import Settings
@@ -23,7 +23,7 @@ def answering(
     except ConfigurationError as error:
         raise Unanswered(str(error)) from None
     settings = Settings(data_directory=options.dir, token_file=token_file)
-    if url or options.url != DEFAULT_URL:
+    if options.named:
         with Asking(options.url, _token(settings, options)) as server:
             yield server
     elif (own := _running(settings, options)) is not None:
@@ -38,10 +38,8 @@ def answering(
 
 def _running(settings: Settings, options: RunOptions) -> str | None:
     """The address of the server that runs on the data directory, if one does: one that was killed leaves it behind."""
-    url = None
-    with suppress(OSError, ValueError):
-        url = private.read(settings.address_file).decode().strip()
-    if not url:
+    url = server_address(settings.data_directory)
+    if url is None:
         return None
     try:
         with Asking(url, _token(settings, options)) as server:

@@ -1,4 +1,4 @@
-"""The command line: reads what was typed and hands it on. Loads the server only for commands that need it."""
+"""Commands but `run`: reads what was typed and hands it on. Loads the server only for commands that need it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
 _OURS = ("ampmon", "ampmon_server")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code."""
     arguments = _parser().parse_args(argv)
     try:
@@ -64,6 +64,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser(
+        "run", help="run a training script, and watch it with nothing changed in it"
+    )
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
@@ -107,6 +110,12 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
         "--no-judging",
         action="store_true",
         help="judge a run only when somebody asks, not as its records arrive",
+    )
+    serve.add_argument(
+        "--stop-when-idle",
+        type=float,
+        metavar="MINUTES",
+        help="stop once no training and no page has asked for so long (never)",
     )
     serve.add_argument(
         "--log-format",

@@ -84,9 +84,19 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         thresholds=parse(arguments.threshold),
         judging=not arguments.no_judging,
         drain_seconds=max(arguments.drain, 0.0),
+        idle_seconds_max=_idle_seconds(arguments),
         alerts=_alerts(arguments),
         log_format=arguments.log_format,
     )
+
+
+def _idle_seconds(arguments: argparse.Namespace) -> float | None:
+    """Raises _CannotStart."""
+    if arguments.stop_when_idle is None:
+        return None
+    if arguments.workers > 1 or not arguments.stop_when_idle > 0:
+        raise _CannotStart("--stop-when-idle: minutes above 0, for a server of one process")
+    return float(arguments.stop_when_idle) * 60
 
 
 def _alerts(arguments: argparse.Namespace) -> Alerts | None:

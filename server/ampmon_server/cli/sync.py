@@ -81,7 +81,7 @@ class _Ways:
         """Servers that only a spool names, to which a token from here was not shown."""
 
     def to(self, destination: Destination) -> HttpTransport:
-        url = self._url or destination.url
+        url = self._url or (destination.url if destination.named else self._known)
         if self._file is not None:
             return HttpTransport(url, token=_held(self._file))
         own = data_directory() / "token"

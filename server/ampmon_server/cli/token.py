@@ -7,15 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from ampmon import private
-from ampmon.config import resolve
+from ampmon.config import resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.attempt import owner
 from ampmon.plain import plain
@@ -124,7 +122,7 @@ def asked(arguments: argparse.Namespace, ask: Callable[[Asking], Result]) -> Res
     """What the server answers to the first token here that may ask. Raises Unanswered and ConfigurationError."""
     options = resolve(url=arguments.url, dir=arguments.data_dir)
     settings = Settings(data_directory=options.dir, token_file=arguments.token_file)
-    written = _written(settings)
+    written = server_address(options.dir)
     url = (arguments.url or written or options.url).rstrip("/")
     tokens = _tokens(settings, options.token, at_home=url == written)
     if arguments.url:
@@ -160,12 +158,6 @@ def _tokens(settings: Settings, told: str | None, *, at_home: bool) -> list[str]
         raise Unanswered(
             f"{file}: {why}; start `ampmon serve`, name its --data-dir, or set AMPMON_TOKEN"
         ) from None
-
-
-def _written(settings: Settings) -> str | None:
-    with suppress(OSError, ValueError):
-        return private.read(settings.address_file).decode().strip() or None
-    return None
 
 
 def answered(answer: bytes, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""`ampmon run`: becomes the training's own process, with an environment in which each Python watches its scalers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from ampmon.unchanged import STARTUP
+
+
+USAGE = """\
+usage: ampmon run [--no-serve] SCRIPT.py|-m MODULE|COMMAND [ARGUMENT ...]
+
+Run a training with nothing changed in it, and watch every GradScaler that it or a library makes.
+
+  ampmon run train.py --lr 1e-4                        with the `python` on PATH
+  ampmon run -m package.train                          the same for a module
+  ampmon run torchrun --nproc-per-node 8 train.py      any launcher or program
+
+options:
+  --no-serve   start no server if none runs on the data directory
+"""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""What a shell answers for a command that it cannot run."""
+_LOOK = """
+import sys, importlib.util
+sys.path[:] = filter(None, sys.path)
+print(*(name for name in ("torch", "ampmon") if importlib.util.find_spec(name) is None))
+"""
+_LOOK_S = 10.0
+
+
+def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
+    """Replace this process by the command; returns, with an exit code, only where that cannot be."""
+    serve = True
+    words = list(words)
+    while words and words[0] in {"--no-serve", "--help", "-h", "--"}:
+        option = words.pop(0)
+        if option in {"--help", "-h"}:
+            _say(USAGE.rstrip())
+            return 0
+        if option == "--":
+            break
+        serve = False
+    if not words or (words[0].startswith("-") and words[0] != "-m"):
+        _say(USAGE.rstrip())
+        return 2
+    command = [_python(), *words] if _is_script(words[0]) else words
+    program = shutil.which(command[0])
+    if program is None:
+        _say(f"ampmon run: {command[0]}: command not found; a Python script's name ends in .py")
+        return NOT_FOUND
+    environment = dict(os.environ)
+    if environment.get("AMPMON_MODE") != "disabled":
+        _warn(program, command)
+        if serve:
+            start_server()
+        environment = watching(environment)
+    return _become(program, command, environment)
+
+
+def watching(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which Python runs our `sitecustomize` first."""
+    path = environment.get("PYTHONPATH")
+    return {
+        **environment,
+        "PYTHONPATH": os.pathsep.join([str(STARTUP), *([path] if path else [])]),
+    }
+
+
+def _is_script(word: str) -> bool:
+    return word == "-m" or word.endswith((".py", ".pyw", ".pyz"))
+
+
+def _python() -> str:
+    """The Python that a user means: our own may be that of a tool's own environment, which has no torch."""
+    return "python" if shutil.which("python") or not shutil.which("python3") else "python3"
+
+
+def _become(program: str, command: Sequence[str], environment: Mapping[str, str]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        if os.name == "posix":
+            os.execve(program, list(command), dict(environment))
+        # On Windows whoever waits for this process would not wait for the one in its place.
+        return subprocess.call([program, *command[1:]], env=dict(environment))
+    except OSError as error:
+        _say(f"ampmon run: {command[0]}: {error.strerror}")
+        return NOT_EXECUTABLE
+
+
+# -- what cannot work is said before ------------------------------------------------------------------------------
+
+
+def _warn(program: str, command: Sequence[str]) -> None:
+    if not os.access(STARTUP / "sitecustomize.py", os.R_OK):
+        _say(f"ampmon run: nothing is watched: {STARTUP} cannot be read; install ampmon again")
+    elif os.path.basename(command[0]).startswith("python"):
+        options = _options(command[1:])
+        if options & set("IES"):
+            _say(
+                "ampmon run: nothing is watched: Python's options -I, -E and -S ignore what ampmon run sets; "
+                "call ampmon.auto() at the top of the script"
+            )
+        elif missing := _missing(program):
+            _say(
+                f"ampmon run: {program} has no {' and no '.join(missing)}, so nothing can be watched there: "
+                f"{program} -m pip install {' '.join(missing)}"
+            )
+
+
+def _options(words: Sequence[str]) -> set[str]:
+    """The letters of the options that Python itself takes."""
+    letters: set[str] = set()
+    for word in words:
+        if not word.startswith("-") or word in {"-", "-m", "-c"}:
+            break
+        letters.update(word[1:] if not word.startswith(("-W", "-X", "--")) else ())
+    return letters
+
+
+def _missing(program: str) -> list[str]:
+    """Which of torch and ampmon that Python lacks; none where it cannot say."""
+    try:
+        if os.path.samefile(program, sys.executable) and sys.prefix == _prefix(program):
+            from importlib.util import find_spec
+
+            return [name for name in ("torch", "ampmon") if find_spec(name) is None]
+        looked = subprocess.run(
+            [program, "-c", _LOOK],
+            capture_output=True,
+            text=True,
+            timeout=_LOOK_S,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return looked.stdout.split()
+
+
+def _prefix(program: str) -> str:
+    """Where the environment lies whose Python this is: all link to one program."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(program)))
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()

@@ -1,0 +1,246 @@
+"""Waits for torch's GradScaler in a Python that `ampmon run` started, and has ampmon watch each scaler that scales.
+
+This folder is first on PYTHONPATH, so every Python below `ampmon run` runs this file, whether it trains or not. It
+imports neither torch nor ampmon, and of the standard library only what Python has loaded by then. A failure is one line
+on stderr, and the script runs as it would without ampmon.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+TYPE_CHECKING = False  # typing's own would have to be imported
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+MODULES_MAX = 100_000
+"""Modules beyond these give no names to parameters."""
+SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
+
+built: dict[int, Any] = {}
+"""Weak references to the modules that were given parameters or children, by id."""
+_made = {"scalers": 0, "enabled": 0, "used": 0}
+_restored: set[int] = set()
+"""Scalers, by id, that were given a state before they scaled."""
+_waiting_classes: dict[type, type] = {}
+_told: list[str] = []
+_installed: list[bool] = []
+
+
+def tell(words: str) -> None:
+    """Say one line on stderr, and no second one in this process."""
+    if not _told and sys.stderr is not None:
+        _told.append(words)
+        sys.stderr.write(" ".join(f"ampmon: {words}".split()) + "\n")
+
+
+def _fail(error: Exception) -> None:
+    signals = sys.modules.get("ampmon.signals")
+    if signals is not None:
+        signals.let_through(error)
+    words = f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError):
+        words = f"{error}, in {sys.executable}: pip install ampmon there"
+    tell(f"not watching this process: {words}")
+
+
+def install() -> None:
+    """Watch the scalers that this process makes from now on. Never raises."""
+    if _installed or os.environ.get("AMPMON_MODE") == "disabled":
+        return
+    _installed.append(True)
+    waited: dict[str, Callable[[Any], None]] = {}
+    for name, work in ((SCALER, _patch_scaler), (MODULE, _see_modules)):
+        if name in sys.modules:
+            _attempt(work, sys.modules[name])
+        else:
+            waited[name] = work
+    if waited:
+        sys.meta_path.insert(0, Finder(waited))
+
+
+def give_way(name: str) -> None:
+    """Run the module of the name ``name`` that Python would have found without this folder, in our place."""
+    sys.path[:] = [place for place in sys.path if place != FOLDER]
+    ours = sys.modules.pop(name)
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+    finally:
+        sys.modules.setdefault(name, ours)
+
+
+class Finder:
+    """An import hook that calls ``work`` with a module once it is loaded, and goes when all have come."""
+
+    def __init__(self, work: dict[str, Callable[[Any], None]]) -> None:
+        self._work = work
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """What the other finders find, with a loader that tells us when the module is loaded."""
+        if name not in self._work:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find and finder is not self else None
+            if spec is not None:
+                _attempt(self._follow, spec)
+                return spec
+        return None
+
+    def _follow(self, spec: Any) -> None:
+        loader, name = spec.loader, spec.name
+        load = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            load(module)
+            work = self._work.pop(name, None)
+            if not self._work and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if work is not None:
+                _attempt(work, module)
+
+        loader.exec_module = exec_module
+
+
+def _attempt(work: Callable[[Any], None], given: Any) -> None:
+    try:
+        work(given)
+    except Exception as error:
+        _fail(error)
+
+
+# -- scalers ------------------------------------------------------------------------------------------------------
+
+
+def _patch_scaler(module: Any) -> None:
+    """Have each scaler wait for its first call, however it is made: copies and unpickled ones run no `__init__`."""
+    import atexit
+    import functools
+    import inspect
+
+    kind = module.GradScaler
+    init, setstate = kind.__init__, kind.__setstate__
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        _restored.discard(id(self))
+        _attempt(_wait, self)
+
+    @functools.wraps(setstate)
+    def __setstate__(self: Any, *args: Any, **kwargs: Any) -> None:
+        setstate(self, *args, **kwargs)
+        _restored.add(id(self))
+        _attempt(_wait, self)
+
+    pairs: Any = ((__init__, init), (__setstate__, setstate))
+    for wrapper, stock in pairs:
+        # getfullargspec ignores __wrapped__. A file of this name is passed over where a warning of torch's points at
+        # its caller's line, as are the frames of an import.
+        wrapper.__signature__ = inspect.signature(stock)
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename="<ampmon run, like importlib._bootstrap>"
+        )
+    kind.__init__, kind.__setstate__ = __init__, __setstate__
+    atexit.register(_conclude)
+
+
+def _wait(scaler: Any) -> None:
+    """Give a scaler that is enabled a class with which its first call has it watched."""
+    kind = type(scaler)
+    _made["scalers"] += 1
+    if not scaler.__dict__.get("_enabled"):
+        return
+    _made["enabled"] += 1
+    if not hasattr(kind, "_ampmon_monitor") and not hasattr(kind, "_ampmon_waits_as"):
+        scaler.__class__ = _waiting_classes.get(kind) or _waiting_class(kind)
+
+
+def _waiting_class(kind: Any) -> type:
+    import copyreg
+    import functools
+
+    def first(name: str) -> Any:
+        @functools.wraps(getattr(kind, name))
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.__class__ = kind
+            _attempt(_watch, self)
+            return getattr(self, name)(*args, **kwargs)
+
+        return call
+
+    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _restored.add(id(self))
+        return kind.load_state_dict(self, *args, **kwargs)
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        # As the class that it was made as, by a function that every Python has.
+        return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+    members = {name: first(name) for name in ("scale", "unscale_", "step")}
+    members |= {"__reduce_ex__": __reduce_ex__, "_ampmon_waits_as": kind}
+    members["load_state_dict"] = functools.wraps(kind.load_state_dict)(load_state_dict)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    _waiting_classes[kind] = type(kind.__name__, (kind,), {**members, **names})
+    return _waiting_classes[kind]
+
+
+def _watch(scaler: Any) -> None:
+    _made["used"] += 1
+    fresh = id(scaler) not in _restored
+    import ampmon
+
+    ampmon.watch(scaler)
+    monitor = scaler.monitor
+    if monitor is not None:
+        monitor.fresh = fresh
+
+
+# -- modules ------------------------------------------------------------------------------------------------------
+
+
+def _see_modules(module: Any) -> None:
+    """Remember each nn.Module that is built, for the names of its parameters. Hooks of forward would cost each call."""
+    import weakref
+
+    def see(parent: Any, *_: Any) -> None:
+        try:
+            if len(built) < MODULES_MAX:
+                built[id(parent)] = weakref.ref(parent)
+        except Exception as error:
+            _fail(error)
+
+    module.register_module_parameter_registration_hook(see)
+    module.register_module_module_registration_hook(see)
+
+
+# -- the end ------------------------------------------------------------------------------------------------------
+
+
+def _conclude() -> None:
+    """Say why nothing was watched, on rank 0 of a training that ended well."""
+    used = _made["used"] or "ampmon.scaler" in sys.modules  # the script's own
+    crashed = getattr(sys, "last_value", None) is not None
+    ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
+    first = next(filter(None, ranks), "0") == "0"
+    if built and first and not (used or crashed or _told):
+        tell(f"nothing was watched: {_why_unused()}")
+
+
+def _why_unused() -> str:
+    torch: Any = sys.modules["torch"]
+    if not _made["scalers"]:
+        return "the script made no GradScaler, as training in fp32 and bf16 needs none"
+    if _made["enabled"]:
+        return "the script made a GradScaler, and never called its scale()"
+    if not torch.cuda.is_available():
+        return 'its GradScaler is disabled, as there is no CUDA here (on a CPU: GradScaler("cpu"))'
+    return "its GradScaler is disabled (enabled=False), as for bf16, which needs none"

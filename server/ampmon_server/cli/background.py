@@ -1,0 +1,107 @@
+"""The server that `ampmon run` starts where none runs on the data directory. Training waits for none of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ampmon import interpreter, private
+from ampmon.config import DEFAULT_URL, RunOptions, resolve, server_address
+from ampmon.errors import ConfigurationError
+from ampmon.identity.ids import rank_of_process
+
+
+IDLE_MINUTES = 60
+"""For so long it stays when nobody trains and nobody looks: long enough for a look at a run that has ended."""
+LOG = "serve.log"
+_NEEDED = ("fastapi", "sqlalchemy", "uvicorn")
+_CONNECT_S = 0.5
+
+
+def start() -> bool:
+    """Start a server for this machine's user, unless one runs or another is named; whether it did. Raises nothing."""
+    try:
+        options = resolve()
+        if options.mode != "online" or options.named or rank_of_process()[0] != 0:
+            return False
+        if _answers(server_address(options.dir) or DEFAULT_URL, options.dir):
+            return False
+        if not all(map(find_spec, _NEEDED)):
+            _say(
+                f"no server runs on {options.dir}, and this environment has none: records wait there. "
+                "pip install 'ampmon[server]', then ampmon serve"
+            )
+            return False
+        _start(options)
+    except ConfigurationError:
+        return False  # the training itself says so
+    except Exception as error:
+        _say(f"no server was started ({type(error).__name__}: {error}); records wait to be sent")
+        return False
+    return True
+
+
+def _answers(url: str, directory: Path) -> bool:
+    """Whether somebody listens where the directory's server last was. One that was killed leaves its address."""
+    if server_address(directory) is None:
+        return False
+    place = urlsplit(url)
+    with suppress(OSError, ValueError):
+        port = place.port or (443 if place.scheme == "https" else 80)
+        socket.create_connection((place.hostname or "", port), _CONNECT_S).close()
+        return True
+    return False
+
+
+def _start(options: RunOptions) -> None:
+    folder = private.directory(options.dir, "server")
+    port = urlsplit(DEFAULT_URL).port or 0
+    command = interpreter.command(
+        "ampmon_server.cli",
+        "serve",
+        *("--data-dir", str(options.dir)),
+        *("--port", str(port if _is_free(port) else 0)),
+        *("--stop-when-idle", str(IDLE_MINUTES)),
+    )
+    log = private.open_file(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with open(log, "wb") as file:
+        _detach(command, file.fileno())
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _detach(command: list[str], log: int) -> None:
+    """Start a program that belongs to nobody: a launcher that waits for its children must not meet it among them."""
+    if hasattr(os, "fork") and (child := os.fork()):
+        os.waitpid(child, 0)
+        return
+    try:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=interpreter.ROOT,
+            start_new_session=True,
+        )
+    finally:
+        if hasattr(os, "fork"):
+            os._exit(0)
+
+
+def _say(words: str) -> None:
+    print(f"ampmon run: {words}", file=sys.stderr, flush=True)

@@ -1,0 +1,304 @@
+"""`ampmon run`: real processes with the environment that it makes, from the shell's view of it to torchrun's ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import ampmon
+from ampmon.config import server_address
+from ampmon.unchanged import STARTUP
+from recording import recordings
+from serving import free_port
+from waiting import wait_for
+from warm_python import WarmPython
+
+
+AMPMON = [sys.executable, "-m", "ampmon_server.cli", "run"]
+SEEN = """
+import json, os, sys
+print(json.dumps({
+    "path": [each for each in sys.path if "startup" in each], "argv": sys.argv, "name": __name__, "pid": os.getpid(),
+    "pythonpath": os.environ.get("PYTHONPATH"), "loaded": [*sys.modules],
+    "finders": [type(each).__name__ for each in sys.meta_path],
+}))
+"""
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`ampmon run`, to the end of what it ran. The `python` on PATH is the one of the tests."""
+    return subprocess.run(
+        [*AMPMON, *words],
+        capture_output=True,
+        text=True,
+        env={**on_path(), **environment},
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def on_path() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_a_script_finds_itself_as_it_would_without(tmp_path: Path) -> None:
+    """Arguments, `__name__` and sys.path are the script's own; of ampmon, torch and numpy nothing is loaded."""
+    script = tmp_path / "train.py"
+    script.write_text(SEEN)
+    plain = json.loads(run("sh", "-c", f"exec {sys.executable} -S {script}").stdout)["loaded"]
+    seen = json.loads(run(str(script), "--lr", "1e-4", PYTHONPATH="/of/mine").stdout)
+    assert seen["argv"] == [str(script), "--lr", "1e-4"]
+    assert seen["name"] == "__main__"
+    assert seen["path"] == []
+    assert seen["pythonpath"] == f"{STARTUP}{os.pathsep}/of/mine"
+    assert seen["finders"].count("Finder") == 1
+    added = {each.partition(".")[0] for each in {*seen["loaded"]} - {*plain}}
+    assert {"torch", "ampmon", "ampmon_server", "numpy", "msgspec"} & added == set()
+    assert {"ampmon_startup", "sitecustomize"} <= {*seen["loaded"]}
+    module = json.loads(run("-m", "train", "x", PYTHONPATH=str(tmp_path)).stdout)
+    assert module["argv"] == [str(script), "x"]
+
+
+def test_the_command_takes_the_place_of_the_process() -> None:
+    """Pid, standard streams and exit code are the command's; a program that is not there is 127, as in a shell."""
+    with subprocess.Popen([*AMPMON, "sh", "-c", "echo $$; exit 7"], stdout=subprocess.PIPE) as ran:
+        assert ran.stdout is not None
+        assert int(ran.stdout.read()) == ran.pid
+        assert ran.wait() == 7
+    missing = run("no-such-program", "x")
+    assert (missing.returncode, missing.stdout) == (127, "")
+    assert "no-such-program: command not found" in missing.stderr
+    assert run().returncode == 2
+    assert run("--help").returncode == 0
+
+
+def test_disabled_it_is_the_plain_command() -> None:
+    """Under AMPMON_MODE=disabled the environment is handed on as it is."""
+    done = run(sys.executable, "-c", SEEN, AMPMON_MODE="disabled")
+    seen = json.loads(done.stdout)
+    assert seen["pythonpath"] is None
+    assert "ampmon_startup" not in seen["loaded"]
+    assert done.stderr == ""
+
+
+def test_a_python_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    """Options that ignore PYTHONPATH, and a Python on PATH without torch, are told, and the script runs as without."""
+    for option in ("-I", "-S", "-uE"):
+        done = run("python", option, "-c", "print(1)")
+        assert "nothing is watched: Python's options -I, -E and -S" in done.stderr
+        assert done.stdout == "1\n"
+    venv.create(tmp_path / "bare", with_pip=False)
+    bin_ = tmp_path / "bare" / "bin"
+    script = tmp_path / "train.py"
+    script.write_text("print(2)")
+    done = run(str(script), PATH=f"{bin_}{os.pathsep}{os.environ['PATH']}")
+    assert done.stdout == "2\n"
+    assert f"{bin_}/python has no torch and no ampmon" in done.stderr
+    assert "-m pip install torch ampmon" in done.stderr
+
+
+def test_a_broken_installation_runs_the_script(tmp_path: Path) -> None:
+    """Where the folder for PYTHONPATH is gone, that is told in one line, and the script runs as without."""
+    copy = tmp_path / "copy" / "ampmon"
+    shutil.copytree(Path(ampmon.__file__).parent, copy, ignore=shutil.ignore_patterns("startup"))
+    program = "import sys; from ampmon import launch; sys.exit(launch.main(sys.argv[1:], bool))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, sys.executable, "-c", "print(3)"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout == "3\n"
+    assert re.fullmatch(r"ampmon run: nothing is watched: .* cannot be read.*\n", done.stderr)
+
+
+def customized(folder: Path, python: str, **files: str) -> subprocess.CompletedProcess[str]:
+    """A Python below `ampmon run` that finds these modules on its path too."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    code = "import sys; print([type(each).__name__ for each in sys.meta_path].count('Finder'))"
+    return run(python, "-c", code, PYTHONPATH=str(folder))
+
+
+def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
+    """The one that ours stands before runs in its place, under its name; what it raises is told as by Python alone."""
+    done = customized(tmp_path, sys.executable, sitecustomize="print(__name__, __file__)")
+    told = f"sitecustomize {tmp_path / 'sitecustomize.py'}"
+    assert done.stdout.splitlines() == [told, told, "1"]  # the first is of the command's own Python
+    done = customized(tmp_path, sys.executable, sitecustomize="import nothing_of_that_name")
+    assert done.stdout == "1\n"
+    assert "Error in sitecustomize" in done.stderr
+    assert "nothing_of_that_name" in done.stderr
+
+
+def test_a_sitecustomize_that_runs_no_other_does_not_keep_ours_out(tmp_path: Path) -> None:
+    """Where one stands before ours and stops there, as OpenTelemetry's does, `usercustomize` comes in its place."""
+    python = sys._base_executable  # type: ignore[attr-defined]  # in a virtual environment there is no usercustomize
+    folder = tmp_path / "first"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("")
+    (tmp_path / "usercustomize.py").write_text("print(__name__)")
+    path = os.pathsep.join(map(str, (folder, STARTUP, tmp_path)))
+    code = "import sys; print('ampmon_startup' in sys.modules)"
+    done = subprocess.run(
+        [python, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["usercustomize", "True"]
+
+
+RANK = """
+import hashlib, json, os, sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+skips = 0
+for step in range(6):
+    loss = model(torch.ones(2, 4) * (step + rank)).square().mean()
+    scaler.scale(loss * float("inf") if step == 2 and rank == 1 else loss).backward()
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    skips += scaler.get_scale() < before
+    optimizer.zero_grad()
+weights = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
+result = [hashlib.sha256(weights).hexdigest(), skips]
+with open(os.path.join(sys.argv[1], str(rank)), "w") as file:
+    json.dump(result, file)
+dist.barrier()
+dist.destroy_process_group()
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1"]
+
+
+def results(folder: Path) -> list[list[object]]:
+    """What the ranks left, which is written without ampmon's help."""
+    return [json.loads((folder / str(rank)).read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def launched(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A script of DDP under `ampmon run torchrun`, offline: the folder that it left its results in, and its end."""
+    folder = tmp_path_factory.mktemp("launched")
+    script = folder / "train.py"
+    script.write_text(RANK)
+    words = [*TORCHRUN, f"--master-port={free_port()}", str(script), str(folder)]
+    environment = {"AMPMON_DIR": str(folder / "ampmon"), "AMPMON_MODE": "offline"}
+    return folder, run("python", *words, OMP_NUM_THREADS="1", **environment)
+
+
+def test_ranks_of_torchrun_are_watched(
+    launched: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """Each rank of an unmodified script records all of its updates and the skip, in one run, with the model's names."""
+    folder, done = launched
+    assert done.returncode == 0, done.stderr
+    recorded = {each.attempt.rank: each for each in recordings(folder / "ampmon")}
+    assert sorted(recorded) == [0, 1]
+    assert len({each.attempt.run_id for each in recorded.values()}) == 1
+    for each, (_, skips) in zip(recorded.values(), results(folder), strict=True):
+        assert len(each.updates) == 6
+        assert sum(step.skipped for update in each.updates for step in update.optimizers) == skips
+        names = [parameter.name for parameter in each.header().parameters]
+        assert names == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert recorded[0].attempt.name == "train"
+
+
+def test_ranks_of_torchrun_end_in_the_same_weights(
+    launched: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Weights and skips are, bit for bit, those of the same script without `ampmon run`; one line is printed."""
+    folder, done = launched
+    python, script = WarmPython(tmp_path), folder / "train.py"
+    command = [sys.executable, *TORCHRUN, f"--master-port={free_port()}", str(script), "."]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHON_EXEC": str(python.program)}, cwd=tmp_path
+    ) as stock:
+        python.serve(2)
+        assert stock.wait() == 0
+    assert results(folder) == results(tmp_path)
+    told = [line for line in done.stderr.splitlines() if line.startswith("ampmon")]
+    assert told == [
+        f"ampmon: recording this run in {folder / 'ampmon'}; send it with `ampmon sync`"
+    ]
+
+
+def servers(directory: Path) -> list[int]:
+    """The processes that serve a data directory."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # another process that ended just now
+            words = file.read_bytes().split(b"\0")
+            if b"serve" in words and str(directory).encode() in words:
+                found.append(int(file.parent.name))
+    return found
+
+
+def online(environment: Mapping[str, str]) -> dict[str, str]:
+    return {**environment, "AMPMON_MODE": "online"}
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="processes are found by /proc")
+def test_a_server_is_started_where_none_runs(data_directory: Path) -> None:
+    """It is nobody's child, outlives the command, takes another port where 8267 is taken, and is the only one."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # or somebody else has it, which is as well
+            taken.bind(("127.0.0.1", 8267))
+            taken.listen()
+        assert run("true", **online({})).returncode == 0
+        try:
+            address = wait_for(lambda: server_address(data_directory), "the address of the server")
+            assert not address.endswith(":8267")
+            (pid,) = servers(data_directory)
+            assert os.getpgid(pid) == pid
+            again = run("true", **online({}))
+            assert (again.returncode, again.stderr) == (0, "")
+            assert servers(data_directory) == [pid]
+        finally:
+            for each in servers(data_directory):
+                os.kill(each, signal.SIGTERM)
+        wait_for(lambda: not servers(data_directory), "the end of the server")
+
+
+@pytest.mark.parametrize(
+    ("option", "environment"),
+    [
+        ("--no-serve", {}),
+        ("--", {"AMPMON_URL": "http://127.0.0.1:9"}),
+        ("--", {"RANK": "1", "WORLD_SIZE": "2"}),
+        ("--", {"AMPMON_MODE": "offline"}),
+    ],
+)
+def test_no_server_is_started_where_none_is_wanted(
+    data_directory: Path, option: str, environment: dict[str, str]
+) -> None:
+    """Not with --no-serve, where another server is named, on other ranks, nor offline."""
+    assert run(option, "true", **{**online({}), **environment}).returncode == 0
+    assert not (data_directory / "server").exists()

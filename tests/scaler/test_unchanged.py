@@ -1,0 +1,268 @@
+"""Scalers that are watched though the script has nothing of ampmon's in it, and behave as torch's own.
+
+`ampmon.auto()` stands for `ampmon run`, which has the same done to the same classes before a script begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scripts
+from ampmon.unchanged import STARTUP
+from recording import recording, recordings
+
+
+AUTO = "import ampmon; ampmon.auto()\n"
+TRAINING = """
+import copy, hashlib, inspect, json, os, pickle, sys, warnings
+import torch
+from torch.amp import GradScaler
+
+class Own(GradScaler):
+    '''A vendor's: one more argument, an attribute, a method.'''
+    def __init__(self, floor, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.floor = floor
+    def floored(self):
+        return max(self.get_scale(), self.floor)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh())
+        self.head = torch.nn.Linear(8, 1)
+    def forward(self, x):
+        return self.head(self.body(x))
+
+skips = 0
+
+def train(scaler, model, updates=4, overflows=(1,)):
+    global skips
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(updates):
+        loss = model(torch.ones(2, 4) * step).square().mean()
+        scaler.scale(loss * float("inf") if step in overflows else loss).backward()
+        before = [each.clone() for each in model.parameters()]
+        scaler.step(optimizer)
+        skips += all(map(torch.equal, before, model.parameters()))
+        scaler.update()
+        optimizer.zero_grad()
+
+def digest(model):
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+
+torch.manual_seed(0)
+"""
+
+
+def ran(program: str, *, watched: bool = True, **environment: str) -> Any:
+    """What a training prints last, as JSON; ``watched`` with what `ampmon run` does."""
+    script = (AUTO if watched else "\n") + TRAINING + program
+    done = scripts.run("-c", script, env={**os.environ, **environment})
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+LOOP = """
+model = Net()
+train(GradScaler("cpu", init_scale=8.0, growth_interval=2), model, updates=12, overflows=(0, 5))
+print(json.dumps([digest(model), skips]))
+"""
+
+
+def test_a_training_ends_in_the_same_weights_and_is_recorded(data_directory: Path) -> None:
+    """Weights are bit for bit those of a run without ampmon; the ledger counts the skips that the script counted."""
+    assert ran(LOOP) == (stock := ran(LOOP, watched=False))
+    recorded = recording(data_directory)
+    assert len(recorded.updates) == 12
+    assert sum(step.skipped for update in recorded.updates for step in update.optimizers) == 2
+    assert stock[1] == 2
+    assert recorded.header().scaler == "torch.amp.grad_scaler.GradScaler"
+
+
+def test_parameters_have_their_names_in_the_model(data_directory: Path) -> None:
+    """Nobody gave a model: names come from the modules that were built, wrapped or copied, and say whose they are."""
+    ran("""
+model = copy.deepcopy(Net()); model.tail = torch.nn.Linear(1, 1); model.tail2 = model.head
+train(GradScaler("cpu"), torch.nn.DataParallel(model))
+print(0)
+""")
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    assert names[:3] == ["body.0.weight", "body.0.bias", "head.weight"]
+    assert names[3:] == ["head.bias", "tail.weight", "tail.bias"]
+
+
+def test_two_models_are_told_apart_and_two_names_are_none(data_directory: Path) -> None:
+    """Where two models are trained, the class of each is before its names; a parameter of both has none."""
+    ran("""
+model, other = Net(), torch.nn.Linear(4, 1)
+shared = torch.nn.Sequential(model.head)
+frozen = torch.nn.Bilinear(4, 4, 1).requires_grad_(False)
+scaler = GradScaler("cpu")
+train(scaler, model)
+train(scaler, other)
+print(0)
+""")
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    assert names[:2] == ["Net.body.0.weight", "Net.body.0.bias"]
+    assert names[2].startswith("parameter 2 ")
+    assert names[4:] == ["Linear.weight", "Linear.bias"]
+
+
+def test_a_subclass_is_watched(data_directory: Path) -> None:
+    """A vendor's scaler keeps its arguments, attributes, methods, name and place in the tree of classes."""
+    assert ran("""
+scaler = Own(2.0, "cpu", init_scale=1.0)
+train(scaler, Net())
+print(json.dumps([type(scaler).__name__, isinstance(scaler, Own), scaler.floored()]))
+""") == ["Own", True, 2.0]
+    assert len(recording(data_directory).updates) == 4
+
+
+INTERFACE = """
+stock = {}
+for made in (GradScaler("cpu"), Own(1.0, "cpu")):
+    seen = stock[type(made).__name__] = []
+    for kind in (type(made), *type(made).__mro__[-2:-1]):
+        seen.append(str(inspect.getfullargspec(kind.__init__)))
+        seen.append(str(inspect.signature(kind)))
+        seen.append(str(inspect.signature(kind.scale)))
+    seen += [type(made).__qualname__, type(made).__module__, repr(made.state_dict())]
+    for copied in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
+        seen += [type(copied).__name__, isinstance(copied, GradScaler), repr(copied.state_dict())]
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    GradScaler(); torch.cuda.amp.GradScaler(); Own(1.0)
+stock["warnings"] = [(each.filename, each.lineno, str(each.message)) for each in told]
+print(json.dumps(stock))
+"""
+
+
+def test_a_scaler_looks_like_torchs_own() -> None:
+    """Names, isinstance, signatures, getfullargspec, state, pickle, copies and the line that torch's warnings point at
+    are those of a process without ampmon.
+    """
+    assert ran(INTERFACE) == ran(INTERFACE, watched=False)
+
+
+def test_copies_and_unpickled_scalers_are_watched(data_directory: Path) -> None:
+    """A copy of a used scaler, and one from a pickle, have a monitor of their own from their first scale() on."""
+    ran("""
+first = GradScaler("cpu", init_scale=8.0)
+train(first, Net())
+for scaler in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+    train(scaler, Net())
+unused, disabled = GradScaler("cpu"), GradScaler("cpu", enabled=False)
+train(disabled, Net(), overflows=())
+assert type(disabled) is GradScaler
+print(0)
+""")
+    recorded = recording(data_directory)
+    assert [len(recorded.of(name)) for name in ("scaler", "scaler-2", "scaler-3")] == [4, 4, 4]
+    assert len(recorded.updates) == 12
+
+
+def test_a_scaler_tells_whether_it_was_given_a_state(data_directory: Path) -> None:
+    """The first update of a scaler says that it began anew, unless a state was loaded into it before."""
+    ran("""
+train(GradScaler("cpu"), Net())
+resumed = GradScaler("cpu"); resumed.load_state_dict(GradScaler("cpu").state_dict())
+train(resumed, Net())
+print(0)
+""")
+    recorded = recording(data_directory)
+    assert [recorded.of(name)[0].fresh for name in ("scaler", "scaler-2")] == [True, False]
+
+
+def test_a_script_that_uses_ampmon_itself_is_watched_once(data_directory: Path) -> None:
+    """`ampmon.GradScaler`, and `watch` before and after the first scale(), make one stream for each scaler."""
+    ran("""
+model = Net()
+train(ampmon.GradScaler("cpu", model=model), model)
+watched = ampmon.watch(GradScaler("cpu"), name="watched")
+train(watched, model)
+print(0)
+""")
+    recorded = recording(data_directory)
+    assert [len(recorded.of(name)) for name in ("scaler", "watched")] == [4, 4]
+    assert len(recorded.updates) == 8
+
+
+BROKEN = f"import sys; sys.path[:0] = [{str(STARTUP)!r}]\nimport ampmon_startup; ampmon_startup.install()\n"
+
+
+@pytest.mark.parametrize("trouble", ["install", "directory"])
+def test_whatever_is_wrong_the_script_runs(tmp_path: Path, trouble: str) -> None:
+    """With an ampmon that cannot be imported, or no place to write, a script trains as without, and is told once."""
+    environment = dict(os.environ)
+    start = BROKEN
+    if trouble == "install":
+        broken = tmp_path / "ampmon"
+        broken.mkdir()
+        (broken / "__init__.py").write_text("def watch(")
+        start += f"sys.path[:0] = [{str(tmp_path)!r}]\n"
+    else:
+        (tmp_path / "file").touch()
+        environment["AMPMON_DIR"] = str(tmp_path / "file" / "below")
+    done = scripts.run("-c", start + TRAINING + LOOP, env=environment)
+    told = [line for line in done.stderr.splitlines() if "ampmon:" in line]
+    assert len(told) == 1, done.stderr
+    assert ("not watching" if trouble == "install" else "not recording") in told[0]
+    assert json.loads(done.stdout) == ran(LOOP, watched=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        ("pass", "made no GradScaler"),
+        ("GradScaler()", "no CUDA here"),
+        ('GradScaler("cpu", enabled=False)', None),
+        ('GradScaler("cpu")', "never called its scale()"),
+    ],
+)
+def test_an_end_without_a_scale_is_explained(made: str, reason: str | None) -> None:
+    """A training in which no scaler scaled says why in one line at its end; one that only serves a model does too."""
+    program = (
+        f"{BROKEN}{TRAINING}import warnings; warnings.simplefilter('ignore')\nNet(); made = {made}"
+    )
+    program = program.replace("made = pass", "pass")
+    done = scripts.run("-c", program)
+    told = [line for line in done.stderr.splitlines() if "ampmon:" in line]
+    assert len(told) == 1, done.stderr
+    assert (reason or "is disabled") in told[0]
+
+
+@pytest.mark.parametrize(
+    "what", ["RANK=1", "no model", "an error", "AMPMON_MODE=disabled", "QUIET"]
+)
+def test_an_end_without_a_scale_is_explained_by_trainings_alone(what: str) -> None:
+    """Other ranks, programs without a model, as launchers are, and a training that crashed say nothing."""
+    name, _, value = what.partition("=")
+    program = f"{BROKEN}{TRAINING}" + {"no model": "", "an error": "Net(); 1 / 0"}.get(
+        what, "train(GradScaler('cpu'), Net())" if what == "QUIET" else "Net()"
+    )
+    environment = {name: value} if value else {"AMPMON_QUIET": "1"}
+    done = scripts.run("-c", program, env={**os.environ, **environment}, check=False)
+    assert "ampmon:" not in done.stderr
+
+
+def test_the_first_scaler_says_where_its_run_is_seen(data_directory: Path) -> None:
+    """One line on stderr, on rank 0; and a warning of a variable that nobody reads, with the one that is meant."""
+    program = BROKEN + TRAINING + "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())"
+    environment = {**os.environ, "AMPMON_MODE": "online", "AMPMON_URL": "http://127.0.0.1:9"}
+    offline = scripts.run("-c", program, env={**os.environ, "AMPMON_PROJEKT": "vision"})
+    assert f"ampmon: recording this run in {data_directory}; send it with" in offline.stderr
+    assert (
+        "AMPMON_PROJEKT is no variable of ampmon's: did you mean AMPMON_PROJECT?" in offline.stderr
+    )
+    (recorded,) = recordings(data_directory)
+    run_id = recorded.attempt.run_id
+    online = scripts.run("-c", program, env={**environment, "AMPMON_RUN_ID": str(run_id)})
+    told = [line for line in online.stderr.splitlines() if line.startswith("ampmon: ")]
+    assert told == [f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"]
+    other = scripts.run("-c", program, env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
+    assert "ampmon:" not in other.stderr

@@ -1,0 +1,99 @@
+"""Where records go when nobody named an address: to the server on the data directory, on whichever port it listens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ampmon
+from ampmon import wire
+from ampmon.config import DEFAULT_URL, address_file, resolve, server_address
+from ampmon.transport import FollowingTransport
+from serving import Server
+from waiting import wait_for
+from warm import completed
+
+
+def test_an_address_is_found_where_none_is_named(data_directory: Path) -> None:
+    """What a server wrote comes after an argument and AMPMON_URL, and before the usual address."""
+    assert (resolve().url, resolve().named) == (DEFAULT_URL, False)
+    address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
+    address_file(data_directory).write_text("http://127.0.0.1:9000\n")
+    assert (resolve().url, resolve().named) == ("http://127.0.0.1:9000", False)
+    assert resolve(dir=data_directory.parent).url == DEFAULT_URL
+    named = resolve(environment={"AMPMON_DIR": str(data_directory), "AMPMON_URL": DEFAULT_URL})
+    assert (named.url, named.named) == (DEFAULT_URL, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"9000", b"http://a b", b"\xff", b"ftp://127.0.0.1"])
+def test_a_file_that_holds_no_address_is_left_alone(data_directory: Path, content: bytes) -> None:
+    """Nothing that a damaged file holds becomes an address, or an error."""
+    address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
+    address_file(data_directory).write_bytes(content)
+    assert server_address(data_directory) is None
+    assert resolve().url == DEFAULT_URL
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have no such modes there")
+def test_an_address_that_others_can_write_is_not_believed(data_directory: Path) -> None:
+    """A file that another user may have planted leads nobody anywhere."""
+    address_file(data_directory).parent.mkdir(parents=True, mode=0o700)
+    address_file(data_directory).write_text("http://127.0.0.1:9000\n")
+    address_file(data_directory).chmod(0o666)
+    assert server_address(data_directory) is None
+
+
+class Line:
+    """A transport that keeps what it is given."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def send(self, batch: bytes, records: int) -> wire.Ack:
+        self.sent.append(batch)
+        return wire.Ack(acked={})
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_records_follow_a_server_that_moves() -> None:
+    """A batch goes to the address of the moment, and the line to the one before is closed."""
+    at, lines = ["http://127.0.0.1:1"], list[Line]()
+
+    def to(url: str) -> Line:
+        lines.append(Line(url))
+        return lines[-1]
+
+    following = FollowingTransport(lambda: at[0], to)
+    following.send(b"1", 1)
+    following.send(b"2", 1)
+    at[0] = "http://127.0.0.1:2"
+    following.send(b"3", 1)
+    assert [(line.url, line.sent, line.closed) for line in lines] == [
+        ("http://127.0.0.1:1", [b"1", b"2"], True),
+        ("http://127.0.0.1:2", [b"3"], False),
+    ]
+    following.close()
+    assert lines[-1].closed
+
+
+def test_a_run_reaches_a_server_that_starts_later_on_another_port(
+    new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither an online run nor `ampmon sync` of an offline one needs to be told the server's port."""
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    ampmon.init(name="online")
+    server = new_server()
+    assert server.url != DEFAULT_URL
+    wait_for(lambda: [run["name"] for run in server.get("/runs")["runs"]] == ["online"])
+    ampmon.init(name="offline", mode="offline")
+    ampmon.finish()
+    sent = completed(["sync"])
+    assert sent.returncode == 0, sent.stderr
+    assert {run["name"] for run in server.get("/runs")["runs"]} == {"online", "offline"}
