@@ -14,7 +14,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns faults lint web platforms format bench bench-probe kernels bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns faults lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench-probe: $(PEERS)/.installed ## the same for the probe, beside other tools a
 
 kernels: $(VENV)/.dev ## compile the kernels for ten GPUs, none of which is needed; writes their registers to benchmarks/results/
 	@$(BIN)/python -m benchmarks.kernel_code
+
+gpu: $(VENV)/.dev ## prove on a GPU what holds, in ten minutes; writes benchmarks/results/ (ARGS="training memory", ARGS="--resume")
+	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-store: $(PEERS)/.installed ## the same for the store, beside other tools' servers (a quarter of an hour; ARGS="store --quick")
 	@PYTHONPATH=tests:. $(PEERS)/bin/python -m benchmarks $(or $(ARGS),store)

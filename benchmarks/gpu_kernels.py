@@ -3,14 +3,16 @@
 Each is timed by events on its stream, behind a delay that lets the host run ahead: what is measured is the device's
 time, and beside it the host's own to enqueue. All take turns over the same gradients, those of GPT-2 small, which are
 unscaled by 0.5 and by 2 in turn. A factor of 1 has rows of its own: ours then writes nothing, while torch reads and
-writes. One read at the bandwidth of the copy is half the copy's time, since a copy reads and writes.
+writes. One read at the bandwidth of the copy is half the copy's time, since a copy reads and writes. Where all values
+lie within one binade, all are counted in one bin.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +28,8 @@ from benchmarks.paired import NO_RATIO, Work, ratio, seconds, shown
 ROUNDS = 100
 DELAY_CYCLES = 4_000_000
 """Two milliseconds or so: longer than the host needs to enqueue what is timed."""
-DTYPES = (torch.float32, torch.float16)
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DATA = {"random": torch.Tensor.normal_, "one binade": lambda tensor: tensor.uniform_(1.0, 2.0)}
 COPY, READ = "copy", "one read, half a copy"
 UNSCALE, UNSCALE_BY_1 = "torch's unscale", "torch's unscale by 1"
 STATISTICS, PLAIN = "statistics alone", "statistics in plain torch"
@@ -51,31 +54,53 @@ def measure(_: Path) -> list[dict[str, Any]]:
     """A row for each way and dtype on the first CUDA device; rows without figures where there is none."""
     if not torch.cuda.is_available():
         names = (*ALONE, *AGAINST)
-        return [_no_row(name, dtype, "no CUDA device") for dtype in DTYPES for name in names]
+        return [_no_row(name, "", dtype, "no CUDA device") for dtype in DTYPES for name in names]
     rows: list[dict[str, Any]] = []
-    for dtype in DTYPES:
-        gradients = [gradient.to("cuda", dtype) for gradient in sample_cost.gradients()]
-        rows += compare(gradients, on_device, ROUNDS)
+    for dtype, data in product(DTYPES, DATA):
+        rows += compare(made(dtype, data, "cuda"), on_device, ROUNDS, data)
     return rows
 
 
-def compare(gradients: Sequence[Tensor], clock: Clock, rounds: int) -> list[dict[str, Any]]:
-    """A row for each way over these gradients, of one device and dtype."""
+def made(dtype: torch.dtype, data: str, device: str) -> list[Tensor]:
+    """Gradients of GPT-2 small with such values."""
+    tensors = [torch.empty(shape, device=device) for shape in sample_cost.shapes()]
+    return [DATA[data](tensor).mul_(2**-11).to(dtype) for tensor in tensors]
+
+
+def until_ready(work: Work) -> None:
+    """Do the work, and while its kernel is being compiled, wait for that."""
+    while True:
+        try:
+            work()
+            return
+        except kernels.NotReady:
+            time.sleep(0.01)
+
+
+def compare(
+    gradients: Sequence[Tensor], clock: Clock, rounds: int, data: str = ""
+) -> list[dict[str, Any]]:
+    """A row for each way over these gradients, of one device and dtype, whose values are as ``data`` says."""
     dtype = gradients[0].dtype
     works = _works(list(gradients))
+    for work in works.values():
+        until_ready(work)
     times: dict[str, list[Taken]] = {name: [] for name in works}
     names = list(works)
     for turn in shown(range(rounds + 1), f"kernels, {dtype}"):
         random.shuffle(names)
         taken = clock([works[name] for name in names])
-        if turn:  # the first compiles
+        if turn:  # the first warms caches
             for name, one in zip(names, taken, strict=True):
                 times[name].append(one)
     times[READ] = [Taken(one.device / 2, one.host) for one in times[COPY]]
     read = sum(gradient.nbytes for gradient in gradients)
-    rows = [_row(name, dtype, times, read) for name in (*ALONE, *AGAINST) if name in times]
-    absent = [name for name in AGAINST if name not in times]
-    return rows + [_no_row(name, dtype, "Triton does not run here") for name in absent]
+    rows = [_row(name, data, dtype, times, read) for name in (*ALONE, *AGAINST) if name in times]
+    absent = [name for name in (*ALONE, *AGAINST) if name not in times]
+    why = "Triton does not run here"
+    if kernels.supported(gradients[0].device):
+        why = f"{dtype} is not unscaled"
+    return rows + [_no_row(name, data, dtype, why) for name in absent]
 
 
 def _works(gradients: list[Tensor]) -> dict[str, Work]:
@@ -88,13 +113,16 @@ def _works(gradients: list[Tensor]) -> dict[str, Work]:
     copies = [torch.empty_like(gradient) for gradient in gradients]
     works: dict[str, Work] = {
         COPY: lambda: torch._foreach_copy_(copies, gradients),
-        UNSCALE: lambda: stock(gradients, found, next(factors)),
-        UNSCALE_BY_1: lambda: stock(gradients, found, ones),
         PLAIN: lambda: eager.launch(gradients),
     }
+    kept = kernels.Cache()
     if kernels.supported(device):
-        kept = kernels.Cache()
         works[STATISTICS] = lambda: kept.statistics(gradients)
+    if gradients[0].dtype not in kernels.UNSCALED:
+        return works
+    works[UNSCALE] = lambda: stock(gradients, found, next(factors))
+    works[UNSCALE_BY_1] = lambda: stock(gradients, found, ones)
+    if kernels.supported(device):
         works[FUSED] = lambda: kept.unscale(gradients, found, next(factors))
         works[FUSED_BY_1] = lambda: kept.unscale(gradients, found, ones)
     return works
@@ -120,7 +148,9 @@ def on_host(works: Sequence[Work]) -> list[Taken]:
     return [Taken(each, each) for each in taken]
 
 
-def _row(name: str, dtype: torch.dtype, times: dict[str, list[Taken]], read: int) -> dict[str, Any]:
+def _row(
+    name: str, data: str, dtype: torch.dtype, times: dict[str, list[Taken]], read: int
+) -> dict[str, Any]:
     devices = [one.device for one in times[name]]
     against = AGAINST.get(name)
     compared = NO_RATIO
@@ -128,10 +158,13 @@ def _row(name: str, dtype: torch.dtype, times: dict[str, list[Taken]], read: int
         others = [one.device for one in times[against]]
         compared = ratio(devices, others).row(BARS.get(name))
     middle = median(devices)
+    elements = read // dtype.itemsize
     return {
         "what": name,
         "dtype": str(dtype).removeprefix("torch."),
+        "data": data,
         "device_ms": round(middle, 4),
+        "ns_per_element": round(1e6 * middle / elements, 4),
         "host_ms": round(median(one.host for one in times[name]), 4),
         "read_gb_per_s": round(read / middle / 1e6, 1),
         "against": against,
@@ -140,11 +173,14 @@ def _row(name: str, dtype: torch.dtype, times: dict[str, list[Taken]], read: int
     }
 
 
-def _no_row(name: str, dtype: torch.dtype, why: str) -> dict[str, Any]:
-    cells: dict[str, Any] = dict.fromkeys(("device_ms", "host_ms", "read_gb_per_s"))
+def _no_row(name: str, data: str, dtype: torch.dtype, why: str) -> dict[str, Any]:
+    cells: dict[str, Any] = dict.fromkeys(
+        ("device_ms", "ns_per_element", "host_ms", "read_gb_per_s")
+    )
     return {
         "what": name,
         "dtype": str(dtype).removeprefix("torch."),
+        "data": data,
         **cells,
         "against": AGAINST.get(name),
         **NO_RATIO,

@@ -20,7 +20,6 @@ import torch
 
 import ampmon
 from ampmon import sender
-from benchmarks.server import serving
 
 
 TENSORS = (6, 148)
@@ -45,14 +44,16 @@ SCALERS: dict[str, Scaler] = {
 }
 
 
-def iteration(make: Scaler, tensors: int) -> Callable[[], None]:
+def iteration(
+    make: Scaler, tensors: int, device: str = "cpu", *, fused: bool | None = None
+) -> Callable[[], None]:
     """What a training loop asks of its scaler in one iteration, for so many parameters; gradients stay as they are."""
-    parameters = [torch.zeros(ELEMENTS, requires_grad=True) for _ in range(tensors)]
+    parameters = [torch.zeros(ELEMENTS, device=device, requires_grad=True) for _ in range(tensors)]
     for parameter in parameters:
-        parameter.grad = torch.ones(ELEMENTS)
-    optimizer = torch.optim.SGD(parameters, lr=0.0)
-    scaler = make("cpu", init_scale=1.0, growth_interval=2**31 - 1)
-    loss = torch.zeros(())
+        parameter.grad = torch.ones(ELEMENTS, device=device)
+    optimizer = torch.optim.SGD(parameters, lr=0.0, fused=fused)
+    scaler = make(device, init_scale=1.0, growth_interval=2**31 - 1)
+    loss = torch.zeros((), device=device)
 
     def iterate() -> None:
         scaler.scale(loss)
@@ -62,9 +63,13 @@ def iteration(make: Scaler, tensors: int) -> Callable[[], None]:
     return iterate
 
 
-def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
-    """Microseconds of each iteration, by scaler."""
-    iterations = {name: iteration(make, tensors) for name, make in SCALERS.items()}
+def compare(
+    tensors: int, pairs: int, *, swept: bool, device: str = "cpu", fused: bool | None = None
+) -> dict[str, list[float]]:
+    """Microseconds of the host for each iteration, by scaler. On a GPU each begins when there is nothing left to do."""
+    iterations = {
+        name: iteration(make, tensors, device, fused=fused) for name, make in SCALERS.items()
+    }
     sweep = np.zeros(SWEEP_BYTES // 8)
     times: dict[str, list[float]] = {name: [] for name in iterations}
     turns = list(iterations.items())
@@ -75,6 +80,8 @@ def compare(tensors: int, pairs: int, *, swept: bool) -> dict[str, list[float]]:
         for name, iterate in turns:
             if swept and turn >= warm_up:
                 sweep += 1.0
+            if device == "cuda":
+                torch.cuda.synchronize()
             started = time.perf_counter_ns()
             iterate()
             if turn >= warm_up:
@@ -106,6 +113,8 @@ def measure(directory: Path) -> list[dict[str, Any]]:
     Raises RuntimeError where they were not delivered meanwhile.
     """
     rows: list[dict[str, Any]] = []
+    from benchmarks.server import serving  # others compare where there is no server
+
     with serving(directory) as (url, _):
         ampmon.init("benchmark", dir=directory, url=url, mode="online")
         for caches, pairs in (("hot", PAIRS_HOT), ("swept", PAIRS_SWEPT)):

@@ -57,6 +57,14 @@ def variants() -> list[Variant]:
     ] + [Variant("attribute", dtype, {"GAPS": gaps}) for dtype, gaps in product(floats, both)]
 
 
+LOOPS = [
+    Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": False})
+    for dtype in (torch.float32, torch.float16)
+    for unscale in (True, False)
+]
+"""What runs in ordinary training."""
+
+
 def compiled(gpu: str, variant: Variant) -> Any:
     """A kernel as Triton compiles it for a GPU, with the options of a launch there."""
     import triton
@@ -92,7 +100,8 @@ def usage(kernel: Any) -> Usage:
         return Usage(int(told["vgpr_count"]), 4 * int(told["vgpr_spill_count"]))
     import triton
 
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    beside = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    tool = beside if beside.exists() else "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()

@@ -18,6 +18,8 @@ Batch: TypeAlias = tuple[Tensor, Tensor]
 
 VOCABULARY = 50257
 GPT2 = Size(layers=12, heads=12, width=768, context=1024, batch=8)
+TINY = Size(layers=1, heads=1, width=8, context=8, batch=1)
+"""For tests of what is done with it."""
 RESNET50 = (3, 4, 6, 3)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -48,8 +49,15 @@ def write(path: Path, markdown: str, figures: Mapping[str, Any]) -> None:
             "keep fewer of the single measurements in the figures."
         )
     path.parent.mkdir(exist_ok=True)
-    file.write_bytes(raw)
-    path.with_name(f"{path.name}.md").write_text(markdown)
+    replace(file, raw)
+    replace(path.with_name(f"{path.name}.md"), markdown.encode())
+
+
+def replace(file: Path, data: bytes) -> None:
+    """Write a file so that it has all of its new content or all of its old, whatever happens."""
+    part = file.with_name(f"{file.name}.{os.getpid()}")
+    part.write_bytes(data)
+    part.replace(file)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ All kinds train the same model on the same batches from the same seed, each its 
 and skip the same updates. A real server takes what is recorded. On a CPU they take turns update by update; on a GPU,
 where the clock can be read only when the device is done, in blocks of updates. The ratio is that of all their time: the
 median of single turns, beside it, does not see what only a sampled update pays. "stock again" shows the noise.
+`host_ms` is an update until all of it is enqueued; `overhead` is what `scaler.monitor` tells of itself.
 """
 
 from __future__ import annotations
@@ -23,15 +24,24 @@ import ampmon
 from ampmon_server.demo import text
 from ampmon_server.demo.model import GPT, SMALL, Size
 from benchmarks import networks
-from benchmarks.paired import NO_RATIO, Work, ratio, ratio_of_totals, rounds_within, take_turns
-from benchmarks.server import serving
+from benchmarks.paired import NO_RATIO, ratio, ratio_of_totals, rounds_within, seconds, take_turns
 
 
 BAR = 1.01
 BATCHES = 64
 STOCK, AGAIN, MONITORED, FULL = "fp16, stock", "fp16, stock again", "fp16, ampmon", "fp32"
+UNSAMPLED, SAMPLED = "fp16, ampmon, no update sampled", "fp16, ampmon, every update sampled"
 KINDS = {MONITORED: STOCK, AGAIN: STOCK, STOCK: FULL, FULL: None}
 """Each kind of training, and the kind that it is held against."""
+AGAINST = KINDS | {UNSAMPLED: STOCK, SAMPLED: STOCK}
+CONFIGS = {
+    MONITORED: None,
+    UNSAMPLED: ampmon.Config(every=10**9),
+    SAMPLED: ampmon.Config(every=1),
+}
+
+
+ADAMW = partial(torch.optim.AdamW, lr=1e-4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class Setting:
     kinds: tuple[str, ...] = tuple(KINDS)
     block: int = 16
     limit_s: float = 60.0
+    optimizer: Callable[..., torch.optim.Optimizer] = ADAMW
 
 
 def demo(size: Size = SMALL) -> Setting:
@@ -76,21 +87,26 @@ class Training:
         torch.manual_seed(0)
         self._device, self._block = setting.device, setting.block
         self._model = setting.model().to(setting.device)
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4)
+        self._optimizer = setting.optimizer(self._model.parameters())
         self._autocast = kind != FULL
         self._batches = cycle(batches)
-        if kind == MONITORED:
+        self.host_s: list[float] = []
+        """What the host took to enqueue each block, which on a GPU may end later."""
+        if kind in CONFIGS:
             self.scaler: torch.amp.GradScaler = ampmon.GradScaler(
-                setting.device, name=setting.title, model=self._model
+                setting.device, name=setting.title, model=self._model, monitor=CONFIGS[kind]
             )
         else:
             self.scaler = torch.amp.GradScaler(setting.device, enabled=self._autocast)
 
     def __call__(self) -> None:
-        for _ in range(self._block):
-            self._update()
+        self.host_s.append(seconds(self._updates))
         if self._device == "cuda":
             torch.cuda.synchronize()
+
+    def _updates(self) -> None:
+        for _ in range(self._block):
+            self._update()
 
     def _update(self) -> None:
         with torch.autocast(self._device, torch.float16, enabled=self._autocast):
@@ -114,6 +130,8 @@ def measure(directory: Path) -> list[dict[str, Any]]:
 
 def in_turns(setting: Setting, directory: Path) -> list[dict[str, Any]]:
     """A row for each kind of training in the setting."""
+    from benchmarks.server import serving  # others compare where there is no server
+
     directory.mkdir()
     with serving(directory) as (url, _):
         ampmon.init("benchmark", setting.title, dir=directory, url=url, mode="online")
@@ -129,13 +147,13 @@ def compare(setting: Setting) -> list[dict[str, Any]]:
     """The rows, with the process's current run to report to."""
     torch.manual_seed(0)
     batches = [tuple(part.to(setting.device) for part in setting.batch()) for _ in range(BATCHES)]
-    trainings: dict[str, Work] = {}
+    trainings: dict[str, Training] = {}
     peaks: dict[str, float | None] = {}
     for kind in setting.kinds:
         trainings[kind], peaks[kind] = _started(setting, kind, batches)
     rounds = rounds_within(trainings, setting.limit_s)
     times = take_turns(trainings, rounds, f"training step of {setting.title}")
-    return [_row(setting, kind, times, peaks[kind]) for kind in setting.kinds]
+    return [_row(setting, kind, times, peaks[kind], trainings[kind]) for kind in setting.kinds]
 
 
 def _started(
@@ -155,13 +173,18 @@ def _started(
 
 
 def _row(
-    setting: Setting, kind: str, times: dict[str, list[float]], peak: float | None
+    setting: Setting,
+    kind: str,
+    times: dict[str, list[float]],
+    peak: float | None,
+    training: Training,
 ) -> dict[str, Any]:
-    against = KINDS[kind] if KINDS[kind] in times else None
+    against = AGAINST[kind] if AGAINST[kind] in times else None
+    monitor = getattr(training.scaler, "monitor", None)
     compared = NO_RATIO
     middle = None
     if against:
-        bar = BAR if kind in (MONITORED, AGAIN) else None
+        bar = None if kind in (STOCK, SAMPLED) else BAR
         compared = ratio_of_totals(times[kind], times[against]).row(bar)
         middle = round(ratio(times[kind], times[against]).value, 4)
     return {
@@ -173,6 +196,8 @@ def _row(
         "against": against,
         **compared,
         "median_ratio": middle,
+        "host_ms": round(1000 * median(training.host_s) / setting.block, 3),
+        "overhead": None if monitor is None else round(monitor.overhead, 4),
         "peak_mib": None if peak is None else round(peak),
         "note": "",
     }
@@ -187,6 +212,8 @@ def _no_row(setting: Setting, kind: str, why: str) -> dict[str, Any]:
         **cells,
         **NO_RATIO,
         "median_ratio": None,
+        "host_ms": None,
+        "overhead": None,
         "peak_mib": None,
         "note": f"not measured: {why}",
     }

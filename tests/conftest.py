@@ -1,11 +1,9 @@
-"""What every test gets: an environment and a data directory of its own, and on request a server and a browser."""
+"""What tests get on request: a server, a browser, a database. What each gets is in isolated.py."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from playwright.sync_api import Browser
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -22,32 +19,18 @@ from browser import Lent, kept
 from postgres import Postgres, running
 from serving import Server, Terminal
 from tools import CHROMIUM, POSTGRESQL
-from waiting import DEADLINE_S
 from web.reader import Reader, enter
 
 
-pytest_plugins = ["costs", "skips"]
-
-# Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
-# kernels, the order of sums would hang on the machine.
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+pytest_plugins = ["costs", "isolated", "skips"]
 
 # Hundreds of processes import ampmon: each would compile all of it again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
-settings.register_profile("suite", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, max_examples=200)
-settings.register_profile("long", deadline=None, max_examples=1000)
-settings.load_profile("suite")
-
 # Everything that is imported and collected stays to the end, and looking through it for garbage took a third of the
 # start of each worker. `pytest_collection_finish` turns the collector on again.
 gc.disable()
-
-LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
-RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def pytest_collection_finish() -> None:
@@ -95,34 +78,6 @@ class _ByFile(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
     return _ByFile(config, log)
-
-
-@pytest.fixture(autouse=True)
-def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A data directory that nothing else uses; no run, rank or server of the outside is seen.
-
-    Runs are offline unless a test asks for more, so that no test starts a sender by the way.
-    """
-    for name in list(os.environ):
-        if name.startswith(LAUNCHERS) or name in RANKS:
-            monkeypatch.delenv(name)
-    directory = tmp_path / "ampmon"
-    monkeypatch.setenv("AMPMON_DIR", str(directory))
-    monkeypatch.setenv("AMPMON_MODE", "offline")
-    yield directory
-    if process := sys.modules.get("ampmon.process"):
-        process.finish(deadline_s=DEADLINE_S)
-    if os.environ.get("AMPMON_MODE") == "online":
-        _end_sender(directory)
-
-
-def _end_sender(directory: Path) -> None:
-    """End the sender of a data directory, which tries on for as long as records wait for a server."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # another process that ended just now
-            words = file.read_bytes().split(b"\0")
-            if b"ampmon.sender" in words and str(directory).encode() in words:
-                os.kill(int(file.parent.name), signal.SIGTERM)
 
 
 @pytest.fixture(scope="session")

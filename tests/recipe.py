@@ -21,6 +21,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ampmon import process
+from recording import Recording
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -140,6 +141,16 @@ def _local(tree: Any) -> Any:
         return leaf
 
     return tree_map(local, tree)
+
+
+def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
+    """The updates as ampmon recorded them, in the form of the stock scaler's own bookkeeping."""
+    updates = recorded.updates
+    assert [update.ordinal for update in updates] == list(range(len(updates)))
+    return [
+        (update.scale, tuple(step.skipped for step in update.optimizers), update.scale_after)
+        for update in updates
+    ]
 
 
 def main() -> None:

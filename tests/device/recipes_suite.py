@@ -1,4 +1,4 @@
-"""Recipes of examples/ on the emulated device: run in its own process by test_device.py."""
+"""Recipes of examples/ on the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import recipe
-from device.emulated import Device, device
-from device.place import PLACE
-from examples.test_recipes import ledger
+from device.place import PLACE, Device, device
+from recipe import ledger
 from recording import recording
 from scaler.test_parity import bits
 

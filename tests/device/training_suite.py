@@ -1,6 +1,6 @@
-"""Training on the emulated device is as with the stock scaler, bit for bit, and waits no oftener.
+"""Training on a device is as with the stock scaler, bit for bit, and waits no oftener.
 
-Run in its own process by test_device.py.
+On the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import ampmon
 from ampmon.gear import LOOK_EVERY
-from device.emulated import Device, device
-from device.place import PLACE
+from device.place import EMULATED, PLACE, Device, device
 from recording import Recording, recording
 from scaler.test_parity import CASES, Case, bits, train
 
@@ -57,6 +55,8 @@ def test_parity_under_jitter(
 
 
 UPDATES = 24
+BEHIND = UPDATES if EMULATED else 8
+"""Updates to enqueue behind a paused device: a GPU takes a thousand launches or so, and then makes the host wait."""
 
 
 def test_updates_about_which_nothing_is_new_wait_as_stock(
@@ -96,9 +96,15 @@ class Training:
         self.model = torch.nn.Sequential(*layers).to(PLACE)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2, fused=True)
         self.inputs = torch.randn(UPDATES, 4, 8).to(PLACE)
+        name = options.pop("name", None)
         config = ampmon.Config(every=options.pop("every", 1), budget=1, **options)
         self.scaler = ampmon.GradScaler(
-            PLACE, model=self.model, init_scale=2.0**10, growth_interval=5, monitor=config
+            PLACE,
+            model=self.model,
+            init_scale=2.0**10,
+            growth_interval=5,
+            monitor=config,
+            name=name,
         )
 
     def update(self, number: int) -> None:
@@ -113,7 +119,9 @@ class Training:
         self.scaler.update()
 
 
-def told(recorded: Recording, *, gradients: bool = True) -> list[tuple[Any, ...]]:
+def told(
+    recorded: Recording, *, gradients: bool = True, stream: str = "scaler"
+) -> list[tuple[Any, ...]]:
     """What records say of updates, but for times. Without samples, for when one is due hangs on when news arrives."""
     return [
         (
@@ -121,10 +129,10 @@ def told(recorded: Recording, *, gradients: bool = True) -> list[tuple[Any, ...]
             update.scale,
             update.scale_after,
             update.event,
-            [(taken.skipped, recorded.names(taken)) for taken in update.optimizers],
+            [(taken.skipped, recorded.names(taken, stream)) for taken in update.optimizers],
             update.gradients.histogram if gradients and update.gradients else None,
         )
-        for update in recorded.updates
+        for update in recorded.of(stream)
     ]
 
 
@@ -132,9 +140,9 @@ def told(recorded: Recording, *, gradients: bool = True) -> list[tuple[Any, ...]
 def test_a_paused_device_is_waited_for_by_nobody(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
 ) -> None:
-    """24 updates are enqueued behind a paused device, with no wait and no record, and all are right afterwards."""
+    """Updates are enqueued behind a paused device, with no wait and no record, and all are right afterwards."""
     training = Training(**options)
-    for number in range(UPDATES):
+    for number in range(BEHIND):
         training.update(number)
         torch.accelerator.synchronize()
     expected = told(recording(data_directory), gradients="every" not in options)
@@ -143,55 +151,16 @@ def test_a_paused_device_is_waited_for_by_nobody(
     torch.accelerator.synchronize()
     emulated.forget()
     with emulated.paused():
-        for number in range(UPDATES):
+        for number in range(BEHIND):
             training.update(number)
         assert emulated.waits() == []
         assert training.scaler.monitor.updates == 0
     assert training.scaler.monitor.errors == 0
     recorded = told(recording(data_directory / "paused"), gradients="every" not in options)
     assert emulated.waits() == []
-    assert len(recorded) == UPDATES
+    assert len(recorded) == BEHIND
     assert [update[3] for update in recorded].count("backoff") == 1
     assert recorded == expected
-
-
-def test_streams_of_its_own(
-    emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where training runs on a stream of its own, records are those of the default stream."""
-    side = torch.Stream(PLACE)
-    training = Training()
-    for number in range(UPDATES):
-        training.update(number)
-    expected = told(recording(data_directory))
-    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
-    training = Training()
-    side.wait_stream(torch.accelerator.current_stream())
-    emulated.jitter(200)
-    with side:
-        for number in range(UPDATES):
-            training.update(number)
-        assert told(recording(data_directory / "beside")) == expected
-
-
-def in_worker(item: int) -> int:
-    """What a DataLoader's worker does: no work on the device."""
-    return item
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-def test_forked_workers_live(emulated: Device, data_directory: Path) -> None:
-    """Four workers that are forked while records wait for the device all live, in each of three epochs."""
-    training = Training()
-    for epoch in range(3):
-        with emulated.paused():
-            for number in range(8):
-                training.update(8 * epoch + number)
-            loader = DataLoader(range(8), batch_size=2, num_workers=4, collate_fn=sum)
-            batches = iter(loader)
-        assert list(batches) == [1, 5, 9, 13]
-    assert len(recording(data_directory).updates) == UPDATES
-    assert training.scaler.monitor.errors == 0
 
 
 def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) -> None:

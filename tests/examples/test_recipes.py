@@ -16,7 +16,7 @@ import torch
 import recipe
 import scripts
 from ampmon import wire
-from recipe import EXAMPLES, Outcome
+from recipe import EXAMPLES, Outcome, ledger
 from recording import Recording, recording, recordings
 from serving import free_port
 from warm_python import WarmPython
@@ -52,16 +52,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def ledger(recorded: Recording) -> list[tuple[float, tuple[bool, ...], float]]:
-    """The updates as ampmon recorded them, in the form of the stock scaler's own bookkeeping."""
-    updates = recorded.updates
-    assert [update.ordinal for update in updates] == list(range(len(updates)))
-    return [
-        (update.scale, tuple(step.skipped for step in update.optimizers), update.scale_after)
-        for update in updates
-    ]
 
 
 def events(recorded: Recording) -> list[str]:

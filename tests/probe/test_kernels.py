@@ -14,7 +14,7 @@ from packaging.version import Version
 
 import scripts
 from ampmon.probe import kernels
-from benchmarks.kernel_code import GPUS, RESULTS, Variant, compiled, usage, variants
+from benchmarks.kernel_code import GPUS, LOOPS, RESULTS, Variant, compiled, usage, variants
 
 
 TESTS = Path(__file__).parents[1]
@@ -73,12 +73,6 @@ def test_the_kernels_on_a_gpu(tmp_path: Path) -> None:
 
 SAMPLE = ("sm_75", "sm_90", "gfx942")
 """Of the GPUs for which `make kernels` compiles: the oldest, the one of most trainings, and one of AMD's."""
-LOOPS = [
-    Variant("measure", dtype, {"UNSCALE": unscale, "GAPS": False})
-    for dtype in (torch.float32, torch.float16)
-    for unscale in (True, False)
-]
-"""What runs in ordinary training."""
 
 
 @needs_tools

@@ -1,0 +1,208 @@
+"""Proves on a real GPU, in ten minutes at most, what the tests show without one, and measures what they cannot.
+
+Each stage is a process with a time limit; results are written after each. Without a GPU, stages that need none run.
+The exit code is 1 where a bar failed on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import NamedTuple
+
+from benchmarks.gpu.result import Result, claim, commit
+from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
+from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, heard
+from benchmarks.report import table
+
+
+STATES = (PASSED, FAILED, NOT_RUN)
+ROOT = Path(__file__).parents[2]
+NEEDED = ("torch", "numpy", "msgspec", "urllib3", "rich", "pytest", "hypothesis")
+LEAST_S = 5
+"""With less time left no stage is begun."""
+LOOK_S = 2.0
+
+
+class Outcome(NamedTuple):
+    """How a stage's process ended: "done", "cut off" or with which exit code; and its last words."""
+
+    state: str
+    seconds: float
+    words: str
+
+
+def run_stage(
+    name: str,
+    file: Path,
+    place: str,
+    limit_s: float,
+    changed: Callable[[float], None],
+) -> Outcome:
+    """Run a stage in a process of its own, and end what it started; ``changed`` is called as it goes on."""
+    command = [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
+    paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    log = file.with_suffix(".log")
+    began = time.monotonic()
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    state = "cut off"
+    try:
+        while (left := began + limit_s - time.monotonic()) > 0:
+            try:
+                code = process.wait(min(left, LOOK_S))
+                state = "done" if code == 0 else f"ended with exit code {code}"
+                break
+            except subprocess.TimeoutExpired:
+                changed(time.monotonic() - began)
+    finally:
+        _end(process)
+    words = log.read_text(errors="replace")[-2000:]
+    return Outcome(state, time.monotonic() - began, "" if state == "done" else words)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session, and so a group
+    process.wait()
+
+
+def missing() -> list[str]:
+    """The packages that are not installed here, of those that the stages need."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
+class Run:
+    """One call of `make gpu`: which stages, where to, and until when."""
+
+    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+        self._arguments = arguments
+        self._folder = folder
+        self._until = time.monotonic() + arguments.seconds
+        self.result = Result(arguments.commit or commit(ROOT))
+        self.on_gpu = False
+        self.chosen: list[str] = arguments.stages or [name for name in STAGES if name != FACTS]
+
+    def start(self) -> bool:
+        """Find out where this is, and what is known of it already; False where even that fails."""
+        if not self._stage(FACTS, "cuda"):
+            return False
+        self.on_gpu = self.result.machine["gpu"] != "none"
+        if not self.on_gpu:
+            print("There is no GPU here: what needs none runs, and the rest is not run.")
+        elif self._arguments.stages or self._arguments.resume:
+            self.result.continue_from(self._path(), [] if self._arguments.resume else self.chosen)
+            if self._arguments.resume:
+                unknown = {bar["stage"] for bar in self.result.bars() if bar["state"] == NOT_RUN}
+                self.chosen = [name for name in self.chosen if name in unknown]
+        return True
+
+    def stages(self) -> None:
+        """Run all that were chosen, one after the other."""
+        for number, name in enumerate(self.chosen, 1):
+            place = "cuda" if self.on_gpu else STAGES[name].place_without_gpu
+            about = f"{number}/{len(self.chosen)} {name}"
+            if place is None or (place == "emulated" and not which("g++")):
+                needs = "a GPU" if place is None else "g++, or a GPU"
+                print(f"{about}: not run, for it needs {needs}.", flush=True)
+                continue
+            limit_s = self._limit(name)
+            if limit_s < LEAST_S:
+                print(f"{about}: not run, for no time is left.", flush=True)
+                continue
+            print(f"{about}, at most {limit_s:.0f} s: {STAGES[name].what}.", flush=True)
+            self._stage(name, place)
+
+    def _limit(self, name: str) -> float:
+        left: float = self._until - time.monotonic()
+        limit_s = float(STAGES[name].limit_s)
+        return min(left, limit_s) if self.on_gpu else 10.0 * limit_s
+
+    def _stage(self, name: str, place: str) -> bool:
+        """Run one, and write what it says as it says it; whether it came to its end."""
+        file = self._folder / f"{name}.json"
+
+        def changed(seconds: float) -> None:
+            self.result.hear(name, heard(file), "under way", seconds)
+            self.save()
+
+        outcome = run_stage(name, file, place, self._limit(name), changed)
+        said = heard(file)
+        if outcome.words:
+            said["failures"].append({"what": outcome.state, "why": outcome.words})
+            print(f"  {outcome.state}. Its last words:\n{outcome.words[-600:]}")
+        self.result.hear(name, said, outcome.state, outcome.seconds)
+        self.save()
+        if name != FACTS:
+            counted = [f"{self.result.count(each, [name])} {each}" for each in STATES]
+            print(f"  bars: {', '.join(counted)}; {outcome.seconds:.0f} s", flush=True)
+        return outcome.state == "done"
+
+    def _path(self) -> Path:
+        return Path(self._arguments.results / self.result.name())
+
+    def save(self) -> None:
+        """Write what is known, on a GPU."""
+        if self.on_gpu:
+            self.result.write(self._arguments.results)
+
+
+def _arguments() -> argparse.Namespace:
+    names = [name for name in STAGES if name != FACTS]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    limits = ", ".join(f"{name} ({STAGES[name].limit_s} s)" for name in names)
+    parser.add_argument(
+        "stages", nargs="*", metavar="STAGE", help=f"only these, of: {limits}; default all"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="run the stages of which a bar was not run before"
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument(
+        "--seconds", type=float, default=TOTAL_S, help=f"of all stages; default {TOTAL_S}"
+    )
+    parser.add_argument("--commit", help="what is proven, where git cannot tell")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.stages) - set(names):
+        parser.error(f"no stage is named {', '.join(sorted(unknown))}: there are {limits}")
+    return arguments
+
+
+def main() -> int:
+    """Run the stages that were asked for; returns the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(_arguments(), Path(folder))
+        if not run.start():
+            print("The machine could not be asked what it is.")
+            return 1
+        run.stages()
+        print(f"\n{table(run.result.bars(run.chosen))}")
+        if not run.on_gpu:
+            return 0
+        print(f"\n{claim(run.result.figures())}\n{run.result.write(run._arguments.results)}")
+        return int(run.result.count(FAILED, run.chosen) > 0)
+
+
+if __name__ == "__main__":
+    if absent := missing():
+        print(f"Missing here: {', '.join(absent)}. Try: pip install {' '.join(absent)}")
+        sys.exit(2)
+    sys.exit(main())

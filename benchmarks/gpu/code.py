@@ -1,0 +1,90 @@
+"""What Triton makes of every variant of the kernels for this GPU: seconds to compile, registers, spilled bytes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from benchmarks import kernel_code
+from benchmarks.gpu.told import Told
+
+
+ELSEWHERE = "sm_90"
+"""For whom kernels are compiled where there is no GPU."""
+WORKERS = 8
+RESERVE_S = 3.0
+
+
+def run(told: Told, place: str, limit_s: float) -> None:
+    """Compile them in several processes, with nothing compiled before, and tell of each."""
+    until = time.monotonic() + limit_s - RESERVE_S
+    workers = min(os.cpu_count() or 1, WORKERS)
+    with tempfile.TemporaryDirectory() as cold:
+        os.environ["TRITON_CACHE_DIR"] = cold
+        pool = ProcessPoolExecutor(workers, get_context("spawn"))
+        numbers = range(len(kernel_code.variants()))
+        jobs = [pool.submit(made, architecture(place), number) for number in numbers]
+        rows = (job.result() for job in as_completed(jobs, until - time.monotonic()))
+        try:
+            tell(told, rows, len(numbers))
+        except TimeoutError:
+            told.fact("compiling", "the time was over")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def architecture(place: str) -> str:
+    """The GPU as a compiler names it."""
+    if place != "cuda":
+        return ELSEWHERE
+    properties = torch.cuda.get_device_properties(0)
+    if torch.version.hip:
+        return str(properties.gcnArchName).partition(":")[0]
+    return f"sm_{properties.major}{properties.minor}"
+
+
+def made(gpu: str, number: int) -> dict[str, Any]:
+    """A row for one variant; why, where it does not compile."""
+    variant = kernel_code.variants()[number]
+    row: dict[str, Any] = {"variant": str(variant), "gpu": gpu, "seconds": None}
+    row |= {"registers": None, "spilled": None, "ordinary": variant in kernel_code.LOOPS}
+    began = time.perf_counter()
+    try:
+        kernel = kernel_code.compiled(gpu, variant)
+        row["seconds"] = round(time.perf_counter() - began, 2)
+        row["registers"], row["spilled"] = kernel_code.usage(kernel)
+        return {**row, "note": ""}
+    except Exception as error:
+        return {**row, "note": f"{type(error).__name__}: {str(error)[-300:]}"}
+
+
+def tell(told: Told, rows: Iterable[dict[str, Any]], variants: int) -> None:
+    """Tell of the variants as they come."""
+    for done in _together(rows):
+        told.rows("variants", done[-1:])
+        compiled = [row for row in done if row["seconds"] is not None]
+        failed = [row["variant"] for row in done if row["seconds"] is None]
+        holds = False if failed else True if len(done) == variants else None
+        number = f"{len(compiled)} of {variants}"
+        told.bar("all variants of the kernels compile", holds, number, "all", ", ".join(failed))
+        spilled = [row["spilled"] for row in compiled if row["ordinary"]]
+        known = [each for each in spilled if each is not None]
+        all_known = len(known) == len(kernel_code.LOOPS)
+        total = sum(known)
+        holds = False if total else True if all_known else None
+        value = total if known else None
+        told.bar("spills in ordinary loops, bytes", holds, value, 0, f"{len(known)} loops")
+
+
+def _together(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    done: list[dict[str, Any]] = []
+    for row in rows:
+        done.append(row)
+        yield done

@@ -1,0 +1,74 @@
+"""What monitoring adds on the host to an update on a GPU, with gradients so small that the device has nothing to do.
+
+Scalers take turns as in host_cost; each iteration begins when the device is idle. Records are written, and nobody sends
+them. A plain optimizer's step waits for the device, stock or not, and a fused one's does not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import Any
+
+import torch
+
+import ampmon
+from benchmarks import host_cost
+from benchmarks.gpu.told import Told
+
+
+STALL_MS, ADDED_US = 5.0, 40.0
+PAIRS = 1000
+FIRST_S = 6.0
+"""How long first updates are looked at: the kernels are being compiled meanwhile."""
+
+
+def run(told: Told, place: str, limit_s: float) -> None:
+    """The stall first, in a process that has launched no kernel yet."""
+    until = time.monotonic() + limit_s * 0.9
+    device = place
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
+        ampmon.init("make gpu", "host", dir=folder, mode="offline")
+        stall = stall_ms(device, FIRST_S if place == "cuda" else 0.1)
+        told.bar("stall of the first update, ms", stall <= STALL_MS, round(stall, 2), STALL_MS)
+        for fused in (False, True):
+            for tensors in host_cost.TENSORS:
+                if time.monotonic() < until:
+                    _compare(told, device, tensors, fused=fused)
+        ampmon.finish()
+
+
+def stall_ms(device: str, for_s: float) -> float:
+    """By how much the slowest of the first sampled updates is above the usual one, in ms."""
+    stock = host_cost.iteration(torch.amp.GradScaler, 6, device)
+    for _ in range(20):
+        stock()
+    iterate = host_cost.iteration(
+        lambda *args, **kwargs: ampmon.GradScaler(*args, **kwargs, monitor=ampmon.Config(every=1)),
+        6,
+        device,
+    )
+    times: list[float] = []
+    end = time.monotonic() + for_s
+    while time.monotonic() < end or len(times) < 3:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        iterate()
+        times.append(1000 * (time.perf_counter() - began))
+        time.sleep(0.002)
+    return max(times) - sorted(times)[len(times) // 2]
+
+
+def _compare(told: Told, device: str, tensors: int, *, fused: bool) -> None:
+    pairs = PAIRS if device == "cuda" else 5
+    times = host_cost.compare(tensors, pairs, swept=False, device=device, fused=fused)
+    row: dict[str, Any] = {"optimizer": "fused" if fused else "plain", "tensors": tensors}
+    row |= host_cost.summarise(times)
+    told.rows("host", [row])
+    if not fused:
+        added = row["monitored_added_p50_us"]
+        bar = f"added to an unsampled update of {tensors} tensors, us"
+        told.bar(bar, added <= ADDED_US, added, ADDED_US, f"stock {row['stock_p50_us']}")

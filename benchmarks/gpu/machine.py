@@ -1,0 +1,37 @@
+"""What a result hangs on: the machine, its GPU and the versions of all that takes part."""
+
+from __future__ import annotations
+
+import subprocess
+
+import torch
+
+from benchmarks import machine
+from benchmarks.gpu.told import Told
+
+
+def run(told: Told, place: str, limit_s: float) -> None:
+    """Tell of the machine."""
+    for name, value in facts().items():
+        told.fact(name, value)
+
+
+def facts() -> dict[str, object]:
+    """The machine, its GPU and its driver."""
+    found = {**machine.describe(), "cuda": torch.version.cuda or torch.version.hip or "none"}
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        found["gpu_memory_gib"] = round(properties.total_memory / 2**30, 1)
+        found["multiprocessors"] = properties.multi_processor_count
+        found["driver"] = driver()
+    return found
+
+
+def driver() -> str:
+    """The driver's version, as its own tool tells it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "not told"
+    return done.stdout.split("\n")[0].strip()

@@ -1,0 +1,129 @@
+"""Bytes on the device and pinned on the host that monitoring takes: of GPT-2's gradients, and with activations on."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import ampmon
+from ampmon.probe import kernels
+from benchmarks import gpu_kernels, networks, sample_cost
+from benchmarks.gpu.told import Told
+
+
+SHARE = 0.01
+UPDATES = 5
+BATCH = 2
+COMPILING_S = 5.0
+
+
+def run(told: Told, place: str, limit_s: float) -> None:
+    """Rows of bytes; the bar is what sampling each update takes of the device, as a share of the gradients."""
+    with tempfile.TemporaryDirectory() as folder:
+        ampmon.init("make gpu", "memory", dir=folder, mode="offline")
+        size = of_gradients(told, place)
+        for every in (None, 1):
+            name = "stock" if every is None else "activations in each update"
+            _tell(told, f"peak of GPT-2's update, {name}", activations(place, every), size)
+        ampmon.finish()
+
+
+def of_gradients(told: Told, place: str) -> int:
+    """Tell of what sampling gradients takes, and return their bytes."""
+    shapes = sample_cost.shapes()
+    parameters = [torch.zeros(shape, device=place, requires_grad=True) for shape in shapes]
+    gradients = [torch.ones_like(parameter) for parameter in parameters]
+    size = sum(gradient.nbytes for gradient in gradients)
+    _tell(told, "gradients of GPT-2 small", size, size)
+    if kernels.supported(gradients[0].device):
+        cache = kernels.Cache()
+        gpu_kernels.until_ready(lambda: cache.statistics(gradients))
+        _tell(told, "tables of the kernels", cache.nbytes, size)
+    added = sampling(parameters, gradients, place)
+    _tell(told, "the peak that sampling adds", added, size)
+    _tell(told, "pinned on the host", pinned(), size)
+    share = round(added / size, 5)
+    holds = share <= SHARE if place == "cuda" else None  # on a CPU nobody counts
+    told.bar("memory that sampling takes, of the gradients'", holds, share, SHARE)
+    return size
+
+
+def _tell(told: Told, what: str, found: int, size: int) -> None:
+    row: dict[str, Any] = {"what": what, "bytes": found, "of_gradients": round(found / size, 6)}
+    told.rows("memory", [row])
+
+
+def until_compiled(work: Callable[[], None], place: str) -> None:
+    """Do the work, and on a GPU again for some seconds, in which its kernels are compiled."""
+    end = time.monotonic() + COMPILING_S
+    work()
+    while place == "cuda" and time.monotonic() < end:
+        time.sleep(0.1)
+        work()
+
+
+def peak(work: Callable[[], None], place: str) -> int:
+    """The most bytes that the device held at a time while the work was done; 0 on a CPU, where nobody counts."""
+    if place != "cuda":
+        work()
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated()
+
+
+def sampling(parameters: list[torch.Tensor], gradients: list[torch.Tensor], place: str) -> int:
+    """By how many bytes updates that are all sampled exceed the stock ones' peak."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    optimizer = torch.optim.SGD(parameters, lr=0.0, fused=True)
+
+    def updates(scaler: torch.amp.GradScaler) -> None:
+        for _ in range(UPDATES):
+            scaler.scale(torch.ones((), device=place))
+            scaler.step(optimizer)
+            scaler.update()
+
+    options: dict[str, Any] = {"init_scale": 1.0}
+    stock = torch.amp.GradScaler(place, **options)
+    ours = ampmon.GradScaler(place, **options, monitor=ampmon.Config(every=1))
+    until_compiled(lambda: updates(ours), place)
+    return peak(lambda: updates(ours), place) - peak(lambda: updates(stock), place)
+
+
+def pinned() -> int:
+    """Bytes of pinned memory that torch's allocator has given out; 0 where it does not count them."""
+    statistics: Callable[[], dict[str, Any]] = getattr(torch.cuda, "host_memory_stats", dict)
+    if not torch.cuda.is_available():
+        return 0
+    return int(statistics().get("allocated_bytes.current", 0))
+
+
+def activations(place: str, every: int | None) -> int:
+    """The peak of an update of GPT-2 small with a small batch, with what modules put out sampled each time or never."""
+    size = networks.GPT2 if place == "cuda" else networks.TINY
+    torch.manual_seed(0)
+    model = networks.gpt2(size).to(place)
+    batch = [part[:BATCH].to(place) for part in networks.tokens(size)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler(place)
+    if every is not None:
+        config = ampmon.Config(every=1, activations=every)
+        scaler = ampmon.GradScaler(place, model=model, monitor=config)
+
+    def update() -> None:
+        with torch.autocast(place, torch.float16):
+            loss = model(*batch)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    until_compiled(update, place)
+    return peak(update, place)

@@ -1,0 +1,109 @@
+"""The stages of `make gpu`, and how one of them runs: as a process, for the stage's own time.
+
+`python -m benchmarks.gpu.stages NAME FILE PLACE SECONDS` is such a process: it says what it finds in FILE.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.gpu import suites
+from benchmarks.gpu.suites import Suite
+from benchmarks.gpu.told import Told
+
+
+class Stage(NamedTuple):
+    """What a stage does, for how long at most, and the bars that it says something of.
+
+    Its work is a suite of tests, or a module of this package whose ``run`` takes what to tell, place and seconds.
+    """
+
+    what: str
+    limit_s: int
+    work: Suite | str
+    bars: tuple[str, ...]
+    place_without_gpu: str | None = None
+
+    def run(self, told: Told, place: str, limit_s: float) -> None:
+        """Do it here."""
+        if isinstance(self.work, Suite):
+            suites.run(self.work, told, place, limit_s)
+            return
+        run: Callable[[Told, str, float], None] = import_module(f"benchmarks.gpu.{self.work}").run
+        run(told, place, limit_s)
+
+
+def _of_suite(what: str, limit_s: int, suite: Suite, place: str = "emulated") -> Stage:
+    return Stage(what, limit_s, suite, suite.bars, place)
+
+
+FACTS = "facts"
+STAGES = {
+    FACTS: Stage("name the machine", 60, "machine", ()),
+    "code": Stage(
+        "compile all variants of the kernels",
+        45,
+        "code",
+        ("all variants of the kernels compile", "spills in ordinary loops, bytes"),
+        "cpu",
+    ),
+    "arithmetic": _of_suite("the kernels' suites", 100, suites.ARITHMETIC, "cpu"),
+    "parity": _of_suite("the parity matrix and the recipes", 100, suites.PARITY),
+    "waits": _of_suite("count what updates wait for", 45, suites.WAITS),
+    "streams": _of_suite("two and eight streams, and forked workers", 45, suites.STREAMS),
+    "kernels": Stage(
+        "time the kernels beside torch's unscaling and a copy",
+        55,
+        "timed",
+        (
+            "statistics beside one read, fp32",
+            "statistics beside one read, fp16",
+            "statistics beside one read, bf16",
+            "statistics and unscaling beside torch's, fp32",
+            "statistics and unscaling beside torch's, fp16",
+        ),
+    ),
+    "host": Stage(
+        "time what the host adds to an update",
+        25,
+        "host",
+        (
+            "stall of the first update, ms",
+            "added to an unsampled update of 6 tensors, us",
+            "added to an unsampled update of 148 tensors, us",
+        ),
+    ),
+    "training": Stage(
+        "train GPT-2 small in turns with the stock scaler",
+        150,
+        "training",
+        tuple(
+            f"{kind}, {optimizer}"
+            for optimizer in ("AdamW", "fused AdamW")
+            for kind in ("GPT-2, default settings", "GPT-2, no update sampled")
+        ),
+    ),
+    "memory": Stage(
+        "bytes of tables, pinned memory and samples",
+        30,
+        "memory",
+        ("memory that sampling takes, of the gradients'",),
+    ),
+}
+TOTAL_S = 600
+
+
+def main() -> None:
+    """Run one stage, as the command says. A mistake in it is its failure."""
+    name, file, place, limit_s = sys.argv[1:]
+    os.environ["AMPMON_MODE"] = "offline"
+    STAGES[name].run(Told(Path(file)), place, float(limit_s))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Stages that run tests: the same that hold on the emulated device, in processes that go on where one ended.
+
+A test that ends its process, or after which the device works no more, costs itself only. Bars say how many tests
+failed, and what the tests counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.gpu.told import Told
+
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+RESERVE_S = 3.0
+"""Kept of a stage's time, to say what is known."""
+TEST_S = 60
+"""What one test may take."""
+ENDED = "its process ended, or it took too long"
+PLUGINS = ("isolated", "skips", "tally", "no:cacheprovider", "no:schemathesis", "no:randomly")
+
+
+class Suite(NamedTuple):
+    """Files of tests, what of them runs on a GPU only, and figures of theirs that have to add up to 0."""
+
+    bar: str
+    files: tuple[str, ...]
+    on_cuda: tuple[str, ...] = ()
+    figures: Mapping[str, str] = {}
+
+    @property
+    def bars(self) -> tuple[str, ...]:
+        return (self.bar, *self.figures)
+
+
+ARITHMETIC = Suite(
+    "the kernels count and unscale as torch does, NaN payloads apart",
+    ("probe/kernel_suite.py", "probe/edges_suite.py"),
+)
+PARITY = Suite(
+    "training ends bit for bit as with the stock scaler",
+    (
+        "scaler/test_parity.py",
+        "device/layouts_suite.py",
+        "device/training_suite.py",
+        "device/recipes_suite.py",
+    ),
+    (
+        "scaler/test_graphs.py::test_a_capture_is_not_broken",
+        "scaler/test_gradient_kinds.py::test_parameters_may_lie_on_several_devices",
+        "scaler/test_gear.py",
+    ),
+)
+WAITS = Suite(
+    "no call waits in torch's mode that makes waits errors",
+    ("scaler/test_cuda.py", "device/waits_suite.py"),
+    (
+        "probe/test_ring.py::test_a_gpus_copies_arrive",
+        "scaler/test_activation_hooks.py::test_a_gpu_is_never_waited_for",
+        "scaler/test_budget_kept.py::test_device_time_is_told_without_waiting",
+    ),
+    {
+        "added waits, by the profiler": "added_waits",
+        "added allocations of pinned memory": "added_pinned_allocations",
+    },
+)
+STREAMS = Suite(
+    "records are right on streams of their own, behind delays",
+    ("device/streams_suite.py",),
+    (),
+    {"wrong records": "wrong_records", "workers that died": "dead_workers"},
+)
+
+
+class Seen(NamedTuple):
+    """What became of tests: their states by name, why some failed, and their figures."""
+
+    collected: int
+    states: dict[str, str]
+    why: dict[str, str]
+    figures: list[dict[str, Any]]
+
+    @property
+    def ended(self) -> int:
+        return sum(state != "started" for state in self.states.values())
+
+    def counts(self) -> str:
+        """In words."""
+        states = Counter(self.states.values())
+        words = [f"{states[name]} {name}" for name in ("passed", "failed", "skipped")]
+        unknown = self.collected - states["passed"] - states["failed"] - states["skipped"]
+        return ", ".join([*words, f"{unknown} not run"] if unknown > 0 else words)
+
+
+def seen(lines: Iterable[str]) -> Seen:
+    """What the lines of a tally say. A test that began and is followed by another process has failed."""
+    collected = 0
+    states: dict[str, str] = {}
+    why: dict[str, str] = {}
+    figures: list[dict[str, Any]] = []
+    for line in lines:
+        told = json.loads(line)
+        if "collected" in told:
+            if not collected:
+                collected = told["collected"]
+            for name in [name for name, state in states.items() if state == "started"]:
+                states[name], why[name] = "failed", ENDED
+            continue
+        name, state = told["test"], told["state"]
+        if states.get(name) == "failed":
+            continue
+        states[name] = state
+        if state == "failed":
+            why[name] = told.get("why", "")
+        if told.get("figures"):
+            figures.append({"test": name, **told["figures"]})
+    return Seen(collected, states, why, figures)
+
+
+def environment(place: str) -> dict[str, str]:
+    """What a process of tests is given."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)]),
+        "TEST_DEVICE": place,
+        "TRITON_INTERPRET": str(int(place != "cuda")),
+        # With it, sums of products are made in one order on every stream.
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    }
+
+
+def run(suite: Suite, told: Told, place: str, limit_s: float) -> None:
+    """Run the suite on a device, in as many processes as it takes, and say what is known at any time."""
+    until = time.monotonic() + limit_s - RESERVE_S
+    with tempfile.TemporaryDirectory() as folder:
+        tally, log = Path(folder, "tally"), Path(folder, "log")
+        ended = -1
+        while True:
+            code = _process(suite, told, place, (tally, log), until)
+            now = _read(tally)
+            if not now.collected and not now.states:
+                words = log.read_text(errors="replace")[-2000:]
+                told.failures({"pytest": f"exit code {code}: {words}"})
+                told.bar(suite.bar, False, "no test ran", "0 failed")
+                return
+            over = time.monotonic() > until
+            if now.ended >= now.collected or now.ended == ended or over:
+                break
+            ended = now.ended
+        _tell(suite, told, _read(tally, over=not over))
+
+
+def _process(
+    suite: Suite, told: Told, place: str, files: tuple[Path, Path], until: float
+) -> int | None:
+    """One process, until it or the time is over; its exit code."""
+    tally, log = files
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(ROOT), "-q"]
+    command += ["--noconftest", "--import-mode=importlib", "--tally", str(tally)]
+    command += [word for plugin in PLUGINS for word in ("-p", plugin)]
+    if find_spec("pytest_timeout"):
+        command += [f"--timeout={TEST_S}", "--timeout-method=thread"]
+    chosen = suite.files + (suite.on_cuda if place == "cuda" else ())
+    command += [str(TESTS / each) for each in chosen]
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment(place), stdout=out, stderr=subprocess.STDOUT
+        ) as process,
+    ):
+        while time.monotonic() < until:
+            try:
+                return process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                _tell(suite, told, _read(tally))
+        process.kill()
+    return None
+
+
+def _read(tally: Path, *, over: bool = False) -> Seen:
+    """What it says; where the tests are ``over``, one that has begun has failed."""
+    lines = tally.read_text().splitlines() if tally.exists() else []
+    return seen([*lines, json.dumps({"collected": 0})] if over else lines)
+
+
+def _tell(suite: Suite, told: Told, found: Seen) -> None:
+    done = found.ended >= found.collected > 0
+    good = not found.why if done or found.why else None
+    told.failures(found.why)
+    told.bar(suite.bar, good, found.counts(), "0 failed")
+    for bar, name in suite.figures.items():
+        values = [each[name] for each in found.figures if name in each]
+        total = sum(values)
+        holds = False if total else True if done and values else None
+        told.bar(bar, holds, total if values else None, 0, f"in {len(values)} cells")

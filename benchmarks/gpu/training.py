@@ -1,0 +1,61 @@
+"""The stage that trains GPT-2 small in turns with the stock scaler: see whole_step. Nobody sends the records.
+
+With torch's default AdamW, whose step waits for the device, and with the fused one, which does not.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+import ampmon
+from benchmarks import networks, whole_step
+from benchmarks.gpu.told import Told
+from benchmarks.whole_step import AGAIN, MONITORED, SAMPLED, STOCK, UNSAMPLED, Setting
+
+
+OPTIMIZERS = {
+    "AdamW": partial(torch.optim.AdamW, lr=1e-4),
+    "fused AdamW": partial(torch.optim.AdamW, lr=1e-4, fused=True),
+}
+BARS = {"GPT-2, default settings": MONITORED, "GPT-2, no update sampled": UNSAMPLED}
+SETTING = Setting(
+    "GPT-2 124M, 8 x 1024 tokens",
+    "cuda",
+    networks.gpt2,
+    networks.tokens,
+    kinds=(STOCK, MONITORED, AGAIN, UNSAMPLED, SAMPLED),
+    block=4,
+)
+STARTING = 0.3
+"""The share of an optimizer's time that is not for turns: models are made, and what is done once is done."""
+
+
+def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> None:
+    """A row for each kind of training, for each optimizer."""
+    until = time.monotonic() + limit_s * 0.95
+    with tempfile.TemporaryDirectory() as folder:
+        ampmon.init("make gpu", "training", dir=folder, mode="offline")
+        for left, (name, optimizer) in zip((2, 1), OPTIMIZERS.items(), strict=True):
+            share = (until - time.monotonic()) / left
+            title = f"{setting.title}, {name}"
+            of_this = replace(setting, title=title, device=place, optimizer=optimizer)
+            rows = whole_step.compare(replace(of_this, limit_s=(1 - STARTING) * share))
+            told.rows("training", rows)
+            _tell(told, {row["kind"]: row for row in rows}, name)
+        ampmon.finish()
+
+
+def _tell(told: Told, rows: dict[str, dict[str, Any]], optimizer: str) -> None:
+    for bar, kind in BARS.items():
+        row = rows[kind]
+        note = f"{row['low']} to {row['high']}; tells {row['overhead']} of itself; stock again "
+        note += f"{rows[AGAIN]['ratio']}"
+        if row["holds"] == "not told apart":
+            note += "; not told apart"
+        told.bar(f"{bar}, {optimizer}", row["holds"] == "yes", row["ratio"], row["bar"], note)

@@ -1,0 +1,246 @@
+"""`make gpu` without a GPU: its stages at a tiny size, suites that end their process, and results put together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_kernels, host_cost, kernel_code, networks, report, sample_cost
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import code, host, memory, suites, timed, training
+from benchmarks.gpu.result import Result, claim
+from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
+from benchmarks.gpu.suites import Suite
+from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, Told, heard
+
+
+ROOT = Path(__file__).parents[2]
+HERE = {"gpu": "NVIDIA Ten", "driver": "1", "torch": "2.99", "triton": "3.99"}
+SUITE = """
+import os
+import pytest
+
+def test_a(record_property):
+    record_property("wrong", 0)
+
+def test_b(): os._exit(3)
+
+def test_c(record_property):
+    record_property("wrong", {wrong})
+    assert not {wrong}
+
+@pytest.mark.skip
+def test_d(): pass
+"""
+
+
+def said(file: Path) -> dict[str, dict[str, Any]]:
+    """The bars that a stage has spoken of, by name."""
+    return {bar["bar"]: bar for bar in heard(file)["bars"]}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    """What a stage tells its file, which is `told` in the test's folder."""
+    return Told(tmp_path / "told")
+
+
+def test_a_suite_goes_on_where_a_test_ended_its_process(tmp_path: Path, told: Told) -> None:
+    """The test that did so has failed; those before and after it, and their figures, count."""
+    file = tmp_path / "test_it.py"
+    file.write_text(SUITE.format(wrong=0))
+    suite = Suite("holds", (str(file),), (), {"wrong records": "wrong"})
+    suites.run(suite, told, "cpu", 120.0)
+    bars, (failure,) = said(tmp_path / "told"), heard(tmp_path / "told")["failures"]
+    assert (bars["holds"]["state"], bars["holds"]["value"]) == (
+        FAILED,
+        "2 passed, 1 failed, 1 skipped",
+    )
+    assert (failure["what"].rpartition("::")[2], failure["why"]) == ("test_b", suites.ENDED)
+    wrong = bars["wrong records"]
+    assert (wrong["state"], wrong["value"], wrong["note"]) == (PASSED, 0, "in 2 cells")
+
+
+def test_what_a_tally_says() -> None:
+    """A figure above 0 is a bar that failed; a suite that was cut off has passed nothing; a later error counts."""
+    lines = ['{"collected": 3}', '{"test": "a", "state": "started"}']
+    lines += ['{"test": "a", "state": "passed", "figures": {"wrong": 2}}']
+    lines += ['{"test": "a", "state": "failed", "why": "E  at its end", "figures": {}}']
+    lines += ['{"test": "b", "state": "started"}']
+    seen = suites.seen(lines)
+    assert (seen.counts(), seen.ended) == ("0 passed, 1 failed, 0 skipped, 2 not run", 1)
+    assert seen.figures == [{"test": "a", "wrong": 2}]
+    assert suites.seen([*lines, '{"collected": 3}']).why["b"] == suites.ENDED
+
+
+def test_a_suite_that_cannot_start_has_failed(tmp_path: Path, told: Told) -> None:
+    """A file that is not there, or that cannot be imported, is a failure with pytest's own words."""
+    suites.run(Suite("holds", (str(tmp_path / "nowhere.py"),)), told, "cpu", 60.0)
+    assert said(tmp_path / "told")["holds"]["state"] == FAILED
+    assert "nowhere.py" in heard(tmp_path / "told")["failures"][0]["why"]
+
+
+def test_forms_of_parameters_on_a_cpu(tmp_path: Path, told: Told) -> None:
+    """The suites run with no more than pytest and hypothesis, FSDP2 over one rank and channels last among them."""
+    suites.run(Suite("holds", ("device/layouts_suite.py",)), told, "cpu", 300.0)
+    assert said(tmp_path / "told")["holds"]["value"] == "2 passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_timed_stages_speak_of_their_bars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, with few small tensors, each stage measures, fills its tables and speaks of its bars."""
+    monkeypatch.setattr(sample_cost, "shapes", lambda: [(3, 4), (5,)])
+    monkeypatch.setattr(host_cost, "TENSORS", (6, 148))
+    monkeypatch.setattr(host_cost, "WARM_UP", 1)
+    tiny = replace(
+        training.SETTING,
+        model=partial(networks.gpt2, networks.TINY, 50),
+        batch=partial(networks.tokens, networks.TINY, 50),
+        block=1,
+    )
+    stages = {
+        "kernels": timed.run,
+        "host": host.run,
+        "training": partial(training.run, setting=tiny),
+        "memory": memory.run,
+    }
+    for name, run in stages.items():
+        file = tmp_path / name
+        run(Told(file), "cpu", 1.0 if name == "training" else 60.0)
+        bars = set(STAGES[name].bars)
+        if name == "kernels":  # Triton's interpreter is for tests of its own
+            assert set(said(file)) == set()
+        else:
+            assert set(said(file)) == bars
+        for rows in heard(file)["tables"].values():
+            assert len({tuple(row) for row in rows}) == 1
+            assert report.table(rows)
+    kinds = [row["kind"] for row in heard(tmp_path / "training")["tables"]["training"]]
+    assert kinds == 2 * list(training.SETTING.kinds)
+    measured = heard(tmp_path / "kernels")["tables"]["kernels"]
+    assert {row["data"] for row in measured} == set(gpu_kernels.DATA)
+
+
+def test_a_bar_of_the_kernels_is_held_to_the_worst_data(tmp_path: Path, told: Told) -> None:
+    """Of random values and those within one binade the higher ratio decides; a bar within the noise has not passed."""
+    row = {"what": gpu_kernels.STATISTICS, "dtype": "float32", "low": 1, "high": 2, "bar": 1.1}
+    good = {**row, "data": "random", "ratio": 1.01, "holds": "yes"}
+    unsure = {**row, "data": "one binade", "ratio": 1.09, "holds": "not told apart"}
+    states = []
+    for rows in ([good], [good, unsure]):
+        timed._tell(told, rows, next(iter(timed.NAMES)))
+        states.append(said(tmp_path / "told")["statistics beside one read, fp32"]["state"])
+    assert states == [PASSED, FAILED]
+
+
+def test_spills_are_counted_of_loops_only(tmp_path: Path, told: Told) -> None:
+    """A variant that does not compile is named; spills count where people train, once all such loops are known."""
+    loops = [code.made("no_gpu", 0)]
+    assert loops[0]["seconds"] is None
+    assert loops[0]["note"]
+    spills = "spills in ordinary loops, bytes"
+    ordinary = {"variant": "a", "seconds": 1.0, "registers": 90, "spilled": 0, "ordinary": True}
+    other = {**ordinary, "ordinary": False, "spilled": 24}
+    code.tell(told, [ordinary, other], 3)
+    bars = said(tmp_path / "told")
+    assert {bar["state"] for bar in bars.values()} == {NOT_RUN}
+    code.tell(told, [ordinary] * len(kernel_code.LOOPS) + [other], len(kernel_code.LOOPS) + 1)
+    assert {bar["state"] for bar in said(tmp_path / "told").values()} == {PASSED}
+    code.tell(told, [{**ordinary, "spilled": 8}, *loops], 2)
+    bars = said(tmp_path / "told")
+    assert (bars[spills]["state"], bars[spills]["value"]) == (FAILED, 8)
+    assert bars["all variants of the kernels compile"]["state"] == FAILED
+
+
+def test_a_stage_that_fails_or_hangs_costs_itself_only(tmp_path: Path) -> None:
+    """A mistake in a stage is its exit code with its last words; one over its time is ended with what it started."""
+    words: list[float] = []
+    failed = command.run_stage("nonsense", tmp_path / "nonsense", "cpu", 60.0, words.append)
+    assert failed.state == "ended with exit code 1"
+    assert "KeyError: 'nonsense'" in failed.words
+    hung = command.run_stage("parity", tmp_path / "parity", "cpu", 0.05, words.append)
+    assert (hung.state, heard(tmp_path / "parity")["bars"]) == ("cut off", [])
+
+
+def of_stage(stage: str, holds: bool) -> dict[str, Any]:
+    """What a stage says whose bars all hold, or none."""
+    state = PASSED if holds else FAILED
+    bars = [
+        {"bar": bar, "limit": 1, "value": 1, "state": state, "note": ""}
+        for bar in STAGES[stage].bars
+    ]
+    failures = [] if holds else [{"what": "test_it", "why": "def test_it():\nE   assert | 0"}]
+    return {"facts": {}, "bars": bars, "tables": {}, "failures": failures}
+
+
+def begun(commit: str) -> Result:
+    """A result of a machine that is known, and nothing else."""
+    result = Result(commit)
+    facts = {"facts": HERE, "bars": [], "tables": {}, "failures": []}
+    result.hear(FACTS, facts, "done", 1.0)
+    return result
+
+
+def test_a_later_run_goes_on_with_the_result_of_the_same_code(tmp_path: Path) -> None:
+    """Stages that are not run anew are those of the file; of another commit's file nothing is taken."""
+    first = begun("abc")
+    first.hear("waits", of_stage("waits", True), "done", 3.0)
+    first.hear("streams", of_stage("streams", False), "cut off", 9.0)
+    path = first.write(tmp_path)
+    assert path.name == "nvidia-ten-gpu.md"
+    text = path.read_text()
+    assert "| waits |" in text
+    assert "E   assert / 0" in text
+    assert all(bar in text for stage in STAGES.values() for bar in stage.bars)
+
+    second, other = begun("abc"), begun("def")
+    for result in (second, other):
+        result.continue_from(tmp_path / result.name(), ["streams"])
+    assert (second.count(PASSED), other.count(PASSED)) == (len(STAGES["waits"].bars), 0)
+    assert second.count(FAILED) == 0
+    assert second.bars(["streams"])[0]["note"] == "the stage 'streams': not run"
+    assert claim(second.figures()).startswith("NVIDIA Ten, torch 2.99, commit abc: 3 of ")
+
+
+def test_stages_fit_into_ten_minutes() -> None:
+    """The limits of all stages, but for the machine's name, add up to the whole, and each has a word and a place."""
+    limits = [stage.limit_s for name, stage in STAGES.items() if name != FACTS]
+    assert sum(limits) <= TOTAL_S == 600
+    names = [bar for stage in STAGES.values() for bar in stage.bars]
+    assert len(set(names)) == len(names)
+    for stage in STAGES.values():
+        if isinstance(stage.work, Suite):
+            files = [*stage.work.files, *(each.partition("::")[0] for each in stage.work.on_cuda)]
+            assert [each for each in files if not (ROOT / "tests" / each).exists()] == []
+
+
+def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a package that the stages need nothing is run, and the packages are named."""
+    assert command.missing() == []
+    monkeypatch.setattr(command, "NEEDED", ("torch", "no_such_package"))
+    assert command.missing() == ["no_such_package"]
+
+
+def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:
+    """Without one a stage that needs it is told as not run, no result is written, and the exit code is 0."""
+    words = ["-m", "benchmarks.gpu", "training", "memory", "--results", str(tmp_path / "results")]
+    environment = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("There is no GPU here")
+    assert "1/2 training: not run, for it needs a GPU." in done.stdout
+    assert done.stdout.count("| not run |") == len(STAGES["training"].bars + STAGES["memory"].bars)
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,130 @@
+"""Training on several streams, and beside forked workers, leaves records as training alone does.
+
+On the emulated device, in a process that test_device.py starts, and on CUDA by `make gpu`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from device.place import EMULATED, PLACE, Device, device
+from device.training_suite import UPDATES, Training, told
+from recording import recording
+
+
+DELAY_CYCLES = 3_000_000
+"""A millisecond or two, at most, before an update on a GPU."""
+ALLOCATED = 1000
+Figures = Callable[[str, object], None]
+
+
+@pytest.fixture
+def emulated() -> Iterator[Device]:
+    """The device, with delays."""
+    device().reset()
+    yield device()
+    device().reset()
+
+
+class Delayed:
+    """A training on a stream of its own, with a delay before each update and gradients that are elsewhere each time."""
+
+    def __init__(self, name: str, stream: Any, chance: random.Random) -> None:
+        self.training = Training(name=name)
+        self._stream, self._chance = stream, chance
+        self._stream.wait_stream(torch.accelerator.current_stream())
+        self._kept: list[torch.Tensor] = []
+
+    def update(self, number: int) -> None:
+        """One update, enqueued behind a delay on the stream."""
+        with self._stream:
+            if not EMULATED:
+                torch.cuda._sleep(self._chance.randrange(DELAY_CYCLES))
+            # What the last update's gradients were is free now: some of it is taken.
+            self.training.optimizer.zero_grad()
+            sizes = [self._chance.randrange(1, ALLOCATED) for _ in range(4)]
+            self._kept = [torch.empty(size, device=PLACE) for size in sizes]
+            self.training.update(number)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_trainings_on_streams_of_their_own(
+    emulated: Device,
+    data_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Figures,
+    count: int,
+) -> None:
+    """Trainings that take turns, each on its stream behind delays, with gradients that move, have one's own records."""
+    alone = Training(name="0")
+    for number in range(UPDATES):
+        alone.update(number)
+        torch.accelerator.synchronize()
+    expected = told(recording(data_directory), stream="0")
+    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
+    chance = random.Random(count)
+    names = [str(number) for number in range(count)]
+    trainings = [Delayed(name, torch.Stream(PLACE), chance) for name in names]
+    emulated.jitter(200)
+    for number in range(UPDATES):
+        for each in chance.sample(trainings, count):
+            each.update(number)
+    torch.accelerator.synchronize()
+    recorded = recording(data_directory / "beside")
+    found = [told(recorded, stream=name) for name in names]
+    wrong = sum(one != other for each in found for one, other in zip_longest(each, expected))
+    record_property("wrong_records", wrong)
+    record_property("records", sum(map(len, found)))
+    assert wrong == 0
+    assert [each.training.scaler.monitor.errors for each in trainings] == [0] * count
+
+
+def test_streams_of_its_own(
+    emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where training runs on a stream of its own, records are those of the default stream."""
+    side = torch.Stream(PLACE)
+    training = Training()
+    for number in range(UPDATES):
+        training.update(number)
+    expected = told(recording(data_directory))
+    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
+    training = Training()
+    side.wait_stream(torch.accelerator.current_stream())
+    emulated.jitter(200)
+    with side:
+        for number in range(UPDATES):
+            training.update(number)
+        assert told(recording(data_directory / "beside")) == expected
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+def test_forked_workers_live(
+    emulated: Device, data_directory: Path, record_property: Figures
+) -> None:
+    """Four workers that are forked while records wait for the device all live, in each of three epochs."""
+    training = Training()
+    dead = 0
+    for epoch in range(3):
+        with emulated.paused():
+            for number in range(8):
+                training.update(8 * epoch + number)
+            loader = DataLoader(range(8), batch_size=2, num_workers=4, collate_fn=sum)
+            batches = iter(loader)
+        try:
+            assert list(batches) == [1, 5, 9, 13]
+        except RuntimeError as error:
+            dead += 1
+            print(error)
+    record_property("dead_workers", dead)
+    assert dead == 0
+    assert len(recording(data_directory).updates) == UPDATES
+    assert training.scaler.monitor.errors == 0

@@ -1,0 +1,84 @@
+"""What every test gets: an environment and a data directory of its own, and kernels that are ready on a GPU.
+
+A plugin of pytest's that needs no browser and no server: `make gpu` runs tests with it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from waiting import DEADLINE_S
+
+
+# Before torch is loaded, here and in every process that a test starts: with more threads the timing and, for some
+# kernels, the order of sums would hang on the machine.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+# How long an example takes is the machine's affair. `make test ARGS="--hypothesis-profile=long"` looks further.
+settings.register_profile("suite", deadline=None, max_examples=40)
+settings.register_profile("ci", deadline=None, max_examples=200)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile("suite")
+
+LAUNCHERS = ("AMPMON_", "SLURM_", "TORCHELASTIC_", "OMPI_")
+RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data directory that nothing else uses; no run, rank or server of the outside is seen.
+
+    Runs are offline unless a test asks for more, so that no test starts a sender by the way.
+    """
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS) or name in RANKS:
+            monkeypatch.delenv(name)
+    directory = tmp_path / "ampmon"
+    monkeypatch.setenv("AMPMON_DIR", str(directory))
+    monkeypatch.setenv("AMPMON_MODE", "offline")
+    yield directory
+    if process := sys.modules.get("ampmon.process"):
+        process.finish(deadline_s=DEADLINE_S)
+    if os.environ.get("AMPMON_MODE") == "online":
+        _end_sender(directory)
+
+
+def _end_sender(directory: Path) -> None:
+    """End the sender of a data directory, which tries on for as long as records wait for a server."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # another process that ended just now
+            words = file.read_bytes().split(b"\0")
+            if b"ampmon.sender" in words and str(directory).encode() in words:
+                os.kill(int(file.parent.name), signal.SIGTERM)
+
+
+class AtOnce:
+    """Compiles a kernel when it is asked for, where a training would leave that to a thread."""
+
+    def __init__(self) -> None:
+        self._compiled: set[Hashable] = set()
+
+    def done(self, key: Hashable, job: Callable[[], None]) -> bool:
+        if key not in self._compiled:
+            job()
+            self._compiled.add(key)
+        return True
+
+
+_AT_ONCE = AtOnce()
+
+
+@pytest.fixture(autouse=True)
+def kernels_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the first update of a test finds its kernels: else a short test would see none of them."""
+    torch, kernels = sys.modules.get("torch"), sys.modules.get("ampmon.probe.kernels")
+    if torch and kernels and torch.cuda.is_available():
+        monkeypatch.setattr(kernels, "_warmer", _AT_ONCE)
