@@ -19,6 +19,8 @@ EVERY_S = 1.0
 SYNC_EVERY_S = 0.05
 """However many rare records there are, the disk is asked to keep them at most this often."""
 LOSSES_EVERY_S = 10.0
+STARTING_S = 15.0
+"""A server on the data directory may be starting for so long, as one does that `ampmon run` has started."""
 _PATIENCE_S = 0.1
 
 
@@ -47,6 +49,7 @@ class Housekeeper:
         self._attempt_id = attempt_id
         self._wake = threading.Event()
         self._finishing = threading.Event()
+        self._began_s = time.monotonic()
         self._deadline = 0.0
         self._kept = "disk"
         self._losses_told_s = time.monotonic() - LOSSES_EVERY_S
@@ -82,7 +85,7 @@ class Housekeeper:
                 with contextlib.suppress(Exception):
                     self._look_after_spool(now_s)
                 with contextlib.suppress(Exception):
-                    self._look_after_delivery()
+                    self._look_after_delivery(now_s)
                 with contextlib.suppress(Exception):
                     self._household.findings.look(self._spool.path)
             self._finishing.wait(SYNC_EVERY_S)
@@ -134,14 +137,14 @@ class Housekeeper:
                 "AMPMON_SPOOL_BYTES.",
             )
 
-    def _look_after_delivery(self) -> None:
+    def _look_after_delivery(self, now_s: float) -> None:
         options = self._household.options
         if options.mode != "online":
             return
         sender.ensure_running(options.dir)
         status = sender.status(options.dir)
         problem = status.problem(options.url) if status else None
-        if problem:
+        if problem and (options.named or now_s - self._began_s >= STARTING_S):
             self._household.warn(
                 "unreachable",
                 f"ampmon: {options.url} cannot be reached ({problem}). Training goes on; records wait in "

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 
 from ampmon.unchanged import STARTUP
 
@@ -25,10 +26,11 @@ options:
 """
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """What a shell answers for a command that it cannot run."""
-_LOOK = """
+_NEEDED = ("torch", "ampmon")
+_LOOK = f"""
 import sys, importlib.util
 sys.path[:] = filter(None, sys.path)
-print(*(name for name in ("torch", "ampmon") if importlib.util.find_spec(name) is None))
+print(*(name for name in {_NEEDED} if importlib.util.find_spec(name) is None))
 """
 _LOOK_S = 10.0
 
@@ -127,9 +129,7 @@ def _missing(program: str) -> list[str]:
     """Which of torch and ampmon that Python lacks; none where it cannot say."""
     try:
         if os.path.samefile(program, sys.executable) and sys.prefix == _prefix(program):
-            from importlib.util import find_spec
-
-            return [name for name in ("torch", "ampmon") if find_spec(name) is None]
+            return [name for name in _NEEDED if find_spec(name) is None]
         looked = subprocess.run(
             [program, "-c", _LOOK],
             capture_output=True,
@@ -140,7 +140,7 @@ def _missing(program: str) -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return looked.stdout.split()
+    return [name for name in _NEEDED if name in looked.stdout.split()]
 
 
 def _prefix(program: str) -> str:

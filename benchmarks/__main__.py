@@ -20,6 +20,7 @@ from benchmarks import (
     peers_gradients,
     peers_host_cost,
     sample_cost,
+    start_up,
     whole_step,
 )
 from benchmarks.delivery import backlog, host_time, latency, tail
@@ -54,6 +55,7 @@ BENCHMARKS = {
         "One sample of 124 million fp32 gradients in 148 tensors, in multiples of the stock unscale_",
         sample_cost,
     ),
+    "start_up": Benchmark("Starting a Python below `ampmon run`", start_up),
     "ingest": Benchmark("Ingest and figures over HTTP, SQLite, one client", ingest),
     "peers_gradients": Benchmark(
         "Looking at 124 million fp32 gradients in 148 tensors, CPU, beside others", peers_gradients
@@ -85,7 +87,10 @@ BENCHMARKS = {
 }
 GROUPS = {
     "alone": Group(
-        "What monitoring costs", "make bench", "", ("host_cost", "sample_cost", "ingest")
+        "What monitoring costs",
+        "make bench",
+        "",
+        ("host_cost", "sample_cost", "start_up", "ingest"),
     ),
     "probe": Group(
         "What the probe costs, beside others",

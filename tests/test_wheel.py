@@ -165,6 +165,24 @@ def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> Non
     assert {path for path in arrived if path.startswith("/js/")} == scripts - {"/js/report.js"}
 
 
+def test_the_wheel_runs_programs_watched_and_has_no_module_to_import_by_accident(
+    python: Path, tmp_path: Path
+) -> None:
+    """`ampmon run` finds its folder in the wheel; elsewhere that folder's modules are found by no name of their own."""
+    names = "('sitecustomize', 'usercustomize', 'ampmon_startup')"
+    code = f"import importlib.util as u; print(*map(u.find_spec, {names}))"
+    plain = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert "site-packages/ampmon" not in plain.stdout
+
+    command = [python.with_name("ampmon"), "run", "--no-serve", python, "-c", "import sys; "]
+    command[-1] += "print('ampmon_startup' in sys.modules, 'ampmon' in sys.modules)"
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ran.stdout == "True False\n"
+    assert "has no torch, so nothing can be watched there" in ran.stderr
+
+
 def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
     """Touching the scaler where there is no torch names the extra to install."""
     ran = subprocess.run(

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 MODULES_MAX = 100_000
 """Modules beyond these give no names to parameters."""
 SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
@@ -61,19 +60,6 @@ def install() -> None:
             waited[name] = work
     if waited:
         sys.meta_path.insert(0, Finder(waited))
-
-
-def give_way(name: str) -> None:
-    """Run the module of the name ``name`` that Python would have found without this folder, in our place."""
-    sys.path[:] = [place for place in sys.path if place != FOLDER]
-    ours = sys.modules.pop(name)
-    try:
-        __import__(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-    finally:
-        sys.modules.setdefault(name, ours)
 
 
 class Finder:
@@ -232,7 +218,7 @@ def _conclude() -> None:
     ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
     first = next(filter(None, ranks), "0") == "0"
     if built and first and not (used or crashed or _told):
-        tell(f"nothing was watched: {_why_unused()}")
+        tell(f"nothing was watched in this process: {_why_unused()}")
 
 
 def _why_unused() -> str:
