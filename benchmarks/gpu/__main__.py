@@ -134,7 +134,7 @@ class Run:
     def _limit(self, name: str) -> float:
         left: float = self._until - time.monotonic()
         limit_s = float(STAGES[name].limit_s)
-        return min(left, limit_s) if self.on_gpu else 10.0 * limit_s
+        return min(left, limit_s) if self.on_gpu or name == FACTS else 10.0 * limit_s
 
     def _stage(self, name: str, place: str) -> bool:
         """Run one, and write what it says as it says it; whether it came to its end."""

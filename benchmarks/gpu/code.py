@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent import futures
 from multiprocessing import get_context
 from typing import Any
 
@@ -28,13 +28,13 @@ def run(told: Told, place: str, limit_s: float) -> None:
     workers = min(os.cpu_count() or 1, WORKERS)
     with tempfile.TemporaryDirectory() as cold:
         os.environ["TRITON_CACHE_DIR"] = cold
-        pool = ProcessPoolExecutor(workers, get_context("spawn"))
+        pool = futures.ProcessPoolExecutor(workers, get_context("spawn"))
         numbers = range(len(kernel_code.variants()))
         jobs = [pool.submit(made, architecture(place), number) for number in numbers]
-        rows = (job.result() for job in as_completed(jobs, until - time.monotonic()))
+        rows = (job.result() for job in futures.as_completed(jobs, until - time.monotonic()))
         try:
             tell(told, rows, len(numbers))
-        except TimeoutError:
+        except futures.TimeoutError:
             told.fact("compiling", "the time was over")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

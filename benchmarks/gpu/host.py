@@ -64,7 +64,7 @@ def stall_ms(device: str, for_s: float) -> float:
 
 def _compare(told: Told, device: str, tensors: int, *, fused: bool) -> None:
     pairs = PAIRS if device == "cuda" else 5
-    times = host_cost.compare(tensors, pairs, swept=False, device=device, fused=fused)
+    times = host_cost.compare(tensors, pairs, swept=False, device=device, fused=fused or None)
     row: dict[str, Any] = {"optimizer": "fused" if fused else "plain", "tensors": tensors}
     row |= host_cost.summarise(times)
     told.rows("host", [row])

@@ -23,6 +23,7 @@ from benchmarks.report import Benchmark
 BENCHMARKS = Path(__file__).parents[1]
 SUFFIX = "-gpu"
 SAME = ("commit", "gpu", "driver", "torch", "triton")
+CHANGED = ("status", "--porcelain", "-uno", "--", ".", ":!benchmarks/results")
 WHY_MAX, FAILURES_MAX = 600, 40
 
 
@@ -33,7 +34,7 @@ def commit(root: Path) -> str:
             subprocess.run(
                 ["git", "-C", str(root), *words], check=True, capture_output=True, text=True
             ).stdout.strip()
-            for words in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "-uno"))
+            for words in (("rev-parse", "--short=12", "HEAD"), CHANGED)
         ]
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -81,7 +82,9 @@ class Result:
             said = {bar["bar"]: bar for bar in self._said.get(stage, {}).get("bars", [])}
             state = self._stages.get(stage, {}).get("state", NOT_RUN)
             for name in STAGES[stage].bars:
-                silent = {"bar": name, "limit": "", "value": None, "state": NOT_RUN, "note": ""}
+                silent = {"bar": name, "limit": "", "value": None}
+                # A stage that ended by itself, and not at its limit, has a fault.
+                silent["state"] = FAILED if state.startswith("ended") else NOT_RUN
                 silent["note"] = f"the stage {stage!r}: {state}"
                 rows.append({"stage": stage, **said.get(name, silent)})
         return rows

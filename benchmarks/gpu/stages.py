@@ -47,18 +47,18 @@ STAGES = {
     FACTS: Stage("name the machine", 60, "machine", ()),
     "code": Stage(
         "compile all variants of the kernels",
-        45,
+        40,
         "code",
         ("all variants of the kernels compile", "spills in ordinary loops, bytes"),
         "cpu",
     ),
-    "arithmetic": _of_suite("the kernels' suites", 100, suites.ARITHMETIC, "cpu"),
+    "arithmetic": _of_suite("the kernels' suites", 90, suites.ARITHMETIC, "cpu"),
     "parity": _of_suite("the parity matrix and the recipes", 100, suites.PARITY),
-    "waits": _of_suite("count what updates wait for", 45, suites.WAITS),
+    "waits": _of_suite("count what updates wait for", 70, suites.WAITS),
     "streams": _of_suite("two and eight streams, and forked workers", 45, suites.STREAMS),
     "kernels": Stage(
         "time the kernels beside torch's unscaling and a copy",
-        55,
+        50,
         "timed",
         (
             "statistics beside one read, fp32",

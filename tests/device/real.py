@@ -12,8 +12,8 @@ import torch
 
 
 NAME = "cuda"
-PAUSE_CYCLES = 2_000_000_000
-"""A second or so."""
+PAUSE_CYCLES = 4_000_000_000
+"""Two seconds or so."""
 
 
 class Device:
@@ -32,14 +32,14 @@ class Device:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The device is busy for a second: who would wait gets an error, and who takes that long has waited."""
+        """The device is busy for seconds: who would wait gets an error, and who takes that long has waited."""
         torch.cuda.synchronize()
         torch.cuda._sleep(PAUSE_CYCLES)
         over = torch.cuda.Event()
         over.record()
         with self.strict():
             yield
-        assert not over.query(), "the host waited for the device, or took a second"
+        assert not over.query(), "the host waited for the device, or took as long as it was busy"
 
     @contextmanager
     def strict(self) -> Iterator[None]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import recipe
-from device.place import PLACE, Device, device
+from benchmarks.server import free_port
+from device.place import EMULATED, PLACE, Device, device
 from recipe import ledger
 from recording import recording
 from scaler.test_parity import bits
@@ -46,3 +51,26 @@ def test_a_recipe_trains_as_with_the_stock_scaler(
     assert stock.printed == ours.printed
     assert any(any(skipped) for _, skipped, _ in stock.ledger)
     assert ledger(recording(data_directory)) == stock.ledger
+
+
+@pytest.mark.skipif(EMULATED, reason="no process group knows the emulated device")
+def test_two_processes_train_as_with_the_stock_scaler(tmp_path: Path) -> None:
+    """Two processes with gradients averaged by DDP, on one GPU if there is one, end bit for bit as stock ones."""
+    words = ["-c", "import recipe; recipe.main()", str(tmp_path), "2"]
+    ports = ",".join(str(free_port()) for _ in range(2))
+    done = subprocess.run(
+        [sys.executable, *words, ports, "ddp"],
+        cwd=Path(recipe.__file__).parent,
+        env={**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        stock, ours = torch.load(tmp_path / f"ddp-{rank}.pt", weights_only=False)
+        assert bits(stock.weights, ours.weights)
+        assert bits(stock.optimizers, ours.optimizers)
+        assert bits(stock.scalers, ours.scalers)
+        assert any(any(skipped) for _, skipped, _ in stock.ledger)

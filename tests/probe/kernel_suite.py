@@ -38,9 +38,10 @@ SPECIAL = [
 ]
 
 examples = settings(
-    max_examples=3 if INTERPRETED else 200,  # a tile takes the interpreter 40 ms
+    max_examples=3 if INTERPRETED else 100,  # a tile takes the interpreter 40 ms
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    # The first example on a GPU starts it, which takes seconds.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -106,10 +106,13 @@ def syncs(scaler: torch.amp.GradScaler) -> tuple[int, int]:
 
 
 def test_the_plain_route_syncs_as_ever() -> None:
-    """On the plain route torch warns of as many syncs, and its profiler sees as many, as with the stock scaler."""
-    stock = syncs(torch.amp.GradScaler(DEVICE))
-    assert stock[0] > 0
-    assert syncs(ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1))) == stock
+    """On the plain route torch warns of as many syncs as with the stock scaler, and its profiler sees no more."""
+    warned, profiled = syncs(torch.amp.GradScaler(DEVICE))
+    assert warned > 0
+    ours = syncs(ampmon.GradScaler(DEVICE, monitor=ampmon.Config(every=1)))
+    # The first profile of a process may see what loads it.
+    assert ours[0] == warned
+    assert ours[1] <= profiled
 
 
 @pytest.mark.parametrize("fused", [False, True])
