@@ -55,7 +55,9 @@ LeftOut: TypeAlias = Literal["compiled", "scripted"]
 Severity: TypeAlias = Literal["notice", "warning", "critical"]
 
 
-class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="attempt"):
+class AttemptHeader(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="attempt"
+):
     """Who reports: one process start on one rank, and the run that it belongs to.
 
     ``resume_step`` is the step of the attempt's first update, or None to continue where the last attempt ended.
@@ -79,7 +81,7 @@ class AttemptHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     git_commit: Annotated[str, msgspec.Meta(max_length=64, pattern=PRINTABLE)] = ""
 
 
-class Parameter(msgspec.Struct, frozen=True, array_like=True):
+class Parameter(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One parameter of a stream: its index in the header is how records refer to it."""
 
     name: Name
@@ -97,7 +99,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
         return product
 
 
-class Module(msgspec.Struct, frozen=True, array_like=True):
+class Module(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One module of the stream's model: its index in the header is how records refer to it.
 
     ``left_out`` says why it and what is in it are not measured, where they are not.
@@ -108,7 +110,9 @@ class Module(msgspec.Struct, frozen=True, array_like=True):
     left_out: LeftOut | None = None
 
 
-class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stream"):
+class StreamHeader(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="stream"
+):
     """One scaler of the attempt. Sent again when parameters or modules join; the lists only ever grow at their end.
 
     ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
@@ -131,7 +135,7 @@ class StreamHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     modules: Annotated[tuple[Module, ...], msgspec.Meta(max_length=200_000)] = ()
 
 
-class Culprit(msgspec.Struct, frozen=True, array_like=True):
+class Culprit(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A parameter whose gradient was not finite: how many elements were inf and NaN; None where not counted."""
 
     parameter: Count
@@ -139,7 +143,7 @@ class Culprit(msgspec.Struct, frozen=True, array_like=True):
     nan: Count | None
 
 
-class OptimizerStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OptimizerStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What became of one optimizer's `step` in an update.
 
     ``culprits`` stand in backward order, the first to overflow first; ``culprit_order`` says whether that order was
@@ -155,7 +159,7 @@ class OptimizerStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     culprit_parameters: Count = 0
 
 
-class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Gradients(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Statistics of the scaled gradients of n parameters, as little-endian arrays.
 
     ``parameters`` are indices into the stream's header. ``looked`` is how many elements were looked at; they fall into
@@ -178,7 +182,7 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_squares: bytes = b""  # <i8 [n, 3]; empty: all 0
 
 
-class Activations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What went through n modules in one update: what they put out, and the fp16 gradients that came back to it.
 
     ``gradients`` are statistics of those gradients, still scaled, all micro-batches together; its ``parameters`` are
@@ -193,7 +197,7 @@ class Activations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     loss: float | None = None
 
 
-class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
+class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):
     """One `scaler.update()` after at least one `scaler.step()`.
 
     ``ordinal`` counts the stream's updates in this attempt from 0, so where no seq is missing no ordinal is; the server
@@ -226,7 +230,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     activations: Activations | None = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="event"):
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="event"):
     """What happened beside the updates: init, finish, state_loaded, manual_set, disabled, error, dropped, ...
 
     ``ordinal`` is the update it came before, where there is one. The kind `resume` is the server's own.
@@ -240,7 +244,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     detail: dict[str, Any] = {}
 
 
-class Scalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="scalars"):
+class Scalars(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="scalars"
+):
     """What `ampmon.log` was given for an update. A value that JSON cannot hold is null, with its kind beside it."""
 
     stream: StreamName
@@ -263,7 +269,7 @@ def without_samples(record: Header | Record) -> Update | None:
     return None
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What one request carries: records of one attempt, and the headers that the server may not have yet.
 
     ``ended`` is the sender's word on a process that is gone without having said so itself; ``alive`` on one that it
@@ -279,7 +285,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive: bool = False
 
 
-class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RawBatch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A `Batch` whose headers and records are still encoded: a sender leaves them so, a server decodes each."""
 
     schema_version: int
@@ -291,7 +297,7 @@ class RawBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive: bool = False
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What is wrong with a run, why, and what to change.
 
     ``rule`` names its page in docs/findings/. ``title`` is one sentence with its numbers, ``explanation`` says what
@@ -315,7 +321,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: bool = False
 
 
-class Ack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Ack(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The server's answer after commit: the last seq it holds of each stream in the batch, and the run's version.
 
     ``findings`` are what it last found wrong with the run, the worst first, each a `Finding` in plain data, for one of

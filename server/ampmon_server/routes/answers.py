@@ -26,7 +26,7 @@ _LEVEL = 4
 """Of gzip: figures shrink to a sixth in a few ms; more takes twice as long for a tenth less."""
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 

@@ -22,7 +22,7 @@ from ampmon_server.store import BadQuery
 router = APIRouter(prefix="/api/v1/runs/{run_id}/figures", dependencies=[OF_RUN])
 
 
-def view_of(
+async def view_of(
     start: Number = None,
     stop: Number = None,
     width: Annotated[int, Query(ge=1, le=10_000)] = 1000,
@@ -36,7 +36,7 @@ def view_of(
     return View(start, stop, width, x, format, y, zone)
 
 
-def _replay(
+async def _replay(
     policy: Annotated[Kind | None, Query(alias="sim_policy")] = None,
     init_scale: Annotated[float | None, setting("init_scale", "sim_init_scale")] = None,
     growth_factor: Annotated[float | None, setting("growth_factor", "sim_growth_factor")] = None,
@@ -57,7 +57,7 @@ def _replay(
 Replayed = Annotated[dict[str, float | str | None], Depends(_replay)]
 
 
-def _asked(
+async def _asked(
     view: Annotated[View, Depends(view_of)],
     replay: Replayed,
     stream: StreamNumber = None,
@@ -68,7 +68,7 @@ def _asked(
     return Asked(view, stream, logged, whatif_scale=whatif_scale, replay=replay, rank=rank)
 
 
-def _of_parameters(
+async def _of_parameters(
     asked: Annotated[Asked, Depends(_asked)],
     statistic: Literal["subnormal", "zero", "headroom", "norm", "on_grid"] = "subnormal",
     parameter: ParameterName = None,

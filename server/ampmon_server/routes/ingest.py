@@ -12,14 +12,13 @@ from starlette.responses import Response
 
 from ampmon import wire
 from ampmon.decoding import TooLarge, UnsupportedVersion, decode_batch
+from ampmon_server.auth import Caller
 from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
-from ampmon_server.metrics import reason_of
+from ampmon_server.metrics import Metrics, reason_of
 from ampmon_server.problems import refusals
 from ampmon_server.routes import bodies
-from ampmon_server.routes.answers import MetricsDependency, ServiceDependency
 from ampmon_server.routes.bodies import Refused
-from ampmon_server.routes.callers import CallerDependency
 from ampmon_server.service import Service
 from ampmon_server.store import Busy, Receipt, Sender
 
@@ -50,13 +49,12 @@ _DESCRIBED = {
     openapi_extra=_DESCRIBED,
 )
 @requires("ingest")
-async def ingest(
-    request: Request,
-    service: ServiceDependency,
-    metrics: MetricsDependency,
-    caller: CallerDependency,
-) -> Response:
+async def ingest(request: Request) -> Response:
     """Store a batch of records: msgpack or JSON, plain, gzip or zstd. Answers once it is committed."""
+    # To have FastAPI find these three takes a tenth of the time that a small batch does.
+    service: Service = request.app.state.service
+    metrics: Metrics = request.app.state.metrics
+    caller: Caller = request.state.caller
     settings = service.settings
     sender = Sender(caller.owner, caller.projects, admin=caller.may("admin"))
     try:

@@ -106,7 +106,7 @@ def list_events(
     return tagged_json({"events": page.rows, "next": page.next}, request)
 
 
-def _parameter_page(
+async def _parameter_page(
     search: Annotated[str, Query(max_length=256, pattern=NO_NUL)] = "",
     name: ParameterName = None,
     sort: ParameterSort = "model",
