@@ -59,9 +59,17 @@ def main(words: Sequence[str], start_server: Callable[[], object]) -> int:
     if environment.get("AMPMON_MODE") != "disabled":
         _warn(program, command)
         if serve:
-            start_server()
+            _attempt(start_server)
         environment = watching(environment)
     return _become(program, command, environment)
+
+
+def _attempt(start_server: Callable[[], object]) -> None:
+    """Records wait for a server, and training for none."""
+    try:
+        start_server()
+    except Exception as error:
+        _say(f"ampmon run: no server was started ({type(error).__name__}: {error}); records wait")
 
 
 def watching(environment: Mapping[str, str]) -> dict[str, str]:
@@ -99,8 +107,12 @@ def _become(program: str, command: Sequence[str], environment: Mapping[str, str]
 
 
 def _warn(program: str, command: Sequence[str]) -> None:
-    if not os.access(STARTUP / "sitecustomize.py", os.R_OK):
-        _say(f"ampmon run: nothing is watched: {STARTUP} cannot be read; install ampmon again")
+    readable = os.access(STARTUP / "sitecustomize.py", os.R_OK)
+    if not readable or os.pathsep in str(STARTUP):
+        _say(
+            f"ampmon run: nothing is watched: {STARTUP} cannot be read by Python; "
+            f"install ampmon again, in a folder without {os.pathsep!r} in its name"
+        )
     elif os.path.basename(command[0]).startswith("python"):
         options = _options(command[1:])
         if options & set("IES"):

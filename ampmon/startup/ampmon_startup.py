@@ -22,7 +22,8 @@ SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
 
 built: dict[int, Any] = {}
 """Weak references to the modules that were given parameters or children, by id."""
-_made = {"scalers": 0, "enabled": 0, "used": 0}
+_made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
+"""How many scalers were made; of them enabled; not, though nobody said so; and used."""
 _restored: set[int] = set()
 """Scalers, by id, that were given a state before they scaled."""
 _waiting_classes: dict[type, type] = {}
@@ -34,7 +35,10 @@ def tell(words: str) -> None:
     """Say one line on stderr, and no second one in this process."""
     if not _told and sys.stderr is not None:
         _told.append(words)
-        sys.stderr.write(" ".join(f"ampmon: {words}".split()) + "\n")
+        try:  # noqa: SIM105 - contextlib would have to be imported
+            sys.stderr.write(" ".join(f"ampmon: {words}".split()) + "\n")
+        except (OSError, ValueError):
+            pass  # it is closed, or nobody reads it
 
 
 def _fail(error: Exception) -> None:
@@ -119,6 +123,8 @@ def _patch_scaler(module: Any) -> None:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         _restored.discard(id(self))
+        asked = args[5] if len(args) > 5 else kwargs.get("enabled", True)
+        _made["refused"] += bool(asked) and not self.__dict__.get("_enabled")
         _attempt(_wait, self)
 
     @functools.wraps(setstate)
@@ -136,7 +142,7 @@ def _patch_scaler(module: Any) -> None:
             co_filename="<ampmon run, like importlib._bootstrap>"
         )
     kind.__init__, kind.__setstate__ = __init__, __setstate__
-    atexit.register(_conclude)
+    atexit.register(_attempt, _conclude, module)
 
 
 def _wait(scaler: Any) -> None:
@@ -185,7 +191,7 @@ def _watch(scaler: Any) -> None:
     import ampmon
 
     ampmon.watch(scaler)
-    monitor = scaler.monitor
+    monitor = scaler.__dict__.get("_ampmon_monitor")
     if monitor is not None:
         monitor.fresh = fresh
 
@@ -211,22 +217,33 @@ def _see_modules(module: Any) -> None:
 # -- the end ------------------------------------------------------------------------------------------------------
 
 
-def _conclude() -> None:
+def _conclude(_: Any) -> None:
     """Say why nothing was watched, on rank 0 of a training that ended well."""
     used = _made["used"] or "ampmon.scaler" in sys.modules  # the script's own
     crashed = getattr(sys, "last_value", None) is not None
     ranks = [os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")]
     first = next(filter(None, ranks), "0") == "0"
-    if built and first and not (used or crashed or _told):
+    if first and not (used or crashed or _told) and _trains():
         tell(f"nothing was watched in this process: {_why_unused()}")
 
 
-def _why_unused() -> str:
+def _trains() -> bool:
+    """Whether this process made an optimizer, as no launcher does: torch has hooked the step of its class then."""
     torch: Any = sys.modules["torch"]
+    kinds = [torch.optim.Optimizer]
+    while kinds:
+        kind = kinds.pop()
+        if getattr(kind.step, "hooked", False):
+            return True
+        kinds += kind.__subclasses__()
+    return False
+
+
+def _why_unused() -> str:
     if not _made["scalers"]:
         return "the script made no GradScaler, as training in fp32 and bf16 needs none"
     if _made["enabled"]:
         return "the script made a GradScaler, and never called its scale()"
-    if not torch.cuda.is_available():
+    if _made["refused"]:
         return 'its GradScaler is disabled, as there is no CUDA here (on a CPU: GradScaler("cpu"))'
     return "its GradScaler is disabled (enabled=False), as for bf16, which needs none"

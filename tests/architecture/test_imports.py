@@ -22,8 +22,11 @@ WITHOUT_TORCH = (
     "ampmon.spool",
     "ampmon.transport",
     "ampmon.sender",
+    "ampmon.launch",
+    "ampmon.unchanged",
     "ampmon_server.app",
-    "ampmon_server.cli",
+    "ampmon_server.cli.background",
+    "ampmon_server.cli.commands",
 )
 REPORT = "\nimport json, sys\nprint(json.dumps([*sys.modules]))"
 

@@ -14,7 +14,7 @@ import pytest
 
 import scripts
 from ampmon.unchanged import STARTUP
-from recording import recording, recordings
+from recording import recording
 
 
 AUTO = "import ampmon; ampmon.auto()\n"
@@ -28,6 +28,7 @@ class Own(GradScaler):
     def __init__(self, floor, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.floor = floor
+    monitor = "its own"
     def floored(self):
         return max(self.get_scale(), self.floor)
 
@@ -118,8 +119,8 @@ def test_a_subclass_is_watched(data_directory: Path) -> None:
     assert ran("""
 scaler = Own(2.0, "cpu", init_scale=1.0)
 train(scaler, Net())
-print(json.dumps([type(scaler).__name__, isinstance(scaler, Own), scaler.floored()]))
-""") == ["Own", True, 2.0]
+print(json.dumps([type(scaler).__name__, isinstance(scaler, Own), scaler.floored(), scaler.monitor]))
+""") == ["Own", True, 2.0, "its own"]
     assert len(recording(data_directory).updates) == 4
 
 
@@ -209,60 +210,60 @@ def test_whatever_is_wrong_the_script_runs(tmp_path: Path, trouble: str) -> None
         (tmp_path / "file").touch()
         environment["AMPMON_DIR"] = str(tmp_path / "file" / "below")
     done = scripts.run("-c", start + TRAINING + LOOP, env=environment)
-    told = [line for line in done.stderr.splitlines() if "ampmon:" in line]
-    assert len(told) == 1, done.stderr
-    assert ("not watching" if trouble == "install" else "not recording") in told[0]
+    (line,) = [line for line in done.stderr.splitlines() if "ampmon:" in line]
+    assert ("not watching" if trouble == "install" else "not recording") in line
     assert json.loads(done.stdout) == ran(LOOP, watched=False)
+
+
+OPTIMIZER = (
+    "import warnings; warnings.simplefilter('ignore')\ntorch.optim.SGD(Net().parameters())\n"
+)
+
+
+def told(program: str, **environment: str) -> list[str]:
+    """The lines that ampmon prints in a script that runs to its end, or to its error."""
+    script = BROKEN + TRAINING + program
+    done = scripts.run("-c", script, env={**os.environ, **environment}, check=False)
+    return [line for line in done.stderr.splitlines() if "ampmon:" in line]
 
 
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        ("pass", "made no GradScaler"),
+        ("", "made no GradScaler"),
         ("GradScaler()", "no CUDA here"),
-        ('GradScaler("cpu", enabled=False)', None),
-        ('GradScaler("cpu")', "never called its scale()"),
+        ("GradScaler(enabled=False)", "as for bf16"),
+        ("made = GradScaler('cpu')", "never called its scale()"),
     ],
 )
-def test_an_end_without_a_scale_is_explained(made: str, reason: str | None) -> None:
-    """A training in which no scaler scaled says why in one line at its end; one that only serves a model does too."""
-    program = (
-        f"{BROKEN}{TRAINING}import warnings; warnings.simplefilter('ignore')\nNet(); made = {made}"
-    )
-    program = program.replace("made = pass", "pass")
-    done = scripts.run("-c", program)
-    told = [line for line in done.stderr.splitlines() if "ampmon:" in line]
-    assert len(told) == 1, done.stderr
-    assert (reason or "is disabled") in told[0]
+def test_an_end_without_a_scale_is_explained(made: str, reason: str) -> None:
+    """A training in which no scaler scaled says why in one line at its end."""
+    (line,) = told(OPTIMIZER + made)
+    assert line.startswith("ampmon: nothing was watched in this process: ")
+    assert reason in line
 
 
-@pytest.mark.parametrize(
-    "what", ["RANK=1", "no model", "an error", "AMPMON_MODE=disabled", "QUIET"]
-)
+@pytest.mark.parametrize("what", ["RANK=1", "AMPMON_MODE=disabled", "no optimizer", "an error"])
 def test_an_end_without_a_scale_is_explained_by_trainings_alone(what: str) -> None:
-    """Other ranks, programs without a model, as launchers are, and a training that crashed say nothing."""
+    """Other ranks, programs without an optimizer, as launchers are, and a training that crashed say nothing."""
     name, _, value = what.partition("=")
-    program = f"{BROKEN}{TRAINING}" + {"no model": "", "an error": "Net(); 1 / 0"}.get(
-        what, "train(GradScaler('cpu'), Net())" if what == "QUIET" else "Net()"
-    )
-    environment = {name: value} if value else {"AMPMON_QUIET": "1"}
-    done = scripts.run("-c", program, env={**os.environ, **environment}, check=False)
-    assert "ampmon:" not in done.stderr
+    program = {"no optimizer": "Net()", "an error": OPTIMIZER + "1 / 0"}.get(what, OPTIMIZER)
+    assert told(program, **({name: value} if value else {})) == []
 
 
-def test_the_first_scaler_says_where_its_run_is_seen(data_directory: Path) -> None:
+def test_the_first_scaler_says_where_its_run_is_seen(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One line on stderr, on rank 0; and a warning of a variable that nobody reads, with the one that is meant."""
-    program = BROKEN + TRAINING + "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())"
-    environment = {**os.environ, "AMPMON_MODE": "online", "AMPMON_URL": "http://127.0.0.1:9"}
-    offline = scripts.run("-c", program, env={**os.environ, "AMPMON_PROJEKT": "vision"})
-    assert f"ampmon: recording this run in {data_directory}; send it with" in offline.stderr
-    assert (
-        "AMPMON_PROJEKT is no variable of ampmon's: did you mean AMPMON_PROJECT?" in offline.stderr
-    )
-    (recorded,) = recordings(data_directory)
-    run_id = recorded.attempt.run_id
-    online = scripts.run("-c", program, env={**environment, "AMPMON_RUN_ID": str(run_id)})
-    told = [line for line in online.stderr.splitlines() if line.startswith("ampmon: ")]
-    assert told == [f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"]
-    other = scripts.run("-c", program, env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"})
-    assert "ampmon:" not in other.stderr
+    program = "train(GradScaler('cpu'), Net()); train(GradScaler('cpu'), Net())\n"
+    where = f"ampmon: recording this run in {data_directory}; send it with `ampmon sync`"
+    misspelt, line = told(program, AMPMON_PROJEKT="vision")
+    assert "AMPMON_PROJEKT is no variable of ampmon's: did you mean AMPMON_PROJECT?" in misspelt
+    assert line == where
+    assert told(program, AMPMON_QUIET="1") == []
+    assert told(program, RANK="1", WORLD_SIZE="2") == []
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    run_id = "01890a5d-ac96-774b-bcce-b302099a8057"
+    online = {"AMPMON_URL": "http://127.0.0.1:9", "AMPMON_RUN_ID": run_id}
+    (line,) = told(program + "os._exit(0)", **online)
+    assert line == f"ampmon: watching this run: http://127.0.0.1:9/#/runs/{run_id}"

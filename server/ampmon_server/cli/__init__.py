@@ -11,9 +11,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["run"]:
         from ampmon import launch
-        from ampmon_server.cli import background
 
-        return launch.main(words[1:], background.start)
+        return launch.main(words[1:], _start_server)
     from ampmon_server.cli import commands
 
     return commands.main(words)
+
+
+def _start_server() -> None:
+    from ampmon_server.cli import background
+
+    background.start()

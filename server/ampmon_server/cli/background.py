@@ -8,7 +8,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from ampmon import interpreter, private
@@ -25,34 +24,32 @@ _CONNECT_S = 0.5
 
 
 def start() -> bool:
-    """Start a server for this machine's user, unless one runs or another is named; whether it did. Raises nothing."""
+    """Start a server on the data directory, unless one runs, or another is named; whether it did. Raises OSError."""
     try:
         options = resolve()
-        if options.mode != "online" or options.named or rank_of_process()[0] != 0:
-            return False
-        if _answers(server_address(options.dir) or DEFAULT_URL, options.dir):
-            return False
-        if not all(map(find_spec, _NEEDED)):
-            _say(
-                f"no server runs on {options.dir}, and this environment has none: records wait there. "
-                "pip install 'ampmon[server]', then ampmon serve"
-            )
-            return False
-        _start(options)
     except ConfigurationError:
         return False  # the training itself says so
-    except Exception as error:
-        _say(f"no server was started ({type(error).__name__}: {error}); records wait to be sent")
+    if options.mode != "online" or options.named or rank_of_process()[0] != 0:
         return False
+    if _answers(server_address(options.dir)):
+        return False
+    if not all(map(find_spec, _NEEDED)):
+        print(
+            f"ampmon run: no server runs on {options.dir}, and this environment has none: records wait there. "
+            "pip install 'ampmon[server]', then ampmon serve",
+            file=sys.stderr,
+        )
+        return False
+    _start(options)
     return True
 
 
-def _answers(url: str, directory: Path) -> bool:
+def _answers(url: str | None) -> bool:
     """Whether somebody listens where the directory's server last was. One that was killed leaves its address."""
-    if server_address(directory) is None:
+    if url is None:
         return False
-    place = urlsplit(url)
     with suppress(OSError, ValueError):
+        place = urlsplit(url)
         port = place.port or (443 if place.scheme == "https" else 80)
         socket.create_connection((place.hostname or "", port), _CONNECT_S).close()
         return True
@@ -101,7 +98,3 @@ def _detach(command: list[str], log: int) -> None:
     finally:
         if hasattr(os, "fork"):
             os._exit(0)
-
-
-def _say(words: str) -> None:
-    print(f"ampmon run: {words}", file=sys.stderr, flush=True)
