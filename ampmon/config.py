@@ -30,6 +30,9 @@ VARIABLES = tuple(
 )
 """The environment variables that are read."""
 
+_OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_\d|$)")
+"""Each pod has variables of this form for a service that is called `ampmon`."""
+
 Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
 
@@ -176,11 +179,12 @@ def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[tuple
     """Variables that begin as ours do and are none, each with the nearest that is one."""
     import difflib
 
-    return [
-        (name, difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.0)[0])
+    unknown = [
+        name
         for name in environment
-        if name.startswith("AMPMON_") and name not in VARIABLES
+        if name.startswith("AMPMON_") and not (name in VARIABLES or _OF_KUBERNETES.search(name))
     ]
+    return [(each, difflib.get_close_matches(each, VARIABLES, 1, 0.0)[0]) for each in unknown]
 
 
 def _url(value: str) -> str:

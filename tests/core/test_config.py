@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ampmon.config import DEFAULT_URL, Config, resolve
+from ampmon.config import DEFAULT_URL, Config, resolve, unknown_variables
 from ampmon.errors import ConfigurationError
 
 
@@ -54,6 +54,18 @@ def test_everything_has_a_default() -> None:
     assert (options.url, options.mode, options.project) == (DEFAULT_URL, "online", "default")
     assert options.dir.name == "ampmon"
     assert options.name
+
+
+def test_a_variable_that_nobody_reads_is_told_with_the_nearest() -> None:
+    """Misspelt variables are found; those that Kubernetes makes for a service called `ampmon` are not ours."""
+    of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_8267_TCP_ADDR")
+    environment = {**ENVIRONMENT, **{f"AMPMON_{name}": "x" for name in of_kubernetes}, "PATH": "/"}
+    assert unknown_variables(environment) == []
+    misspelt = {"AMPMON_PROJEKT": "x", "AMPMON_RUNID": "x"}
+    assert unknown_variables(misspelt) == [
+        ("AMPMON_PROJEKT", "AMPMON_PROJECT"),
+        ("AMPMON_RUNID", "AMPMON_RUN_ID"),
+    ]
 
 
 def test_names_are_made_printable() -> None:
