@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import Connection, Engine, make_url, select, text, update
 
+from ampmon import wire
 from ampmon.testing import ManualClock
 from ampmon_server.settings import Settings
-from ampmon_server.store import Busy, Edit, Store, engine, postgresql
+from ampmon_server.store import Busy, Edit, Store, Verification, engine, postgresql
 from ampmon_server.store.errors import Conflict
 from ampmon_server.tables import runs
 from batches import Trainer
@@ -193,3 +195,37 @@ def test_connections_that_are_gone_are_not_used(stores: list[Store], postgres: P
     )
 
     assert stores[0].run(trainer.run_id)[0].updates == 1
+
+
+def test_two_servers_may_take_turns_with_one_attempt(
+    stores: list[Store], tmp_path: Path, shared: str
+) -> None:
+    """What a server remembers of a run is not believed once another has written it: all is stored once."""
+    trainer, other = Trainer(), Trainer()
+    resumed = Trainer(trainer.run_id, resume_step=35)
+    more = (*trainer.stream.parameters, wire.Parameter("late.weight", (4,), "float32"))
+    grown = msgspec.structs.replace(trainer.stream, parameters=more)
+    batches = [trainer.batch(trainer.updates(10, skipped=[3])) for _ in range(4)]
+    batches[1] = msgspec.structs.replace(batches[1], headers=(trainer.attempt, grown))
+    late = wire.OptimizerStep(
+        optimizer="Adam", path="plain", skipped=True, culprits=(wire.Culprit(len(more) - 1, 1, 0),)
+    )
+    batches += [
+        trainer.batch([trainer.update(optimizers=(late,))], headers=()),
+        batches[2],
+        resumed.batch(resumed.updates(20, sampled=[0])),
+        trainer.batch(trainer.updates(5), headers=()),
+        resumed.batch(resumed.updates(10, sampled=[5]), headers=()),
+    ]
+    for place, batch in enumerate(batches):
+        stores[place % 2].ingest(batch)
+        stores[1 - place % 2].ingest(other.batch(other.updates(1)))
+    with Verification.begin(
+        Settings(data_directory=tmp_path / "a", database_url=shared)
+    ) as verification:
+        assert [*verification.run(trainer.run_id), *verification.run(other.run_id)] == []
+    summary, _ = stores[0].run(trainer.run_id)
+
+    assert (summary.updates, summary.skipped, summary.sampled_updates) == (65, 4, 2)
+    assert (summary.records, summary.lost_records, summary.attempts) == (76, 0, 2)
+    assert stores[1].run(other.run_id)[0].records == len(batches)

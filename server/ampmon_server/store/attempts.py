@@ -14,6 +14,7 @@ from ampmon import wire
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
+from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.state import RunState
 from ampmon_server.tables import attempts, ledger
 
@@ -47,16 +48,19 @@ class Attempt:
 
 
 def resolve(
-    connection: Connection, batch: wire.Batch, state: RunState, now: int
+    connection: Connection, batch: wire.Batch, state: RunState, now: int, remembered: Remembered
 ) -> tuple[Attempt, bool]:
     """The attempt of a batch, and whether it is new. ``state`` is its run's row, held by this transaction.
 
     Raises HeaderMissing where neither database nor batch has its header, and BadBatch for one rank too many.
     """
-    known = _find(connection, batch)
-    if known is not None:
-        return known, False
-    return _register(connection, header_of(batch), state, now), True
+    known = remembered.attempts.get(batch.attempt_id) or _find(connection, batch)
+    new = known is None
+    if known is None:
+        known = _register(connection, header_of(batch), state, now)
+        remembered.attempts.clear()  # which of them is the newest of its rank
+    remembered.attempts[batch.attempt_id] = known
+    return known, new
 
 
 def header_of(batch: wire.Batch) -> wire.AttemptHeader:

@@ -14,13 +14,14 @@ from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share, divide
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.ledger import Page
+from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster
 from ampmon_server.store.writing import Writer
 
 
-CRASHES = {"exception"}
-"""Events with which a process says itself that it did not end well."""
+ENDS = {"finish": "finished", "exception": "crashed"}
+"""Events with which a process says itself how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,16 @@ class Sender:
 ANYONE = Sender()
 
 
-def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender = ANYONE) -> Receipt:
+def ingest(
+    connection: Connection,
+    batch: wire.Batch,
+    now: int,
+    sender: Sender = ANYONE,
+    remembered: Remembered | None = None,
+) -> Receipt:
     """Store a batch within the connection's transaction; records that are held already change nothing.
 
+    ``remembered`` is what is known of the run from batches before, and is of the version in the receipt afterwards.
     Raises BadBatch, HeaderMissing, or NotFound where the sender may not write the run: the transaction is then to be
     rolled back.
     """
@@ -68,21 +76,23 @@ def ingest(connection: Connection, batch: wire.Batch, now: int, sender: Sender =
         acked = {name: share.seqs[-1] for name, share in shares.items()}
         return Receipt(wire.Ack(acked=acked, version=state.version))
     _check(state, batch, sender)
-    attempt, new = attempts.resolve(connection, batch, state, now)
+    remembered = (remembered or Remembered()).at(state.version)
+    attempt, new = attempts.resolve(connection, batch, state, now, remembered)
     _check(state, batch, sender)  # a run's first start may have named another
     before = replace(state)
-    roster = Roster(connection, state, attempt)
-    roster.introduce(batch, shares)
-    acked, stored = _store(Writer(connection, state, roster, attempt), shares)
+    roster = Roster(connection, state, attempt, remembered)
+    told = roster.introduce(batch, shares)
+    acked, stored = _store(Writer(connection, state, roster, attempt), shares, remembered)
     if stored and (attempt.newest or state.last_time is None):
         # By order, and not the greatest: a clock that was far ahead for a while must not stay the newest.
         state.last_time = max(share.records[-1].time for share in stored)
-    _endings(connection, batch, state, attempt, stored, now)
+    if _ends(connection, batch, state, attempt, stored, now) or new:
+        _judge(connection, state, now)
     if batch.alive and not attempt.newest and _trains(stored):
         state.rivals += attempts.went_on(connection, state.run_id, attempt, now)
     if (new and state.window_ms is not None) or _says(stored, keeping.KIND):
         state.window_ms, state.window_why = keeping.window(connection, state.run_id)
-    changed = bool(new or stored or state != before)
+    changed = bool(new or told or stored or state != before)
     if changed:
         state.advance(now)
         run_state.save(connection, state)
@@ -100,12 +110,15 @@ def _check(state: RunState, batch: wire.Batch, sender: Sender) -> None:
         raise NotFound(f"There is no run {batch.run_id} of this token's owner and projects.")
 
 
-def _store(writer: Writer, shares: dict[str, Share]) -> tuple[dict[str, int], list[Share]]:
+def _store(
+    writer: Writer, shares: dict[str, Share], remembered: Remembered
+) -> tuple[dict[str, int], list[Share]]:
     """The last seq held of each stream, and what was new."""
     acked, stored = {}, []
     for name, share in shares.items():
         stream = writer.roster.mine(name)
-        page = Page(writer.connection, writer.state.run_id, stream.number, writer.attempt, share)
+        of = (writer.state.run_id, stream.number, writer.attempt)
+        page = Page(writer.connection, *of, share, remembered)
         unknown = page.unknown(share)
         if unknown.records:
             held = page.last
@@ -131,26 +144,30 @@ def _says(stored: list[Share], kind: str) -> bool:
     )
 
 
-def _endings(
+def _ends(
     connection: Connection,
     batch: wire.Batch,
     state: RunState,
     attempt: Attempt,
     stored: list[Share],
     now: int,
-) -> None:
-    """Note how the attempt ended, if it did, and what that makes of the run."""
+) -> bool:
+    """Note how the attempt ended; whether it did."""
+    ended = batch.ended is not None
     for share in stored:
         for record in share.records:
-            if type(record) is wire.Event and not record.stream:
-                if record.kind == "finish":
-                    attempts.end(connection, state.run_id, attempt, "finished", record.time)
-                elif record.kind in CRASHES:
-                    attempts.end(connection, state.run_id, attempt, "crashed", record.time)
+            if type(record) is wire.Event and not record.stream and record.kind in ENDS:
+                attempts.end(connection, state.run_id, attempt, ENDS[record.kind], record.time)
+                ended = True
     if batch.ended is not None:
         # As nearly as the training's own clock tells: it is compared with when other processes began.
         died = now if state.last_time is None else state.last_time
         attempts.end(connection, state.run_id, attempt, batch.ended, died)
+    return ended
+
+
+def _judge(connection: Connection, state: RunState, now: int) -> None:
+    """Note what its attempts make of the run."""
     before, state.state = state.state, attempts.state_of_run(connection, state.run_id)
     if state.state != before:
         state.alerts_due = now  # nothing more may arrive, and this process may end before it looks

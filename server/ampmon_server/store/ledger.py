@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select
 
@@ -14,11 +14,20 @@ from ampmon_server.store import ranges
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.remembered import Remembered
 from ampmon_server.tables import ledger
 
 
 Steps = tuple[int, int]
 """The first and the last step of some updates."""
+
+
+class Held(NamedTuple):
+    """A range of the ledger: the first and the last seq, and the steps of its updates."""
+
+    first: int
+    last: int
+    steps: Steps | None
 
 
 class Page:
@@ -27,21 +36,36 @@ class Page:
     Reads no more than that, however many gaps there are elsewhere.
     """
 
+    last: int
+    """The last seq held; -1 for none."""
+    _near: dict[ranges.Range, Steps | None]
+
     def __init__(
-        self, connection: Connection, run_id: bytes, stream: int, attempt: Attempt, share: Share
+        self,
+        connection: Connection,
+        run_id: bytes,
+        stream: int,
+        attempt: Attempt,
+        share: Share,
+        remembered: Remembered,
     ) -> None:
         self._connection = connection
         self._key = (run_id, stream, attempt.number)
         self._origin = attempt.origin
+        self._remembered = remembered.newest
+        held = self._remembered.get(self._key[1:])
+        if held is not None and share.records[0].seq > held.last:
+            self._near = {(held.first, held.last): held.steps}
+            self.last = held.last
+            return
         of = {"of": run_id, "stream": stream, "attempt": attempt.number}
         ends = {"first": share.records[0].seq, "last": share.records[-1].seq + 1}
-        self._near: dict[ranges.Range, Steps | None] = {
+        self._near = {
             (first, last): None if first_step is None else (first_step, last_step)
             for first, last, first_step, last_step in fetch(connection, _near(), {**of, **ends})
         }
         newest = fetch(connection, _newest(), of)
-        self.last: int = newest[0][0] if newest else -1
-        """The last seq held; -1 for none."""
+        self.last = newest[0][0] if newest else -1
 
     def unknown(self, share: Share) -> Share:
         """Those of the share's records that are not held yet."""
@@ -63,6 +87,9 @@ class Page:
             if each not in before or before[each] != steps
         ]
         insert_rows(self._connection, ledger, changed, replace=True)
+        newest = max(after)
+        if newest[1] == self.last:
+            self._remembered[self._key[1:]] = Held(*newest, after[newest])
         return self.last - last - len(share.records)
 
     def _steps(self, share: Share, seqs: Sequence[int], within: ranges.Range) -> Steps | None:

@@ -191,6 +191,7 @@ def _marked(connection: Connection, one: Due) -> list[Removal]:
             table.run_id == one.run_id.bytes, table.stream == cut.stream
         )
         connection.execute(statement.values(rows_from=cut.rows, samples_from=cut.samples))
+    run_state.move_on(connection, one.run_id)
     return _removals(connection, one)
 
 

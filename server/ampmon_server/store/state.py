@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from ampmon import wire
 from ampmon_server.cells.updates import Counts
@@ -137,6 +137,12 @@ def begin(connection: Connection, header: wire.AttemptHeader, owner: str | None 
     # Waits for the other's commit, which the next statement then sees.
     insert_rows(connection, runs, [_row(state)])
     return lock(connection, header.run_id) or state
+
+
+def move_on(connection: Connection, run_id: UUID) -> None:
+    """Move a run's version on where something other than ingest has changed what is held of it."""
+    statement = update(runs).where(runs.c.run_id == run_id.bytes)
+    connection.execute(statement.values(version=runs.c.version + 1))
 
 
 def save(connection: Connection, state: RunState) -> None:

@@ -57,6 +57,7 @@ from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.recent import Recent
+from ampmon_server.store.remembered import Memory, Remembered
 from ampmon_server.store.runs import Belonging, Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.skips import Landmark
@@ -88,6 +89,7 @@ class Store(SampledReads, Standing, Entry, Alarms):
         self._engine = database
         self._exclusive = exclusive
         self._recent: Recent[Series] = Recent()
+        self._memory = Memory()
 
     @classmethod
     def open(cls, settings: Settings) -> Store:
@@ -117,9 +119,14 @@ class Store(SampledReads, Standing, Entry, Alarms):
 
         Raises BadBatch, HeaderMissing, or NotFound for a run that is not the sender's to write, with nothing stored.
         """
-        return engine.write(
-            self._engine, lambda connection: ingest.ingest(connection, batch, _now(), sender)
-        )
+
+        def work(connection: Connection) -> tuple[Receipt, Remembered]:
+            remembered = self._memory.take(batch.run_id)
+            return ingest.ingest(connection, batch, _now(), sender, remembered), remembered
+
+        receipt, remembered = engine.write(self._engine, work)
+        self._memory.put(batch.run_id, remembered, receipt.ack.version)
+        return receipt
 
     def edit(self, run_id: UUID, edit: Edit) -> Summary:
         """Raises NotFound."""

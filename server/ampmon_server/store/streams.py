@@ -19,6 +19,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import BadBatch, HeaderMissing
 from ampmon_server.store.numbers import json_text
 from ampmon_server.store.packing import compress, decompress
+from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.scalers import Scaler, Source
 from ampmon_server.store.state import RunState
 from ampmon_server.tables import headers, streams
@@ -119,7 +120,7 @@ _TOLD = select(
 """Of an attempt's header: its stream, and what `Held` has."""
 
 
-class Held(NamedTuple):
+class Header(NamedTuple):
     """What is held of a header: how many parameters, both lists, packed, the size of its samples, and the settings."""
 
     parameter_count: int
@@ -151,7 +152,7 @@ class Stream:
     def parameter_count(self) -> int:
         return len(self.numel)
 
-    def told(self, held: Held) -> None:
+    def told(self, held: Header) -> None:
         """Note what the attempt's header says."""
         self.numel, self.module_count = numel(held.parameters), len(unpack_modules(held.modules))
         self.sample = held.sample
@@ -174,24 +175,35 @@ class Roster:
     A batch that has nothing to do with other ranks reads none of theirs, however many there are.
     """
 
-    def __init__(self, connection: Connection, state: RunState, attempt: Attempt) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        state: RunState,
+        attempt: Attempt,
+        remembered: Remembered | None = None,
+    ) -> None:
         self._connection = connection
         self._state = state
         self._attempt = attempt
         self._listed: list[dict[str, object]] = orjson.loads(state.streams)
-        self._streams: dict[tuple[int, str], Stream] = {}
-        self._complete: set[str] = set()
-        """The scalers whose streams are here of all ranks."""
+        remembered = Remembered() if remembered is None else remembered
+        self._streams, self._headers = remembered.streams, remembered.headers
+        self._complete = remembered.complete
 
-    def introduce(self, batch: wire.Batch, names: Iterable[str]) -> None:
-        """Load the streams in ``names``, and store the headers in the batch. Raises HeaderMissing, BadBatch."""
+    def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
+        """Load the streams in ``names``, and store the headers in the batch; whether one of them is new.
+
+        Raises HeaderMissing, BadBatch.
+        """
         told = {
             header.stream: (place, header)
             for place, header in enumerate(batch.headers)
             if isinstance(header, wire.StreamHeader)
         }
         wanted = {*names, *told}
-        self._read(_MINE, names=list(wanted))
+        unknown = [name for name in wanted if (self._attempt.rank, name) not in self._streams]
+        if unknown:
+            self._read(_MINE, names=unknown)
         held = self._load_headers(wanted)
         self._create({name: header.layout for name, (_, header) in told.items()})
         new = [
@@ -202,11 +214,15 @@ class Roster:
         if new:
             rows = [self._header_row(*each) for each in new]
             insert_rows(self._connection, headers, rows, replace=True)
+            for header, packed in new:
+                number = self.mine(header.stream).number
+                self._headers[number, self._attempt.number] = packed
             self._list([header for header, _ in new])
         for name in wanted - {*told, ""}:
             if name not in held:
                 raise HeaderMissing(name)
             self.mine(name).told(held[name])
+        return bool(new)
 
     def mine(self, name: str) -> Stream:
         """This attempt's stream of that name, made now if it is the first."""
@@ -266,16 +282,24 @@ class Roster:
             stream = Stream(*row)
             self._streams[stream.rank, stream.scaler] = stream
 
-    def _load_headers(self, names: set[str]) -> dict[str, Held]:
+    def _load_headers(self, names: set[str]) -> dict[str, Header]:
         """What is held, by name, of the headers that this attempt has sent."""
+        rank, attempt = self._attempt.rank, self._attempt.number
         mine = {
             stream.number: name
-            for (rank, name), stream in self._streams.items()
-            if rank == self._attempt.rank and name in names
+            for name in names
+            if (stream := self._streams.get((rank, name))) is not None
         }
-        of = {"of": self._state.run_id, "attempt": self._attempt.number, "numbers": list(mine)}
-        rows = fetch(self._connection, _TOLD, of)
-        return {mine[number]: Held(*told) for number, *told in rows}
+        unknown = [number for number in mine if (number, attempt) not in self._headers]
+        if unknown:
+            of = {"of": self._state.run_id, "attempt": attempt, "numbers": unknown}
+            for number, *told in fetch(self._connection, _TOLD, of):
+                self._headers[number, attempt] = Header(*told)
+        return {
+            name: held
+            for number, name in mine.items()
+            if (held := self._headers.get((number, attempt))) is not None
+        }
 
     def _create(self, layouts: Mapping[str, wire.Layout]) -> None:
         """Make this attempt's streams of these names, each with its layout, as far as they are not there."""
@@ -298,10 +322,12 @@ class Roster:
         ]
         insert_rows(self._connection, streams, rows)
 
-    def _describe(self, place: int, header: wire.StreamHeader, held: Held | None) -> Held | None:
+    def _describe(
+        self, place: int, header: wire.StreamHeader, held: Header | None
+    ) -> Header | None:
         """Note what a header says; what is to be stored of it, None where it is held already."""
         stream = self.mine(header.stream)
-        packed = Held(
+        packed = Header(
             len(header.parameters),
             pack(header.parameters),
             pack(header.modules) if header.modules else None,
@@ -313,7 +339,7 @@ class Roster:
         stream.told(packed)
         return None if packed is held else packed
 
-    def _header_row(self, header: wire.StreamHeader, packed: Held) -> tuple[object, ...]:
+    def _header_row(self, header: wire.StreamHeader, packed: Header) -> tuple[object, ...]:
         return (
             self._state.run_id,
             self.mine(header.stream).number,
@@ -373,7 +399,7 @@ def _settings(header: wire.StreamHeader) -> str:
     return json_text({name: getattr(header, name) for name in names})
 
 
-def _is_shorter(place: int, header: wire.StreamHeader, held: Held) -> bool:
+def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:
     """Whether a header's lists are shorter than those held: then it is a resend. Raises BadBatch for other lists."""
     growth = []
     for name, told, known in (

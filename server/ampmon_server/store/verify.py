@@ -13,6 +13,7 @@ from sqlalchemy.exc import DatabaseError
 
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, looking, removing
+from ampmon_server.store import state as run_state
 from ampmon_server.store.checks import Finding, blocks, records, strays
 from ampmon_server.store.checks.cells import Comparison
 from ampmon_server.store.checks.finding import RESTORE
@@ -89,6 +90,7 @@ class Verification:
             row = _row(connection, run_id)
             if row is not None:
                 records.mend(connection, row)
+                run_state.move_on(connection, run_id)
 
         engine.write(self._opened.engine, work)
 

@@ -1,0 +1,76 @@
+"""What ingest remembers of runs between batches, so that the next batch reads none of it again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+
+if TYPE_CHECKING:
+    from ampmon_server.store.attempts import Attempt
+    from ampmon_server.store.ledger import Held
+    from ampmon_server.store.streams import Header, Stream
+
+STREAMS_MAX = 8192
+"""Of all runs that are remembered. Each takes some kB with the header of its attempt."""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A run as its row at ``version`` had it: whoever changes what stands here moves the version on."""
+
+    version: int = -1
+    attempts: dict[UUID, Attempt] = field(default_factory=dict)
+    streams: dict[tuple[int, str], Stream] = field(default_factory=dict)
+    """By rank and scaler."""
+    complete: set[str] = field(default_factory=set)
+    """The scalers whose streams are here of all ranks."""
+    headers: dict[tuple[int, int], Header] = field(default_factory=dict)
+    """By stream and attempt."""
+    newest: dict[tuple[int, int], Held] = field(default_factory=dict)
+    """The last range of the ledger, by stream and attempt."""
+
+    def at(self, version: int) -> Remembered:
+        """The same, with nothing in it if it is of another version."""
+        if version != self.version:
+            for each in (self.attempts, self.streams, self.complete, self.headers, self.newest):
+                each.clear()
+        return self
+
+
+class Memory:
+    """The runs that sent something last. Callable from any thread.
+
+    A run is taken out for the time of a transaction and put back once that is committed: where it fails, whatever it
+    has changed here is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[UUID, Remembered] = OrderedDict()
+        self._streams = 0
+
+    def take(self, run_id: UUID) -> Remembered:
+        """What is remembered of a run, nothing where it is not, and not any more from now on."""
+        with self._lock:
+            return self._take(run_id) or Remembered()
+
+    def put(self, run_id: UUID, remembered: Remembered, version: int) -> None:
+        """Remember a run at a version that is committed."""
+        remembered.version = version
+        with self._lock:
+            other = self._take(run_id)
+            if other is not None and other.version > version:
+                remembered = other
+            self._runs[run_id] = remembered
+            self._streams += len(remembered.streams)
+            while self._streams > STREAMS_MAX:
+                self._take(next(iter(self._runs)))
+
+    def _take(self, run_id: UUID) -> Remembered | None:
+        found = self._runs.pop(run_id, None)
+        self._streams -= len(found.streams) if found is not None else 0
+        return found
