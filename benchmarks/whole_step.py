@@ -94,7 +94,10 @@ class Training:
         """What the host took to enqueue each block, which on a GPU may end later."""
         if kind in CONFIGS:
             self.scaler: torch.amp.GradScaler = ampmon.GradScaler(
-                setting.device, name=setting.title, model=self._model, monitor=CONFIGS[kind]
+                setting.device,
+                name=f"{setting.title}, {kind}",
+                model=self._model,
+                monitor=CONFIGS[kind],
             )
         else:
             self.scaler = torch.amp.GradScaler(setting.device, enabled=self._autocast)

@@ -20,18 +20,26 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
-from benchmarks.gpu.result import Result, claim, commit
+from benchmarks.gpu.result import Result, claim, commit, last_line
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
+from benchmarks.gpu.suites import search_path
 from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, heard
 from benchmarks.report import table
 
 
 STATES = (PASSED, FAILED, NOT_RUN)
 ROOT = Path(__file__).parents[2]
-NEEDED = ("torch", "numpy", "msgspec", "urllib3", "rich", "pytest", "hypothesis")
+NEEDED = {
+    **{name: name for name in ("torch", "numpy", "msgspec", "urllib3")},
+    **{name: name for name in ("rich", "pytest", "hypothesis")},
+    "sklearn": "scikit-learn",
+}
+"""What is imported, and the packages that hold it."""
 LEAST_S = 5
 """With less time left no stage is begun."""
 LOOK_S = 2.0
+SHOWN = 5
+"""Failures of a stage that are printed."""
 
 
 class Outcome(NamedTuple):
@@ -51,8 +59,7 @@ def run_stage(
 ) -> Outcome:
     """Run a stage in a process of its own, and end what it started; ``changed`` is called as it goes on."""
     command = [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
-    paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = {**os.environ, "PYTHONPATH": search_path()}
     log = file.with_suffix(".log")
     began = time.monotonic()
     with log.open("w") as out:
@@ -87,7 +94,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def missing() -> list[str]:
     """The packages that are not installed here, of those that the stages need."""
-    return [name for name in NEEDED if find_spec(name) is None]
+    return [package for name, package in NEEDED.items() if find_spec(name) is None]
 
 
 class Run:
@@ -151,6 +158,8 @@ class Run:
             print(f"  {outcome.state}. Its last words:\n{outcome.words[-600:]}")
         self.result.hear(name, said, outcome.state, outcome.seconds)
         self.save()
+        for failure in said["failures"][:SHOWN]:
+            print(f"  {failure['what']}: {last_line(failure['why'])}")
         if name != FACTS:
             counted = [f"{self.result.count(each, [name])} {each}" for each in STATES]
             print(f"  bars: {', '.join(counted)}; {outcome.seconds:.0f} s", flush=True)

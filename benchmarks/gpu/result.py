@@ -122,7 +122,7 @@ class Result:
         for said in figures["said"].values():
             tables.update(said["tables"])
         failures = [
-            {"stage": name, "what": each["what"], "why": _last_line(each["why"])}
+            {"stage": name, "what": each["what"], "why": last_line(each["why"])}
             for name, said in figures["said"].items()
             for each in said["failures"]
         ]
@@ -172,7 +172,8 @@ def _docstring(file: str) -> str:
     return ast.get_docstring(ast.parse((BENCHMARKS / file).read_text())) or ""
 
 
-def _last_line(why: str) -> str:
+def last_line(why: str) -> str:
+    """What a failure comes down to: the first line that pytest marks as its error, else its first."""
     lines = [line.strip() for line in why.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("E ")] or lines
     return errors[0][:200].replace("|", "/") if errors else ""

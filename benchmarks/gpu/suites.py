@@ -128,11 +128,17 @@ def seen(lines: Iterable[str]) -> Seen:
     return Seen(collected, states, why, figures)
 
 
+def search_path() -> str:
+    """What Python is to search before what it has: the tests and the project, which need not be installed."""
+    paths = [str(TESTS), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, paths))
+
+
 def environment(place: str) -> dict[str, str]:
     """What a process of tests is given."""
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)]),
+        "PYTHONPATH": search_path(),
         "TEST_DEVICE": place,
         "TRITON_INTERPRET": str(int(place != "cuda")),
         # With it, sums of products are made in one order on every stream.
@@ -170,7 +176,8 @@ def _process(
     command += ["--noconftest", "--import-mode=importlib", "--tally", str(tally)]
     command += [word for plugin in PLUGINS for word in ("-p", plugin)]
     if find_spec("pytest_timeout"):
-        command += [f"--timeout={TEST_S}", "--timeout-method=thread"]
+        limit_s = TEST_S if place == "cuda" else 10 * TEST_S
+        command += [f"--timeout={limit_s}", "--timeout-method=thread"]
     chosen = suite.files + (suite.on_cuda if place == "cuda" else ())
     command += [str(TESTS / each) for each in chosen]
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -220,11 +221,41 @@ def test_stages_fit_into_ten_minutes() -> None:
             assert [each for each in files if not (ROOT / "tests" / each).exists()] == []
 
 
+PLATFORMS = (ROOT / "docs" / "platforms.md").read_text()
+NONE_YET = "no result of `make gpu` yet"
+
+
+def unproven(page: str, claims: list[str]) -> list[str]:
+    """What a page says of results that are not there, or other than they say; and what it leaves out."""
+    claimed = re.findall(r"^- (.* bars passed.*)$", page, re.MULTILINE)
+    said = {*claimed, *([NONE_YET] if NONE_YET in page else [])}
+    return sorted(said ^ set(claims or [NONE_YET]))
+
+
+def test_cuda_is_claimed_for_what_a_result_shows() -> None:
+    """The page of platforms says of CUDA what each committed result says, word for word, or that there is none."""
+    files = sorted((ROOT / "benchmarks" / "results").glob("*-gpu.json.gz"))
+    stored = [file.with_name(file.name.removesuffix(".json.gz")) for file in files]
+    assert unproven(PLATFORMS, [claim(report.read(path)) for path in stored]) == []
+    shown = "NVIDIA Ten, torch 2.99, commit abc: 3 of 23 bars passed"
+    assert unproven(f"- {shown}", []) == sorted([shown, NONE_YET])
+    assert unproven(f"- {shown}; failed: none", [shown]) == [shown, f"{shown}; failed: none"]
+    assert unproven(NONE_YET, [shown]) == sorted([shown, NONE_YET])
+    assert unproven(f"- {shown}", [shown]) == []
+
+
+def test_the_page_of_platforms_has_each_stage() -> None:
+    """Its table has each stage with its limit."""
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) s \|", PLATFORMS, re.MULTILINE)
+    stages = [(name, stage.limit_s) for name, stage in STAGES.items() if name != FACTS]
+    assert [(name, int(limit)) for name, limit in rows] == stages
+
+
 def test_what_is_missing_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a package that the stages need nothing is run, and the packages are named."""
     assert command.missing() == []
-    monkeypatch.setattr(command, "NEEDED", ("torch", "no_such_package"))
-    assert command.missing() == ["no_such_package"]
+    monkeypatch.setattr(command, "NEEDED", {"torch": "torch", "no_such_module": "its-package"})
+    assert command.missing() == ["its-package"]
 
 
 def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const Stream& stream) const override {
     drain(number(stream), "synchronize a stream");
   }
-  bool isStreamCapturing(const Stream& stream) const override {
+  // Without "override": torch before 2.13 does not ask.
+  bool isStreamCapturing(const Stream& stream) const {
     return capturing(number(stream));
   }
   void synchronizeDevice(const DeviceIndex) const override {

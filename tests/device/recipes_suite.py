@@ -64,7 +64,7 @@ def test_two_processes_train_as_with_the_stock_scaler(tmp_path: Path) -> None:
         env={**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=50,
         check=False,
     )
     assert done.returncode == 0, done.stderr
