@@ -30,8 +30,8 @@ from benchmarks.diagnosis import effort as diagnosis_effort
 from benchmarks.page import arrival, memory, opening
 from benchmarks.page import effort as page_effort
 from benchmarks.report import Benchmark, as_markdown, write
+from benchmarks.store import against, figures, listeners, rates, run_list, sizes, spikes
 from benchmarks.store import effort as store_effort
-from benchmarks.store import figures, listeners, rates, run_list, sizes, spikes
 from benchmarks.team import access, held, offered, rejected
 from benchmarks.team import effort as team_effort
 
@@ -69,6 +69,7 @@ BENCHMARKS = {
     "store_spikes": Benchmark("Twenty spikes in a million updates", spikes),
     "store_runs": Benchmark("The list of ten thousand runs", run_list),
     "store_ingest": Benchmark("Updates taken over HTTP", rates),
+    "store_against": Benchmark("Updates taken over HTTP, beside an older commit", against),
     "store_listeners": Benchmark("Five hundred listeners while ingesting", listeners),
     "store_bytes": Benchmark("Bytes stored", sizes),
     "delivery_host": Benchmark("Host time of an update, whatever the sender does", host_time),
@@ -107,6 +108,7 @@ GROUPS = {
             "store_spikes",
             "store_runs",
             "store_ingest",
+            "store_against",
             "store_listeners",
             "store_bytes",
         ),

@@ -17,6 +17,8 @@ class Effort(NamedTuple):
     list_s: float = 5.0
     listeners: int = 500
     listening_rounds: int = 3
+    against_records: int = 60_000
+    against_rounds: int = 5
     stored_updates: int = 200_000
     stored_samples: int = 2_000
 
@@ -32,6 +34,8 @@ QUICK = Effort(
     list_s=1.0,
     listeners=20,
     listening_rounds=1,
+    against_records=2_000,
+    against_rounds=1,
     stored_updates=5_000,
     stored_samples=100,
 )

@@ -22,6 +22,7 @@ from ampmon_server.store import state as run_state
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.packing import Sample
+from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Roster, Stream
 from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
@@ -112,7 +113,7 @@ class _Filling:
         ingest.ingest(connection, batch, START)
         state = run_state.lock(connection, self.run_id)
         assert state is not None
-        attempt, _ = attempts.resolve(connection, batch, state, START)
+        attempt, _ = attempts.resolve(connection, batch, state, START, Remembered())
         roster = Roster(connection, state, attempt)
         roster.introduce(batch, {STREAM})
         stream = roster.mine(STREAM)
@@ -268,7 +269,7 @@ class _Filling:
         connection.execute(
             update(ledger)
             .where(table.run_id == state.run_id, table.stream == stream.number)
-            .values(last_seq=count - 1)
+            .values(last_seq=count - 1, last_step=count - 1)
         )
 
 

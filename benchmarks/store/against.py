@@ -1,0 +1,126 @@
+"""What the store takes now beside what it took at an older commit: two servers of the two trees, taking turns.
+
+Each turn has a server and a data directory of its own, and sends the same batches. What disturbs the machine for a
+while disturbs both, so the ratios within a round stay where rates do not. Processor time is the server's, all of its
+threads, and so hardly depends on what else runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.paired import NO_RATIO, ratio, shown
+from benchmarks.server import started
+from benchmarks.store import load
+from benchmarks.store.effort import FULL, Effort
+from benchmarks.store.rates import Crowd
+from benchmarks.store.real import real
+
+
+BEFORE = "b29152e"
+"""The last commit before the store's new design."""
+
+CROWDS = (
+    Crowd(1, 1000),
+    Crowd(10, 1000),
+    Crowd(200, 100),
+    Crowd(1, 45, sampled=True),
+    Crowd(200, 2, sampled=True),
+)
+_ROOT = Path(__file__).parents[2]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Turn(NamedTuple):
+    """Records taken per second, and the server's processor time for each in us."""
+
+    rate: float
+    us: float
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """A row for each crowd. Takes about ten minutes; ``directory`` is filled."""
+    tree = directory / "before"
+    note = _checked_out(tree)
+    if note is not None:
+        return [_row(crowd, {}, note) for crowd in CROWDS]
+    trees = {"before": tree, "now": _ROOT}
+    return [
+        _row(crowd, _turns(directory / str(number), crowd, trees, effort), None)
+        for number, crowd in enumerate(shown(CROWDS, "crowds"))
+    ]
+
+
+def _checked_out(tree: Path) -> str | None:
+    """Put the older commit there, or say why not."""
+    archive = tree.with_suffix(".tar")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    command = ["git", "-C", str(_ROOT), "archive", "-o", str(archive), BEFORE, "ampmon", "server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"not measured: {' '.join(done.stderr.split()) or 'git has failed'}"
+    with tarfile.open(archive) as packed:
+        packed.extractall(tree, filter="data")
+    return None
+
+
+def _turns(
+    place: Path, crowd: Crowd, trees: Mapping[str, Path], effort: Effort
+) -> dict[str, list[Turn]]:
+    samples = real(effort.real_samples)
+    make = load.sampled if crowd.sampled else load.plain
+    batches = max(
+        effort.against_records // (10 if crowd.sampled else 1) // crowd.clients, crowd.size
+    )
+    turns: dict[str, list[Turn]] = {name: [] for name in trees}
+    for number in range(effort.against_rounds + 1):
+        works = [make(batches // crowd.size, crowd.size, samples) for _ in range(crowd.clients)]
+        for name in random.sample(list(trees), len(trees)):
+            taken = _turn(place / f"{name}-{number}", trees[name], works)
+            if number:  # the first warms the machine
+                turns[name].append(taken)
+    return turns
+
+
+def _turn(place: Path, tree: Path, works: list[load.Work]) -> Turn:
+    # The peers' environment may have an ampmon of its own: the tree's comes first.
+    path = os.pathsep.join((str(tree), str(tree / "server")))
+    with started(place, env={**os.environ, "PYTHONPATH": path}) as (url, token, pid):
+        before = _processor_s(pid)
+        sent = load.send([url], token, works, 60.0)
+        return Turn(sent.rate, 1e6 * (_processor_s(pid) - before) / sent.records)
+
+
+def _processor_s(pid: int) -> float:
+    """Of a process, user and system time of all its threads. Linux only."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _row(crowd: Crowd, turns: Mapping[str, list[Turn]], note: str | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "what": crowd.what,
+        "clients": crowd.clients,
+        "batch": crowd.size,
+    }
+    if note is not None:
+        figures = dict.fromkeys(("before_per_s", "now_per_s", "before_us", "now_us"))
+        return {**row, **figures, **NO_RATIO, "us_ratio": None, "note": note}
+    for name, each in turns.items():
+        row[f"{name}_per_s"] = round(sorted(turn.rate for turn in each)[len(each) // 2])
+    for name, each in turns.items():
+        row[f"{name}_us"] = round(sorted(turn.us for turn in each)[len(each) // 2], 1)
+    rates = [[turn.rate for turn in turns[name]] for name in ("now", "before")]
+    times = [[turn.us for turn in turns[name]] for name in ("now", "before")]
+    return {
+        **row,
+        **ratio(*rates).row(),
+        "us_ratio": round(ratio(*times).value, 3),
+        "note": None,
+    }
