@@ -26,7 +26,7 @@ BUDGET_S = {
     "device": 60,  # half of it to build the device, once for each torch
     "diagnosis": 5,
     "end_to_end": 64,
-    "examples": 42,
+    "examples": 48,
     "faults": 10,
     "figures": 13,
     "policy": 10,

@@ -160,28 +160,34 @@ def _waiting_class(kind: Any) -> type:
     import copyreg
     import functools
 
-    def first(name: str) -> Any:
+    def passing_on(name: str, before: Callable[[Any], None]) -> Any:
         @functools.wraps(getattr(kind, name))
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            self.__class__ = kind
-            _attempt(_watch, self)
-            return getattr(self, name)(*args, **kwargs)
+            if hasattr(type(self), "_ampmon_waits_as"):
+                before(self)
+            # Whoever holds the method from before the first call has that of the monitored class from then on.
+            target = kind if hasattr(type(self), "_ampmon_waits_as") else type(self)
+            return getattr(target, name)(self, *args, **kwargs)
 
         return call
 
-    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def begin(self: Any) -> None:
+        self.__class__ = kind
+        _attempt(_watch, self)
+
+    def restored(self: Any) -> None:
         _restored.add(id(self))
-        return kind.load_state_dict(self, *args, **kwargs)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         # As the class that it was made as, by a function that every Python has.
         return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore[attr-defined]
 
-    members = {name: first(name) for name in ("scale", "unscale_", "step")}
+    members = {name: passing_on(name, begin) for name in ("scale", "unscale_", "step")}
+    members["update"] = passing_on("update", lambda _: None)
+    members["load_state_dict"] = passing_on("load_state_dict", restored)
     members |= {"__reduce_ex__": __reduce_ex__, "_ampmon_waits_as": kind}
-    members["load_state_dict"] = functools.wraps(kind.load_state_dict)(load_state_dict)
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    _waiting_classes[kind] = type(kind.__name__, (kind,), {**members, **names})
+    members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    _waiting_classes[kind] = type(kind.__name__, (kind,), members)
     return _waiting_classes[kind]
 
 

@@ -167,6 +167,23 @@ print(0)
     assert len(recorded.updates) == 12
 
 
+def test_methods_held_from_before_the_first_call_are_watched(data_directory: Path) -> None:
+    """Whoever holds a scaler's methods from its beginning, or has put a method of their own before one, is recorded."""
+    ran("""
+scaler, calls = GradScaler("cpu"), []
+scale, unscale_, step, update = scaler.scale, scaler.unscale_, scaler.step, scaler.update
+scaler.update = lambda *args: (calls.append(args), update(*args))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    scale(model(torch.ones(2, 4)).sum()).backward(); unscale_(optimizer); step(optimizer)
+    scaler.update()
+assert len(calls) == 3
+print(0)
+""")
+    assert len(recording(data_directory).updates) == 3
+
+
 def test_a_scaler_tells_whether_it_was_given_a_state(data_directory: Path) -> None:
     """The first update of a scaler says that it began anew, unless a state was loaded into it before."""
     ran("""
