@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -23,6 +23,12 @@ class Event(Protocol):
     def record(self, stream: Any = None, /) -> None: ...
     def query(self) -> bool: ...
     def elapsed_time(self, end: Any, /) -> float: ...
+
+
+_Free: TypeAlias = defaultdict[torch.device, list[Event]]
+_free: _Free = defaultdict(list)
+"""Events to be used again, whichever scaler they were made for. None is ever destroyed: the garbage collector of a
+forked child may come upon a scaler that its parent dropped, and to destroy an event there calls the parent's device."""
 
 
 class Baseline:
@@ -50,8 +56,13 @@ class Span:
     """
 
     pairs: list[tuple[torch.device, Event, Event]]
+    free: _Free
     over: Baseline | None = None
     of: Baseline | None = None
+
+    def __del__(self) -> None:
+        for device, begin, end in self.pairs:
+            self.free[device] += (begin, end)
 
     def done(self) -> bool:
         return all(begin.query() and end.query() for _, begin, end in self.pairs)
@@ -67,9 +78,12 @@ class Span:
         return max(self.us() - (self.over.us() if self.over is not None else 0.0), 0.0)
 
 
-def joined(spans: Iterable[Span], over: Baseline | None) -> Span:
-    """Pieces of work that stand together in the place of torch's unscaling, as one."""
-    return Span([pair for span in spans for pair in span.pairs], over)
+def joined(spans: Sequence[Span], over: Baseline | None) -> Span:
+    """Pieces of work that stand together in the place of torch's unscaling, as one, which takes their events."""
+    whole = Span([pair for span in spans for pair in span.pairs], spans[0].free, over)
+    for span in spans:
+        span.pairs = []
+    return whole
 
 
 def _timed_event(device: torch.device) -> Event:
@@ -94,7 +108,7 @@ class DeviceTimer:
         self._event = event
         self._timed = timed
         self._usable = True
-        self._free: dict[torch.device, list[Event]] = {}
+        self._free = _free if event is _timed_event else defaultdict(list)
         self._awaited: deque[tuple[list[Span], bool]] = deque()
 
     @property
@@ -108,7 +122,8 @@ class DeviceTimer:
         if not timed or not self._usable or len(self._awaited) >= _AWAITED_MAX:
             return None
         try:
-            return Span([(device, self._noted(device), self._take(device)) for device in timed])
+            pairs = [(device, self._noted(device), self._take(device)) for device in timed]
+            return Span(pairs, self._free)
         except Exception as error:
             self._failed(error)
             return None
@@ -157,25 +172,21 @@ class DeviceTimer:
                 cost = _cost(spans)
                 if cost is not None:
                     known.append((cost, sampled))
-                self._put_back(spans)
         except Exception as error:
             self._awaited.clear()
             self._failed(error)
         return known
 
     def _take(self, device: torch.device) -> Event:
-        free = self._free.setdefault(device, [])
-        return free.pop() if free else self._event(device)
+        try:
+            return self._free[device].pop()
+        except IndexError:  # other threads may have taken the last
+            return self._event(device)
 
     def _noted(self, device: torch.device) -> Event:
         event = self._take(device)
         event.record(_stream(device))
         return event
-
-    def _put_back(self, spans: Sequence[Span]) -> None:
-        for span in spans:
-            for device, begin, end in span.pairs:
-                self._free[device] += begin, end
 
     def _failed(self, error: Exception) -> None:
         self._report("timing the device", error)

@@ -5,6 +5,7 @@ On the emulated device, in a process that test_device.py starts, and on CUDA by 
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from device.device_suite import in_child
 from device.place import EMULATED, PLACE, Device, device
 from device.training_suite import UPDATES, Training, told
 from recording import recording
@@ -111,9 +113,8 @@ def test_forked_workers_live(
     emulated: Device, data_directory: Path, record_property: Figures
 ) -> None:
     """Four workers that are forked while records wait for the device all live, in each of three epochs."""
-    Training(name="first").update(
-        0
-    )  # on a GPU it compiles kernels, which takes longer than a pause
+    # On a GPU it compiles kernels, which takes longer than a pause.
+    Training(name="first").update(0)
     training = Training(name="forked")
     dead = 0
     for epoch in range(3):
@@ -131,3 +132,18 @@ def test_forked_workers_live(
     assert dead == 0
     assert len(recording(data_directory).of("forked")) == UPDATES
     assert training.scaler.monitor.errors == 0
+
+
+def test_a_dropped_scaler_is_collected_in_a_forked_child(emulated: Device) -> None:
+    """What a scaler timed by events that its process let go of ends no child whose garbage collector comes upon it."""
+    gc.collect()
+    gc.disable()
+    try:
+        training = Training()
+        for number in range(UPDATES):
+            training.update(number)
+        torch.accelerator.synchronize()
+        del training
+        assert in_child(gc.collect) == 0
+    finally:
+        gc.enable()
