@@ -21,7 +21,7 @@ BUDGET_S = {
     "(start)": 45,
     "alerting": 8,
     "architecture": 28,
-    "campaigns": 38,
+    "campaigns": 50,
     "core": 18,
     "device": 60,  # half of it to build the device, once for each torch
     "diagnosis": 5,

@@ -50,17 +50,16 @@ class Outcome(NamedTuple):
     words: str
 
 
+def stage_command(name: str, file: Path, place: str, limit_s: float) -> list[str]:
+    """What runs a stage, which tells the file what it finds."""
+    return [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
+
+
 def run_stage(
-    name: str,
-    file: Path,
-    place: str,
-    limit_s: float,
-    changed: Callable[[float], None],
+    command: list[str], log: Path, limit_s: float, changed: Callable[[float], None]
 ) -> Outcome:
     """Run a stage in a process of its own, and end what it started; ``changed`` is called as it goes on."""
-    command = [sys.executable, "-m", "benchmarks.gpu.stages", name, str(file), place, str(limit_s)]
     environment = {**os.environ, "PYTHONPATH": search_path()}
-    log = file.with_suffix(".log")
     began = time.monotonic()
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -151,7 +150,9 @@ class Run:
             self.result.hear(name, heard(file), "under way", seconds)
             self.save()
 
-        outcome = run_stage(name, file, place, self._limit(name), changed)
+        limit_s = self._limit(name)
+        command = stage_command(name, file, place, limit_s)
+        outcome = run_stage(command, file.with_suffix(".log"), limit_s, changed)
         said = heard(file)
         if outcome.words:
             said["failures"].append({"what": outcome.state, "why": outcome.words})

@@ -28,7 +28,7 @@ RESERVE_S = 3.0
 TEST_S = 60
 """What one test may take."""
 ENDED = "its process ended, or it took too long"
-PLUGINS = ("isolated", "skips", "tally", "no:cacheprovider", "no:schemathesis", "no:randomly")
+PLUGINS = ("isolated", "skips", "tally", "no:cacheprovider")
 
 
 class Suite(NamedTuple):
@@ -130,7 +130,7 @@ def seen(lines: Iterable[str]) -> Seen:
 
 def search_path() -> str:
     """What Python is to search before what it has: the tests and the project, which need not be installed."""
-    paths = [str(TESTS), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(TESTS), str(ROOT), str(ROOT / "server"), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(filter(None, paths))
 
 
@@ -139,6 +139,7 @@ def environment(place: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": search_path(),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever else is installed
         "TEST_DEVICE": place,
         "TRITON_INTERPRET": str(int(place != "cuda")),
         # With it, sums of products are made in one order on every stream.
@@ -155,12 +156,12 @@ def run(suite: Suite, told: Told, place: str, limit_s: float) -> None:
         while True:
             code = _process(suite, told, place, (tally, log), until)
             now = _read(tally)
-            if not now.collected and not now.states:
+            over = code is None
+            if not (now.collected or now.states or over):
                 words = log.read_text(errors="replace")[-2000:]
                 told.failures({"pytest": f"exit code {code}: {words}"})
                 told.bar(suite.bar, False, "no test ran", "0 failed")
                 return
-            over = time.monotonic() > until
             if now.ended >= now.collected or now.ended == ended or over:
                 break
             ended = now.ended
@@ -177,7 +178,7 @@ def _process(
     command += [word for plugin in PLUGINS for word in ("-p", plugin)]
     if find_spec("pytest_timeout"):
         limit_s = TEST_S if place == "cuda" else 10 * TEST_S
-        command += [f"--timeout={limit_s}", "--timeout-method=thread"]
+        command += ["-p", "pytest_timeout", f"--timeout={limit_s}", "--timeout-method=thread"]
     chosen = suite.files + (suite.on_cuda if place == "cuda" else ())
     command += [str(TESTS / each) for each in chosen]
     with (

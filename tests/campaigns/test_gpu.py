@@ -19,6 +19,7 @@ from benchmarks.gpu.result import Result, claim
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
 from benchmarks.gpu.suites import Suite
 from benchmarks.gpu.told import FAILED, NOT_RUN, PASSED, Told, heard
+from waiting import wait_for
 
 
 ROOT = Path(__file__).parents[2]
@@ -159,14 +160,39 @@ def test_spills_are_counted_of_loops_only(tmp_path: Path, told: Told) -> None:
     assert bars["all variants of the kernels compile"]["state"] == FAILED
 
 
-def test_a_stage_that_fails_or_hangs_costs_itself_only(tmp_path: Path) -> None:
-    """A mistake in a stage is its exit code with its last words; one over its time is ended with what it started."""
-    words: list[float] = []
-    failed = command.run_stage("nonsense", tmp_path / "nonsense", "cpu", 60.0, words.append)
+def test_a_stage_that_fails_costs_itself_only(tmp_path: Path) -> None:
+    """A mistake in a stage is its exit code with its last words."""
+    failing = command.stage_command("nonsense", tmp_path / "told", "cpu", 60.0)
+    failed = command.run_stage(failing, tmp_path / "log", 60.0, lambda seconds: None)
     assert failed.state == "ended with exit code 1"
     assert "KeyError: 'nonsense'" in failed.words
-    hung = command.run_stage("parity", tmp_path / "parity", "cpu", 0.05, words.append)
-    assert (hung.state, heard(tmp_path / "parity")["bars"]) == ("cut off", [])
+
+
+HANGING = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+print(child.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_stage_that_hangs_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One over its time is cut off; when nobody looks on any more, the processes that it started end too."""
+    monkeypatch.setattr(command, "LOOK_S", 0.02)
+    hanging, log = [sys.executable, "-c", HANGING], tmp_path / "log"
+    outcome = command.run_stage(hanging, log, 0.0, lambda seconds: None)
+    assert outcome.state == "cut off"
+
+    def interrupted(seconds: float) -> None:
+        if log.read_text().endswith("\n"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        command.run_stage(hanging, log, 60.0, interrupted)
+    child = Path("/proc", log.read_text().strip(), "stat")
+    wait_for(lambda: not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def of_stage(stage: str, holds: bool) -> dict[str, Any]:
