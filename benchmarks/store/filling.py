@@ -23,8 +23,9 @@ from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.remembered import Remembered
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.store.streams import Stream
 from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real, shifted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, Tokens
 from ampmon_server.bus import Bus, Follower
@@ -13,7 +14,7 @@ from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from ampmon_server.writer import LastWrite, Writer
+from ampmon_server.writer import LastWrite, Line, Writer
 
 
 SHARED_WRITERS = 4
@@ -35,6 +36,8 @@ class Service:
     limits: Limits
     bus: Bus
     writer: Writer
+    line: Line[Any, Any]
+    """The batches that wait to be stored."""
     judge: Judge
     courier: Courier
     follower: Follower | None = None
@@ -75,6 +78,8 @@ class Service:
             Limits(settings),
             bus,
             writer,
+            # On PostgreSQL one at a time on each thread: a cluster has runs on several nodes.
+            Line(writer, 1) if store.shared else Line(writer),
             judge,
             courier,
             follower,

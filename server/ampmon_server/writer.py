@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 
 WAITING_MAX = 256
@@ -24,6 +26,11 @@ WAITING_S = 20.0
 FAILURE_S = 60.0
 """For so long a write that failed speaks for the next ones: a sender tries again every 30 s at most."""
 
+TOGETHER_MAX = 64
+TOGETHER_BYTES_MAX = 2 * 2**20
+"""Of one transaction: whoever is first in line waits for all of it."""
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -127,3 +134,72 @@ class Writer:
     def close(self) -> None:
         """Finish what is under way, and take no more."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(slots=True, eq=False)
+class Place(Generic[Item, Result]):
+    """One who waits with so many bytes; ``outcome`` is None until the work is done."""
+
+    item: Item
+    size: int
+    outcome: Result | Exception | None = None
+
+
+class Line(Generic[Item, Result]):
+    """Those who wait for the same work: whoever's turn it is has it done for those behind too, as far as they fit.
+
+    With several of a writer's threads ``most`` must be 1: each turn is then for one.
+    """
+
+    def __init__(self, writer: Writer, most: int = TOGETHER_MAX) -> None:
+        self._writer = writer
+        self._most = most
+        self._waiting: deque[Place[Item, Result]] = deque()
+
+    async def wait(
+        self,
+        item: Item,
+        size: int,
+        work: Callable[[Sequence[Item]], Sequence[Result | Exception]],
+    ) -> Result:
+        """What came of an item of so many bytes. Raises LineTooLong as the writer does.
+
+        ``work`` gives for each item what came of it, or what is raised here; what it raises is raised for all.
+        """
+        place: Place[Item, Result] = Place(item, size)
+        self._waiting.append(place)
+        try:
+            return await self._writer.run(lambda: self._turn(place, work))
+        except LineTooLong:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            raise
+
+    def _turn(
+        self,
+        place: Place[Item, Result],
+        work: Callable[[Sequence[Item]], Sequence[Result | Exception]],
+    ) -> Result:
+        if place.outcome is None:
+            taken = self._take(place)
+            try:
+                outcomes = work([each.item for each in taken])
+            except Exception as error:
+                outcomes = [error] * len(taken)
+            for each, outcome in zip(taken, outcomes, strict=True):
+                each.outcome = outcome
+        assert place.outcome is not None
+        if isinstance(place.outcome, Exception):
+            raise place.outcome
+        return place.outcome
+
+    def _take(self, place: Place[Item, Result]) -> list[Place[Item, Result]]:
+        """Take a place out of the line, and those behind it as far as they fit."""
+        self._waiting.remove(place)
+        taken, size = [place], place.size
+        while self._waiting and len(taken) < self._most:
+            size += self._waiting[0].size
+            if size > TOGETHER_BYTES_MAX:
+                break
+            taken.append(self._waiting.popleft())
+        return taken

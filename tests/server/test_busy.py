@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -24,7 +24,7 @@ from ampmon_server.app import create_app
 from ampmon_server.refusals import KEPT_S, WORDS_MAX, Refusals
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, sqlite
-from ampmon_server.writer import LastWrite, LineTooLong, Writer
+from ampmon_server.writer import LastWrite, Line, LineTooLong, Writer
 from batches import Trainer
 from postgres import Postgres
 from serving import Server
@@ -219,7 +219,8 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
 
     async def queue() -> list[object]:
         first = asyncio.ensure_future(writer.run(let_go.wait))
-        others = [asyncio.ensure_future(writer.run(lambda: served.append(1))) for _ in range(5)]
+        together: Line[int, None] = Line(writer)
+        others = [asyncio.ensure_future(together.wait(item, 1, served.extend)) for item in range(5)]
         await asyncio.sleep(0)  # all of them stand in line
         assert writer.waiting == 6
         clock.advance(line.WAITING_S + 1)
@@ -232,6 +233,39 @@ def test_whoever_stood_in_line_too_long_is_sent_away() -> None:
     assert answers[0] is True
     assert [type(each) for each in answers[1:]] == [LineTooLong] * 5
     assert served == []
+
+
+def test_whoever_waits_is_served_with_those_behind() -> None:
+    """All that stand in line are done at once, as many and as large as fit, and each hears of its own."""
+    writer, let_go = Writer(), threading.Event()
+    together: Line[int, int] = Line(writer, most=3)
+    done: list[list[int]] = []
+
+    def work(items: Sequence[int]) -> list[int | Exception]:
+        done.append(list(items))
+        if 7 in items:
+            raise OSError
+        return [ValueError() if item == 2 else 10 * item for item in items]
+
+    async def queue() -> list[object]:
+        first = asyncio.ensure_future(writer.run(let_go.wait))
+        sizes = {4: line.TOGETHER_BYTES_MAX}
+        others = [
+            asyncio.ensure_future(together.wait(item, sizes.get(item, 1), work))
+            for item in range(9)
+        ]
+        await asyncio.sleep(0)
+        let_go.set()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    _, *answers = asyncio.run(queue())
+    writer.close()
+
+    assert done == [[0, 1, 2], [3], [4], [5, 6, 7], [8]]
+    assert [each if isinstance(each, int) else type(each) for each in answers] == [
+        *(0, 10, ValueError, 30, 40),
+        *(OSError, OSError, OSError, 80),
+    ]
 
 
 def test_whom_the_server_cannot_read_stands_in_the_list(client: TestClient) -> None:

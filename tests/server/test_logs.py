@@ -118,7 +118,7 @@ def test_the_id_is_in_every_thread(
 ) -> None:
     """What is logged while a batch is stored, in the writers' thread, and while a route reads has the request's id."""
     store, seen = app.state.service.store, []
-    for name in ("ingest", "runs"):
+    for name in ("ingest_together", "runs"):
         asked = getattr(type(store), name)
 
         def noting(*given: Any, asked: Any = asked, **more: Any) -> Any:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import BadBatch, Store, remembered
+from ampmon_server.store import (
+    ANYONE,
+    BadBatch,
+    HeaderMissing,
+    Receipt,
+    Store,
+    remembered,
+    together,
+)
 from ampmon_server.store.remembered import Memory, Remembered
 from ampmon_server.store.streams import Stream
 from batches import Trainer
 
 
-def of_streams(count: int) -> Remembered:
-    made = Remembered()
+def of_streams(count: int, version: int = 7) -> Remembered:
+    made = Remembered(version)
     for number in range(count):
         made.streams[0, str(number)] = Stream(
             number, 0, str(number), "replicated", 0, 0, None, None
@@ -26,7 +36,7 @@ def of_streams(count: int) -> Remembered:
 def known(memory: Memory, run_id: UUID) -> int:
     """The version at which a run is remembered; -1 where it is not."""
     found = memory.take(run_id)
-    memory.put(run_id, found, found.version)
+    memory.put(run_id, found)
     return found.version
 
 
@@ -35,9 +45,9 @@ def test_the_runs_heard_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(remembered, "STREAMS_MAX", 5)
     memory, ids = Memory(), [uuid4() for _ in range(4)]
     for run_id in ids:
-        memory.put(run_id, of_streams(2), 7)
+        memory.put(run_id, of_streams(2))
     assert [known(memory, run_id) for run_id in ids] == [-1, -1, 7, 7]
-    memory.put(ids[0], of_streams(6), 8)
+    memory.put(ids[0], of_streams(6))
     assert [known(memory, run_id) for run_id in ids] == [-1] * 4
 
 
@@ -45,7 +55,7 @@ def test_an_older_version_does_not_come_back() -> None:
     """Of two that put a run back the later version stays, whoever comes last."""
     memory, run_id = Memory(), uuid4()
     for version in (4, 3):
-        memory.put(run_id, of_streams(1), version)
+        memory.put(run_id, of_streams(1, version))
     assert known(memory, run_id) == 4
 
 
@@ -63,3 +73,49 @@ def test_a_batch_that_is_refused_leaves_nothing_remembered(store: Store) -> None
     store.ingest(trainer.batch(good, headers=()))
     summary, _ = store.run(trainer.run_id)
     assert (summary.updates, summary.records, summary.lost_records) == (10, 10, 0)
+
+
+def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> None:
+    """In one transaction a refused batch leaves nothing, and those of the same run before and after it are stored."""
+    trainer, other, unknown = Trainer(), Trainer(), Trainer()
+    nobody = wire.OptimizerStep(
+        optimizer="Adam", path="plain", skipped=True, culprits=(wire.Culprit(99, 1, 0),)
+    )
+    first, bad, last = (trainer.updates(5) for _ in range(3))
+    bad[-1] = msgspec.structs.replace(bad[-1], optimizers=(nobody,))
+    batches = [
+        trainer.batch(first),
+        other.batch(other.updates(3)),
+        trainer.batch(bad, headers=()),
+        unknown.batch(unknown.updates(1), headers=()),
+        trainer.batch(last, headers=()),
+        trainer.batch(first),
+    ]
+    outcomes = store.ingest_together([(batch, ANYONE) for batch in batches])
+    told = [getattr(each, "changed", type(each)) for each in outcomes]
+    summary, _ = store.run(trainer.run_id)
+
+    assert told == [True, True, BadBatch, HeaderMissing, True, False]
+    assert (summary.updates, summary.records, summary.lost_records) == (10, 10, 5)
+    assert store.run(other.run_id)[0].updates == 3
+
+
+def test_a_batch_that_breaks_the_transaction_breaks_it_for_itself(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one of several fails in a way that nobody foresaw, the others are stored without it."""
+    trainers = [Trainer() for _ in range(3)]
+    ingest = together.ingest
+
+    def breaking(connection: Connection, batch: wire.Batch, *more: Any) -> Receipt:
+        receipt = ingest(connection, batch, *more)
+        if batch.run_id == trainers[1].run_id:
+            raise ZeroDivisionError
+        return receipt
+
+    monkeypatch.setattr(together, "ingest", breaking)
+    asked = [(each.batch(each.updates(2)), ANYONE) for each in trainers]
+    outcomes = store.ingest_together(asked)
+
+    assert [type(each) for each in outcomes] == [Receipt, ZeroDivisionError, Receipt]
+    assert {each[0] for each in store.versions()} == {trainers[0].run_id, trainers[2].run_id}

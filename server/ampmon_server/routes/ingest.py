@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import zstandard
@@ -20,7 +23,7 @@ from ampmon_server.problems import refusals
 from ampmon_server.routes import bodies
 from ampmon_server.routes.bodies import Refused
 from ampmon_server.service import Service
-from ampmon_server.store import Busy, Receipt, Sender
+from ampmon_server.store import Busy, Outcome, Receipt, Sender
 
 
 router = APIRouter(prefix="/api/v1")
@@ -41,6 +44,18 @@ _DESCRIBED = {
         "content": {"application/msgpack": _BATCH, "application/json": _BATCH},
     }
 }
+
+
+class Sent(NamedTuple):
+    """A body as it came, and whose it is."""
+
+    body: bytes
+    encoding: str
+    json: bool
+    sender: Sender
+
+
+Stored: TypeAlias = tuple[Receipt, wire.Batch]
 
 
 @router.post(
@@ -64,9 +79,8 @@ async def ingest(request: Request) -> Response:
             body = await bodies.read(
                 request, settings.body_bytes_max, settings.body_seconds_max, room.grow
             )
-            receipt, batch = await service.writer.run(
-                lambda: _store(service, body, encoding, json, sender)
-            )
+            sent = Sent(body, encoding, json, sender)
+            receipt, batch = await service.line.wait(sent, len(body), partial(_store, service))
     except Refused as refused:
         metrics.refused(refused.reason)
         return refused.answer
@@ -92,11 +106,31 @@ def _is_json(request: Request) -> bool:
     return kind == "application/json"
 
 
-def _store(
-    service: Service, body: bytes, encoding: str, json: bool, sender: Sender
-) -> tuple[Receipt, wire.Batch]:
-    batch = _decode(service, unpacked(body, encoding, service.settings.decoded_bytes_max), json)
-    return service.store.ingest(batch, sender), batch
+def _store(service: Service, sent: Sequence[Sent]) -> list[Stored | Exception]:
+    """What came of each, in order. Raises Busy."""
+    batches = [_batch(service, each) for each in sent]
+    good = [
+        (batch, each.sender)
+        for batch, each in zip(batches, sent, strict=True)
+        if isinstance(batch, wire.Batch)
+    ]
+    outcomes = iter(service.store.ingest_together(good) if good else ())
+    return [
+        _stored(next(outcomes), each) if isinstance(each, wire.Batch) else each for each in batches
+    ]
+
+
+def _stored(outcome: Outcome, batch: wire.Batch) -> Stored | Exception:
+    return outcome if isinstance(outcome, Exception) else (outcome, batch)
+
+
+def _batch(service: Service, sent: Sent) -> wire.Batch | Exception:
+    """The batch in a body, or why there is none."""
+    try:
+        body = unpacked(sent.body, sent.encoding, service.settings.decoded_bytes_max)
+        return _decode(service, body, sent.json)
+    except Exception as error:  # of one, and no trouble to the others
+        return error
 
 
 def unpacked(body: bytes, encoding: str, bytes_max: int) -> bytes:

@@ -30,6 +30,7 @@ from ampmon_server.store.prune import Due, Failures, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Belonging, Edit, Status, Summary
 from ampmon_server.store.store import Series, Store
+from ampmon_server.store.together import Outcome
 from ampmon_server.store.tokens import Token
 from ampmon_server.store.upgrading import upgrade
 from ampmon_server.store.verify import Verification
@@ -59,6 +60,7 @@ __all__ = [
     "Mute",
     "NameTaken",
     "NotFound",
+    "Outcome",
     "Paged",
     "ParameterPage",
     "ParameterSeries",

@@ -17,9 +17,10 @@ from ampmon_server.store import pyramid, sparse
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import read_series
 from ampmon_server.store.scalers import Scaler
-from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.store.streams import Stream
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_rollups, gradient_totals
 

@@ -14,8 +14,9 @@ from ampmon_server.store.derived import derive
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import split
 from ampmon_server.store.packing import Sample
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.store.streams import Stream
 from ampmon_server.tables import gradient_blocks, gradient_totals, streams
 
 

@@ -15,8 +15,8 @@ from ampmon_server.store.batch import Share, divide
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.ledger import Page
 from ampmon_server.store.remembered import Remembered
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Roster
 from ampmon_server.store.writing import Writer
 
 
@@ -63,7 +63,7 @@ def ingest(
 ) -> Receipt:
     """Store a batch within the connection's transaction; records that are held already change nothing.
 
-    ``remembered`` is what is known of the run from batches before, and is of the version in the receipt afterwards.
+    ``remembered`` is what is known of the run from batches before, and afterwards from this one too.
     Raises BadBatch, HeaderMissing, or NotFound where the sender may not write the run: the transaction is then to be
     rolled back.
     """
@@ -96,6 +96,7 @@ def ingest(
     if changed:
         state.advance(now)
         run_state.save(connection, state)
+    remembered.version = state.version
     ack = wire.Ack(acked=acked, version=state.version, findings=judgements.listed(state.findings))
     return Receipt(ack, changed, state.last_step)
 

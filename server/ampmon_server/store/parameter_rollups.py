@@ -24,9 +24,10 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import current, reading
 from ampmon_server.store.scalers import Scaler, Source
-from ampmon_server.store.streams import Roster, Stream, newest_header, unpack_parameters
+from ampmon_server.store.streams import Stream, newest_header, unpack_parameters
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
 

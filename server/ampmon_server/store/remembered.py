@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ampmon_server.store.streams import Header, Stream
 
 if TYPE_CHECKING:
     from ampmon_server.store.attempts import Attempt
     from ampmon_server.store.ledger import Held
-    from ampmon_server.store.streams import Header, Stream
 
 STREAMS_MAX = 8192
 """Of all runs that are remembered. Each takes some kB with the header of its attempt."""
@@ -58,12 +58,11 @@ class Memory:
         with self._lock:
             return self._take(run_id) or Remembered()
 
-    def put(self, run_id: UUID, remembered: Remembered, version: int) -> None:
-        """Remember a run at a version that is committed."""
-        remembered.version = version
+    def put(self, run_id: UUID, remembered: Remembered) -> None:
+        """Remember a run at its version, which is committed."""
         with self._lock:
             other = self._take(run_id)
-            if other is not None and other.version > version:
+            if other is not None and other.version > remembered.version:
                 remembered = other
             self._runs[run_id] = remembered
             self._streams += len(remembered.streams)

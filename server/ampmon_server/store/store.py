@@ -29,7 +29,6 @@ from ampmon_server.store import (
     gradient_rollups,
     history,
     identity,
-    ingest,
     judgements,
     listing,
     logged,
@@ -57,11 +56,12 @@ from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.prune import Due, Keep
 from ampmon_server.store.recent import Recent
-from ampmon_server.store.remembered import Memory, Remembered
+from ampmon_server.store.remembered import Memory
 from ampmon_server.store.runs import Belonging, Edit, Summary
 from ampmon_server.store.sampled_reads import SampledReads
 from ampmon_server.store.skips import Landmark
 from ampmon_server.store.standing import Standing
+from ampmon_server.store.together import Asked, Outcome, ingest_together
 from ampmon_server.store.windows import Stretch
 
 
@@ -119,14 +119,14 @@ class Store(SampledReads, Standing, Entry, Alarms):
 
         Raises BadBatch, HeaderMissing, or NotFound for a run that is not the sender's to write, with nothing stored.
         """
+        (outcome,) = self.ingest_together([(batch, sender)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-        def work(connection: Connection) -> tuple[Receipt, Remembered]:
-            remembered = self._memory.take(batch.run_id)
-            return ingest.ingest(connection, batch, _now(), sender, remembered), remembered
-
-        receipt, remembered = engine.write(self._engine, work)
-        self._memory.put(batch.run_id, remembered, receipt.ack.version)
-        return receipt
+    def ingest_together(self, asked: Sequence[Asked]) -> list[Outcome]:
+        """Store batches in one transaction, each once or not at all; its receipt, or why it is not stored."""
+        return ingest_together(self._engine, self._memory, asked)
 
     def edit(self, run_id: UUID, edit: Edit) -> Summary:
         """Raises NotFound."""

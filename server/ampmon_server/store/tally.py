@@ -15,9 +15,10 @@ from ampmon_server.store import rollups
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.numbers import split
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.rows import SAMPLED, SKIPPED, STEP, Row
 from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Roster, Stream
+from ampmon_server.store.streams import Stream
 from ampmon_server.store.updates import ROWS, cells_of
 from ampmon_server.tables import headers, skips, streams, updates
 

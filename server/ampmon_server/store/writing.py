@@ -16,10 +16,10 @@ from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.gradient_rollups import Change
 from ampmon_server.store.packing import Stack
+from ampmon_server.store.roster import Roster
 from ampmon_server.store.rows import SKIPPED, STEP, Rows
 from ampmon_server.store.scalars import Logged, refresh, supersede, too_many
 from ampmon_server.store.state import RunState
-from ampmon_server.store.streams import Roster
 from ampmon_server.store.tally import Tally
 from ampmon_server.tables import events, module_blocks, scalars
 
