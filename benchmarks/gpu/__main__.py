@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from benchmarks.gpu.result import Result, claim, commit, last_line
 from benchmarks.gpu.stages import FACTS, STAGES, TOTAL_S
@@ -96,11 +96,17 @@ def missing() -> list[str]:
     return [package for name, package in NEEDED.items() if find_spec(name) is None]
 
 
-class Run:
-    """One call of `make gpu`: which stages, where to, and until when."""
+Runner: TypeAlias = Callable[[list[str], Path, float, Callable[[float], None]], Outcome]
 
-    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+
+class Run:
+    """One call of `make gpu`: which stages, where to, and until when. ``run`` is what runs a stage."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, folder: Path, run: Runner = run_stage
+    ) -> None:
         self._arguments = arguments
+        self._run = run
         self._folder = folder
         self._until = time.monotonic() + arguments.seconds
         self.result = Result(arguments.commit or commit(ROOT))
@@ -152,7 +158,7 @@ class Run:
 
         limit_s = self._limit(name)
         command = stage_command(name, file, place, limit_s)
-        outcome = run_stage(command, file.with_suffix(".log"), limit_s, changed)
+        outcome = self._run(command, file.with_suffix(".log"), limit_s, changed)
         said = heard(file)
         if outcome.words:
             said["failures"].append({"what": outcome.state, "why": outcome.words})
@@ -174,8 +180,17 @@ class Run:
         if self.on_gpu:
             self.result.write(self._arguments.results)
 
+    def end(self) -> int:
+        """Print what came of it; 1 if a bar has failed on a GPU."""
+        print(f"\n{table(self.result.bars(self.chosen))}")
+        if not self.on_gpu:
+            return 0
+        print(f"\n{claim(self.result.figures())}\n{self.result.write(self._arguments.results)}")
+        return int(self.result.count(FAILED, self.chosen) > 0)
 
-def _arguments() -> argparse.Namespace:
+
+def parsed(words: list[str] | None = None) -> argparse.Namespace:
+    """What the command's words ask for. Ends the process where they are wrong."""
     names = [name for name in STAGES if name != FACTS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     limits = ", ".join(f"{name} ({STAGES[name].limit_s} s)" for name in names)
@@ -190,7 +205,7 @@ def _arguments() -> argparse.Namespace:
         "--seconds", type=float, default=TOTAL_S, help=f"of all stages; default {TOTAL_S}"
     )
     parser.add_argument("--commit", help="what is proven, where git cannot tell")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     if unknown := set(arguments.stages) - set(names):
         parser.error(f"no stage is named {', '.join(sorted(unknown))}: there are {limits}")
     return arguments
@@ -199,16 +214,12 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Run the stages that were asked for; returns the exit code."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(_arguments(), Path(folder))
+        run = Run(parsed(), Path(folder))
         if not run.start():
             print("The machine could not be asked what it is.")
             return 1
         run.stages()
-        print(f"\n{table(run.result.bars(run.chosen))}")
-        if not run.on_gpu:
-            return 0
-        print(f"\n{claim(run.result.figures())}\n{run.result.write(run._arguments.results)}")
-        return int(run.result.count(FAILED, run.chosen) > 0)
+        return run.end()
 
 
 if __name__ == "__main__":

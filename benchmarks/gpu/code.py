@@ -68,7 +68,7 @@ def made(gpu: str, number: int) -> dict[str, Any]:
 def tell(told: Told, rows: Iterable[dict[str, Any]], variants: int) -> None:
     """Tell of the variants as they come."""
     for done in _together(rows):
-        told.rows("variants", done[-1:])
+        told.rows("variants", done)
         compiled = [row for row in done if row["seconds"] is not None]
         failed = [row["variant"] for row in done if row["seconds"] is None]
         holds = False if failed else True if len(done) == variants else None

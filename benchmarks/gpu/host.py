@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from itertools import product
 from typing import Any
 
 import torch
@@ -33,10 +34,11 @@ def run(told: Told, place: str, limit_s: float) -> None:
         ampmon.init("make gpu", "host", dir=folder, mode="offline")
         stall = stall_ms(device, FIRST_S if place == "cuda" else 0.1)
         told.bar("stall of the first update, ms", stall <= STALL_MS, round(stall, 2), STALL_MS)
-        for fused in (False, True):
-            for tensors in host_cost.TENSORS:
-                if time.monotonic() < until:
-                    _compare(told, device, tensors, fused=fused)
+        rows: list[dict[str, Any]] = []
+        for fused, tensors in product((False, True), host_cost.TENSORS):
+            if time.monotonic() < until:
+                rows.append(_compared(told, device, tensors, fused=fused))
+                told.rows("host", rows)
         ampmon.finish()
 
 
@@ -62,13 +64,13 @@ def stall_ms(device: str, for_s: float) -> float:
     return max(times) - sorted(times)[len(times) // 2]
 
 
-def _compare(told: Told, device: str, tensors: int, *, fused: bool) -> None:
+def _compared(told: Told, device: str, tensors: int, *, fused: bool) -> dict[str, Any]:
     pairs = PAIRS if device == "cuda" else 5
     times = host_cost.compare(tensors, pairs, swept=False, device=device, fused=fused or None)
     row: dict[str, Any] = {"optimizer": "fused" if fused else "plain", "tensors": tensors}
     row |= host_cost.summarise(times)
-    told.rows("host", [row])
     if not fused:
         added = row["monitored_added_p50_us"]
         bar = f"added to an unsampled update of {tensors} tensors, us"
         told.bar(bar, added <= ADDED_US, added, ADDED_US, f"stock {row['stock_p50_us']}")
+    return row

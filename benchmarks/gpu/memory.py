@@ -25,36 +25,45 @@ def run(told: Told, place: str, limit_s: float) -> None:
     """Rows of bytes; the bar is what sampling each update takes of the device, as a share of the gradients."""
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "memory", dir=folder, mode="offline")
-        size = of_gradients(told, place)
+        count = Bytes(told)
+        of_gradients(told, count, place)
         for every in (None, 1):
             name = "stock" if every is None else "activations in each update"
-            _tell(told, f"peak of GPT-2's update, {name}", activations(place, every), size)
+            count(f"peak of GPT-2's update, {name}", activations(place, every))
         ampmon.finish()
 
 
-def of_gradients(told: Told, place: str) -> int:
-    """Tell of what sampling gradients takes, and return their bytes."""
+def of_gradients(told: Told, count: Bytes, place: str) -> None:
+    """Tell of what sampling gradients takes."""
     shapes = sample_cost.shapes()
     parameters = [torch.zeros(shape, device=place, requires_grad=True) for shape in shapes]
     gradients = [torch.ones_like(parameter) for parameter in parameters]
     size = sum(gradient.nbytes for gradient in gradients)
-    _tell(told, "gradients of GPT-2 small", size, size)
+    count("gradients of GPT-2 small", size)
     if kernels.supported(gradients[0].device):
         cache = kernels.Cache()
         gpu_kernels.until_ready(lambda: cache.statistics(gradients))
-        _tell(told, "tables of the kernels", cache.nbytes, size)
+        count("tables of the kernels", cache.nbytes)
     added = sampling(parameters, gradients, place)
-    _tell(told, "the peak that sampling adds", added, size)
-    _tell(told, "pinned on the host", pinned(), size)
+    count("the peak that sampling adds", added)
+    count("pinned on the host", pinned())
     share = round(added / size, 5)
     holds = share <= SHARE if place == "cuda" else None  # on a CPU nobody counts
     told.bar("memory that sampling takes, of the gradients'", holds, share, SHARE)
-    return size
 
 
-def _tell(told: Told, what: str, found: int, size: int) -> None:
-    row: dict[str, Any] = {"what": what, "bytes": found, "of_gradients": round(found / size, 6)}
-    told.rows("memory", [row])
+class Bytes:
+    """A table of bytes that grows. Its first row is what the shares are of."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._rows: list[dict[str, Any]] = []
+
+    def __call__(self, what: str, found: int) -> None:
+        size = self._rows[0]["bytes"] if self._rows else found
+        row: dict[str, Any] = {"what": what, "bytes": found, "of_gradients": round(found / size, 6)}
+        self._rows.append(row)
+        self._told.rows("memory", self._rows)
 
 
 def until_compiled(work: Callable[[], None], place: str) -> None:

@@ -157,6 +157,8 @@ def _described() -> dict[str, Benchmark]:
         "stages": ("Stages", "gpu/__main__"),
         "failures": ("Failures", "gpu/suites"),
         "variants": ("All variants of the kernels, compiled for this GPU", "gpu/code"),
+        "waits": ("What updates wait for, beside the stock scaler's", "gpu/suites"),
+        "streams": ("Records on several streams, and forked workers", "gpu/suites"),
         "kernels": ("The kernels on a GPU", "gpu_kernels"),
         "host": ("What the host adds to an update", "gpu/host"),
         "training": ("A whole training step", "whole_step"),

@@ -32,12 +32,16 @@ PLUGINS = ("isolated", "skips", "tally", "no:cacheprovider")
 
 
 class Suite(NamedTuple):
-    """Files of tests, what of them runs on a GPU only, and figures of theirs that have to add up to 0."""
+    """Files of tests, what of them runs on a GPU only, and figures of theirs that have to add up to 0.
+
+    ``table`` is what the figures' table is called.
+    """
 
     bar: str
     files: tuple[str, ...]
     on_cuda: tuple[str, ...] = ()
     figures: Mapping[str, str] = {}
+    table: str = ""
 
     @property
     def bars(self) -> tuple[str, ...]:
@@ -74,12 +78,14 @@ WAITS = Suite(
         "added waits, by the profiler": "added_waits",
         "added allocations of pinned memory": "added_pinned_allocations",
     },
+    "waits",
 )
 STREAMS = Suite(
     "records are right on streams of their own, behind delays",
     ("device/streams_suite.py",),
     (),
     {"wrong records": "wrong_records", "workers that died": "dead_workers"},
+    "streams",
 )
 
 
@@ -204,9 +210,17 @@ def _read(tally: Path, *, over: bool = False) -> Seen:
 
 def _tell(suite: Suite, told: Told, found: Seen) -> None:
     done = found.ended >= found.collected > 0
-    good = not found.why if done or found.why else None
+    good = None
+    if done or found.why:
+        good = not found.why and "passed" in found.states.values()
     told.failures(found.why)
     told.bar(suite.bar, good, found.counts(), "0 failed")
+    if suite.table and found.figures:
+        names = list(dict.fromkeys(name for each in found.figures for name in each))
+        rows = [{name: each.get(name) for name in names} for each in found.figures]
+        told.rows(
+            suite.table, [{**row, "test": str(row["test"]).rpartition("::")[2]} for row in rows]
+        )
     for bar, name in suite.figures.items():
         values = [each[name] for each in found.figures if name in each]
         total = sum(values)

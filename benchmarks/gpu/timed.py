@@ -30,9 +30,8 @@ def run(told: Told, place: str, limit_s: float) -> None:
             told.fact("kernels", f"no time was left for {data}, {NAMES[dtype]}")
             continue
         gradients = gpu_kernels.made(dtype, data, place)
-        added = gpu_kernels.compare(gradients, clock, ROUNDS if place == "cuda" else 2, data)
-        told.rows("kernels", added)
-        rows += added
+        rows += gpu_kernels.compare(gradients, clock, ROUNDS if place == "cuda" else 2, data)
+        told.rows("kernels", rows)
         _tell(told, rows, dtype)
 
 

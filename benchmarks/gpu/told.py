@@ -43,8 +43,8 @@ class Told:
         self._write()
 
     def rows(self, table: str, rows: list[dict[str, Any]]) -> None:
-        """Rows of equal columns, for a table."""
-        self._tables.setdefault(table, []).extend(rows)
+        """Rows of equal columns: a table, in the place of what was told of it before."""
+        self._tables[table] = list(rows)
         self._write()
 
     def failures(self, failures: Mapping[str, str]) -> None:

@@ -41,12 +41,13 @@ def run(told: Told, place: str, limit_s: float, setting: Setting = SETTING) -> N
     until = time.monotonic() + limit_s * 0.95
     with tempfile.TemporaryDirectory() as folder:
         ampmon.init("make gpu", "training", dir=folder, mode="offline")
+        all_rows: list[dict[str, Any]] = []
         for left, (name, optimizer) in zip((2, 1), OPTIMIZERS.items(), strict=True):
             share = (until - time.monotonic()) / left
             title = f"{setting.title}, {name}"
             of_this = replace(setting, title=title, device=place, optimizer=optimizer)
             rows = whole_step.compare(replace(of_this, limit_s=(1 - STARTING) * share))
-            told.rows("training", rows)
+            told.rows("training", all_rows := [*all_rows, *rows])
             _tell(told, {row["kind"]: row for row in rows}, name)
         ampmon.finish()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -245,6 +247,64 @@ def test_stages_fit_into_ten_minutes() -> None:
         if isinstance(stage.work, Suite):
             files = [*stage.work.files, *(each.partition("::")[0] for each in stage.work.on_cuda)]
             assert [each for each in files if not (ROOT / "tests" / each).exists()] == []
+
+
+class OnAGpu:
+    """Runs stages as on a GPU, in no time: some fail, and one is cut off with half of its words said."""
+
+    def __init__(self, failing: str = "", slow: str = "") -> None:
+        self.ran: list[str] = []
+        self._failing, self._slow = failing, slow
+
+    def __call__(
+        self, words: list[str], log: Path, limit_s: float, changed: Callable[[float], None]
+    ) -> command.Outcome:
+        name, file, place, _ = words[-4:]
+        self.ran.append(name)
+        assert place == "cuda"
+        if name == FACTS:
+            said = {"facts": HERE, "bars": [], "tables": {}, "failures": []}
+        else:
+            said = of_stage(name, name != self._failing)
+        if name == self._slow:
+            said["bars"] = said["bars"][:1]
+        Path(file).write_text(json.dumps(said))
+        changed(1.0)
+        return command.Outcome("cut off" if name == self._slow else "done", 2.0, "")
+
+
+def call(folder: Path, stages: OnAGpu, *words: str) -> int:
+    """One call of `make gpu` on that GPU; its exit code."""
+    arguments = command.parsed([*words, "--results", str(folder), "--commit", "abc"])
+    run = command.Run(arguments, folder, stages)
+    assert run.start()
+    run.stages()
+    return run.end()
+
+
+def test_calls_on_a_gpu_complete_a_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bar that failed is the exit code; one stage alone, and what is resumed, keep the result of the others."""
+    first = OnAGpu(failing="streams", slow="waits")
+    assert call(tmp_path, first) == 1
+    assert first.ran == list(STAGES)
+    printed = capsys.readouterr().out
+    assert "4/9 waits, at most 70 s: " in printed
+    assert "bars: 1 passed, 0 failed, 2 not run; 2 s" in printed
+    again = OnAGpu()
+    assert call(tmp_path, again, "streams") == 0
+    assert again.ran == [FACTS, "streams"]
+    resumed = OnAGpu()
+    assert call(tmp_path, resumed, "--resume") == 0
+    assert resumed.ran == [FACTS, "waits"]
+    bars = [bar for stage in STAGES.values() for bar in stage.bars]
+    *_, claimed, file = capsys.readouterr().out.splitlines()
+    assert claimed.endswith(f"commit abc: {len(bars)} of {len(bars)} bars passed")
+    assert file == str(tmp_path / "nvidia-ten-gpu.md")
+    late = OnAGpu()
+    assert call(tmp_path, late, "--seconds", "0") == 0
+    assert late.ran == [FACTS]
 
 
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text()

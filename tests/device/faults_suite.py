@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -18,6 +20,8 @@ from ampmon import measurement, recorder
 from ampmon.probe import graphs, ring, table
 from device.emulated import Device, device
 from device.place import PLACE
+from device.streams_suite import UPDATES as UPDATES_ON_STREAMS
+from device.streams_suite import on_streams
 from device.training_suite import Training, told
 from recording import recording
 
@@ -108,6 +112,30 @@ def test_faults_of_readbacks_show_behind_a_pause(
     """A blocking copy is a wait; a wait left out and a slot returned early give wrong records. Nothing else does."""
     seen = paused_symptoms(emulated, data_directory, monkeypatch, plant)
     assert symptom in seen if symptom else not seen
+
+
+@pytest.mark.parametrize(("plant", "right"), [(unplanted, True), (wait_left_out, False)])
+def test_a_wait_left_out_shows_on_streams(
+    emulated: Device,
+    data_directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Plant,
+    right: bool,
+) -> None:
+    """Of trainings on streams that are held up no record is wrong, unless values are read before they have arrived."""
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        plant(monkeypatch)
+        with emulated.paused():
+            yield
+
+    try:
+        wrong, records, _ = on_streams(data_directory, monkeypatch, 2, planted())
+    except msgspec.ValidationError:  # what was read can be anything
+        wrong = records = 2 * UPDATES_ON_STREAMS
+    assert (wrong == 0) == right
+    assert records == 2 * UPDATES_ON_STREAMS
 
 
 def buffer_reused(patch: pytest.MonkeyPatch) -> None:

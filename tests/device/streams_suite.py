@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,34 @@ class Delayed:
             self.training.update(number)
 
 
+def on_streams(
+    directory: Path,
+    patch: pytest.MonkeyPatch,
+    count: int,
+    during: AbstractContextManager[None],
+) -> tuple[int, int, int]:
+    """Trainings take turns, each on its stream: how many records differ from one's alone, all, errors."""
+    alone = Training(name="0")
+    for number in range(UPDATES):
+        alone.update(number)
+        torch.accelerator.synchronize()
+    expected = told(recording(directory), stream="0")
+    patch.setenv("AMPMON_DIR", str(directory / "beside"))
+    chance = random.Random(count)
+    names = [str(number) for number in range(count)]
+    trainings = [Delayed(name, torch.Stream(PLACE), chance) for name in names]
+    with during:
+        for number in range(UPDATES):
+            for each in chance.sample(trainings, count):
+                each.update(number)
+    torch.accelerator.synchronize()
+    recorded = recording(directory / "beside")
+    found = [told(recorded, stream=name) for name in names]
+    wrong = sum(one != other for each in found for one, other in zip_longest(each, expected))
+    errors = sum(each.training.scaler.monitor.errors for each in trainings)
+    return wrong, sum(map(len, found)), errors
+
+
 @pytest.mark.parametrize("count", [2, 8])
 def test_trainings_on_streams_of_their_own(
     emulated: Device,
@@ -66,27 +95,11 @@ def test_trainings_on_streams_of_their_own(
     count: int,
 ) -> None:
     """Trainings that take turns, each on its stream behind delays, with gradients that move, have one's own records."""
-    alone = Training(name="0")
-    for number in range(UPDATES):
-        alone.update(number)
-        torch.accelerator.synchronize()
-    expected = told(recording(data_directory), stream="0")
-    monkeypatch.setenv("AMPMON_DIR", str(data_directory / "beside"))
-    chance = random.Random(count)
-    names = [str(number) for number in range(count)]
-    trainings = [Delayed(name, torch.Stream(PLACE), chance) for name in names]
     emulated.jitter(200)
-    for number in range(UPDATES):
-        for each in chance.sample(trainings, count):
-            each.update(number)
-    torch.accelerator.synchronize()
-    recorded = recording(data_directory / "beside")
-    found = [told(recorded, stream=name) for name in names]
-    wrong = sum(one != other for each in found for one, other in zip_longest(each, expected))
+    wrong, records, errors = on_streams(data_directory, monkeypatch, count, nullcontext())
     record_property("wrong_records", wrong)
-    record_property("records", sum(map(len, found)))
-    assert wrong == 0
-    assert [each.training.scaler.monitor.errors for each in trainings] == [0] * count
+    record_property("records", records)
+    assert (wrong, records, errors) == (0, count * UPDATES, 0)
 
 
 def test_streams_of_its_own(

@@ -134,7 +134,9 @@ def test_no_route_adds_a_wait(
     added = [sum((mine - theirs).values()) for mine, theirs in zip(ours, stock, strict=True)]
     record_property("added_waits", added[0])
     record_property("added_pinned_allocations", added[1])
-    record_property("counts", [dict(each) for each in (*stock, *ours)])
+    for name, each in (("stock", stock), ("ours", ours)):
+        counts = sorted((each[0] + each[1]).items())
+        record_property(name, ", ".join(f"{count} {call}" for call, count in counts))
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
     assert added == [0, 0], (stock, ours)
