@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ampmon_server.store.streams import Header, Stream
 
+
 if TYPE_CHECKING:
     from ampmon_server.store.attempts import Attempt
     from ampmon_server.store.ledger import Held
