@@ -23,7 +23,7 @@ BUDGET_S = {
     "architecture": 28,
     "campaigns": 50,
     "core": 18,
-    "device": 60,  # half of it to build the device, once for each torch
+    "device": 55,  # a fifth of it to build the device, once for each torch
     "diagnosis": 5,
     "end_to_end": 64,
     "examples": 48,

@@ -30,7 +30,7 @@ _WORK = ctypes.CFUNCTYPE(None)
 
 
 def build() -> Path:
-    """The library, compiled unless it is there already for this torch and these sources. Takes some 15 s."""
+    """The library, compiled unless it is there already for this torch and these sources. Takes some 10 s."""
     sources = sorted(HERE.glob("*.cpp"))
     texts = b"".join(each.read_bytes() for each in (*sources, *HERE.glob("*.h")))
     library = CACHE / f"{torch.__version__}-{hashlib.sha256(texts).hexdigest()[:16]}.so"
@@ -41,8 +41,10 @@ def build() -> Path:
         include = [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
         linked = [f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10", "-ltorch", "-ltorch_cpu"]
         options = ["-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", *include]
-        command = [str(COMPILER), *options, *map(str, sources), "-o", str(part), *linked]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        # As one unit: nearly all of the time goes to torch's headers.
+        unit = "".join(f'#include "{each}"\n' for each in sources)
+        command = [str(COMPILER), *options, "-x", "c++", "-", "-o", str(part), *linked]
+        done = subprocess.run(command, input=unit, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         part.replace(library)
     return library

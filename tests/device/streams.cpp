@@ -19,7 +19,7 @@
 namespace emulated {
 namespace {
 
-struct Stream {
+struct Lane {
   std::mutex lock;
   std::condition_variable changed;
   std::deque<Task> queue;
@@ -30,7 +30,7 @@ struct Stream {
 
 // All of it lives as long as the process: threads are never joined.
 struct State {
-  Stream streams[STREAMS];
+  Lane streams[STREAMS];
   std::atomic<int> next_stream{1};
   std::atomic<bool> paused{false}, strict{false};
   std::atomic<int> jitter_us{0};
@@ -65,7 +65,7 @@ void delay(std::minstd_rand& random) {
   }
 }
 
-void run(Stream& stream, unsigned seed) {
+void run(Lane& stream, unsigned seed) {
   at::AutoDispatchBelowADInplaceOrView below;
   at::NoGradGuard no_grad;
   std::minstd_rand random(seed + 1);
@@ -115,7 +115,7 @@ void check_process() {
 
 void enqueue(int number, Task task) {
   check_process();
-  Stream& stream = state().streams[number];
+  Lane& stream = state().streams[number];
   std::lock_guard<std::mutex> held(stream.lock);
   if (stream.capture != nullptr) {
     stream.capture->push_back(std::move(task));
@@ -207,7 +207,7 @@ int new_stream() {
 }
 
 bool idle(int number) {
-  Stream& stream = state().streams[number];
+  Lane& stream = state().streams[number];
   std::lock_guard<std::mutex> held(stream.lock);
   return stream.queue.empty() && !stream.busy;
 }

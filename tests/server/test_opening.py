@@ -71,7 +71,7 @@ def test_a_newer_schema_is_refused(settings: Settings, changed) -> None:
 
 def test_the_database_of_another_program_is_refused(settings: Settings, changed) -> None:
     """Where another program keeps its own revision, nothing of ours is made."""
-    changed("UPDATE alembic_version SET version_num = 'bd07f7e963c5'", "DROP TABLE ledger")
+    changed("UPDATE alembic_version SET version_num = 'bd07f7e963c5'", "DROP TABLE alerts")
 
     assert "belongs to another program, which notes bd07f7e963c5" in refusal(settings)
 
@@ -90,7 +90,7 @@ def test_tables_of_no_version_are_refused(settings: Settings, changed, statement
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("DROP TABLE ledger", "table ledger is missing"),
+        ("DROP TABLE alerts", "table alerts is missing"),
         ("ALTER TABLE skips DROP COLUMN origin_module", "column origin_module of skips is missing"),
         ("ALTER TABLE runs ADD COLUMN more TEXT", "column more of runs is not of this version"),
     ],
