@@ -37,10 +37,13 @@ class Author:
         self._fate: Fate = "alive"
         self._over = False
 
-    def is_over(self) -> bool:
-        """Whether no record follows. Does not raise: a spool that cannot be looked at is not over."""
+    def is_over(self, *, asked_now: bool = False) -> bool:
+        """Whether no record follows, by an answer of up to `ASK_EVERY_S` ago unless it is ``asked_now``.
+
+        Does not raise: a spool that cannot be looked at is not over.
+        """
         now_s = self._clock()
-        if not self._over and now_s - self._asked_s >= ASK_EVERY_S:
+        if not self._over and (asked_now or now_s - self._asked_s >= ASK_EVERY_S):
             self._asked_s = now_s
             with contextlib.suppress(OSError):
                 self._over = self._ask()

@@ -92,16 +92,21 @@ class Courier:
     def work(self) -> bool:
         """Give every spool a turn; whether anything was sent. Blocks for the time of the requests; does not raise."""
         moved = False
-        unfinished: set[tuple[UUID, int] | None] = set()
+        earlier: dict[tuple[UUID, int], list[Delivery]] = {}
         # By name is by age: an attempt begins where the one before it ended, so the server must have all of that first.
         for name, (delivery, backoff) in sorted(self._deliveries.items()):
             if self._backoff.remaining_s() > 0:
                 return moved
-            if backoff.remaining_s() == 0 and delivery.series() not in unfinished:
-                moved |= self._turn(name, delivery, backoff)
-                if name in self._deliveries and not delivery.live():
-                    unfinished.add(delivery.series())
-            unfinished.discard(None)
+            if backoff.remaining_s() > 0:
+                continue
+            series = delivery.series()
+            before = earlier.setdefault(series, []) if series is not None else []
+            # Asked now: who resumes at once does so within the time for which an answer would stand.
+            if any(not each.live(asked_now=True) for each in before):
+                continue
+            moved |= self._turn(name, delivery, backoff)
+            if name in self._deliveries:
+                before.append(delivery)
         return moved
 
     def _turn(self, name: str, delivery: Delivery, backoff: Backoff) -> bool:

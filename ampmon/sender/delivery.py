@@ -66,9 +66,9 @@ class Delivery:
         """All before it is acknowledged, or set aside."""
         return self._settled.position
 
-    def live(self) -> bool:
-        """Whether the writer may still append."""
-        return not self._author.is_over()
+    def live(self, *, asked_now: bool = False) -> bool:
+        """Whether the writer may still append, as of half a second ago unless it is ``asked_now``."""
+        return not self._author.is_over(asked_now=asked_now)
 
     def series(self) -> tuple[UUID, int] | None:
         """The run and rank that this is an attempt of, once that is known. Does not raise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import multiprocessing
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 
 from ampmon import wire
 from ampmon.errors import Unreachable
+from ampmon.identity.process import start_time, this_process
 from ampmon.sender import DrainReport, drain
 from ampmon.sender.backoff import Backoff
 from ampmon.sender.courier import Courier
@@ -441,6 +443,43 @@ def test_a_resumed_run_waits_for_the_attempt_before_it(
     assert seqs(server.records(resumed.id)) == [0, 1, 2]
     resumed.spool.close()
     other.spool.close()
+
+
+def test_an_attempt_that_just_died_arrives_whole_before_the_next(
+    tmp_path: Path, server: MemoryTransport
+) -> None:
+    """A process that lived a moment ago may be dead when the next attempt has begun: that one waits for its rest."""
+    clock = ManualClock()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        began = start_time(child.pid)
+        assert began is not None
+        process = msgspec.structs.replace(this_process(), pid=child.pid, started=began)
+        killed = Attempt(tmp_path, process=process)
+        killed.events(12_000)
+        destination = Destination.of(killed.options)
+        courier = Courier(destination, server, clock, gone=lambda name: None)
+
+        def meet(path: Path) -> None:
+            described = Destination.read(path)
+            assert described is not None
+            courier.add(Delivery(path, described, server, clock))
+
+        meet(killed.spool.path)
+        assert courier.work()
+        child.kill()
+    resumed = Attempt(tmp_path, run=killed.run)
+    resumed.events(3)
+    meet(resumed.spool.path)
+    while courier.work():
+        clock.advance(0.01)
+    order = [batch.attempt_id for batch in server.batches]
+    first = order.index(resumed.id)
+
+    assert set(order[:first]) == {killed.id}
+    assert seqs(server.records(killed.id)) == list(range(12_000))
+    assert killed.id not in [each.attempt_id for each in server.batches[first:] if each.records]
+    killed.spool.abandon()
+    resumed.spool.close()
 
 
 def test_what_is_sent_at_once_may_grow_again(tmp_path: Path, server: MemoryTransport) -> None:
