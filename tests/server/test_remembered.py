@@ -19,6 +19,7 @@ from ampmon_server.store import (
     remembered,
     together,
 )
+from ampmon_server.store.ledger import Held
 from ampmon_server.store.remembered import Memory, Remembered
 from ampmon_server.store.streams import Stream
 from batches import Trainer
@@ -41,14 +42,28 @@ def known(memory: Memory, run_id: UUID) -> int:
 
 
 def test_the_runs_heard_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond so many streams the run that was heard the longest ago is forgotten, and one that has more at once."""
-    monkeypatch.setattr(remembered, "STREAMS_MAX", 5)
+    """Beyond so much the run that was heard the longest ago is forgotten, and one that has more at once."""
+    monkeypatch.setattr(remembered, "WEIGHT_MAX", 8)
     memory, ids = Memory(), [uuid4() for _ in range(4)]
     for run_id in ids:
         memory.put(run_id, of_streams(2))
     assert [known(memory, run_id) for run_id in ids] == [-1, -1, 7, 7]
-    memory.put(ids[0], of_streams(6))
+    memory.put(ids[0], of_streams(8))
     assert [known(memory, run_id) for run_id in ids] == [-1] * 4
+
+
+def test_runs_that_never_say_more_than_that_they_begin_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run without a stream weighs too, and so does each attempt of one that starts again and again."""
+    monkeypatch.setattr(remembered, "WEIGHT_MAX", 10)
+    memory, ids = Memory(), [uuid4() for _ in range(30)]
+    for run_id in ids:
+        memory.put(run_id, Remembered(7))
+    restarted = of_streams(1)
+    restarted.newest = {(0, attempt): Held(0, 9, None) for attempt in range(20)}
+    memory.put(ids[-1], restarted)
+    assert len(memory) == 0
 
 
 def test_an_older_version_does_not_come_back() -> None:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ampmon_server.store.attempts import Attempt
     from ampmon_server.store.ledger import Held
 
-STREAMS_MAX = 8192
-"""Of all runs that are remembered. Each takes some kB with the header of its attempt."""
+WEIGHT_MAX = 16_384
+"""Of all runs that are remembered. A stream, or the header of an attempt, takes a few kB."""
 
 
 @dataclass(slots=True)
@@ -41,6 +41,11 @@ class Remembered:
                 each.clear()
         return self
 
+    @property
+    def weight(self) -> int:
+        """How much is remembered; 1 at least, for runs may have nothing but an attempt."""
+        return 1 + len(self.streams) + len(self.headers) + len(self.newest)
+
 
 class Memory:
     """The runs that sent something last. Callable from any thread.
@@ -52,7 +57,10 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: OrderedDict[UUID, Remembered] = OrderedDict()
-        self._streams = 0
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
 
     def take(self, run_id: UUID) -> Remembered:
         """What is remembered of a run, nothing where it is not, and not any more from now on."""
@@ -66,11 +74,11 @@ class Memory:
             if other is not None and other.version > remembered.version:
                 remembered = other
             self._runs[run_id] = remembered
-            self._streams += len(remembered.streams)
-            while self._streams > STREAMS_MAX:
+            self._weight += remembered.weight
+            while self._weight > WEIGHT_MAX:
                 self._take(next(iter(self._runs)))
 
     def _take(self, run_id: UUID) -> Remembered | None:
         found = self._runs.pop(run_id, None)
-        self._streams -= len(found.streams) if found is not None else 0
+        self._weight -= found.weight if found is not None else 0
         return found

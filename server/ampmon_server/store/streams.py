@@ -80,6 +80,7 @@ class Stream:
     numel: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     module_count: int = 0
     sample: int | None = None
+    _header: Header | None = None
 
     @property
     def parameter_count(self) -> int:
@@ -87,8 +88,12 @@ class Stream:
 
     def told(self, held: Header) -> None:
         """Note what the attempt's header says."""
-        self.numel, self.module_count = numel(held.parameters), len(unpack_modules(held.modules))
-        self.sample = held.sample
+        if held is not self._header:  # unpacked once, not with each batch
+            self.numel, self.module_count = (
+                numel(held.parameters),
+                len(unpack_modules(held.modules)),
+            )
+            self.sample, self._header = held.sample, held
 
     def is_before(self, step: int) -> bool:
         """Whether all that it has done so far is before ``step``."""
