@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ampmon.config import Config
     from ampmon.process import finish
-    from ampmon.run import init, log
+    from ampmon.run import init, log, metrics
     from ampmon.scaler import GradScaler, watch
     from ampmon.troubles import AmpmonWarning
     from ampmon.unchanged import auto
@@ -28,6 +28,7 @@ __all__ = [
     "finish",
     "init",
     "log",
+    "metrics",
     "watch",
 ]
 
@@ -39,6 +40,7 @@ _HOMES = {
     "finish": "ampmon.process",
     "init": "ampmon.run",
     "log": "ampmon.run",
+    "metrics": "ampmon.run",
     "watch": "ampmon.scaler",
 }
 

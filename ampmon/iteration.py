@@ -20,7 +20,7 @@ from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Span
-from ampmon.stream import Stream
+from ampmon.series import Stream
 
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -113,7 +113,8 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: steps, how many of them were skipped, and the state before and after.
+    ``done`` is told what the record came to say: steps, how many of them were skipped, the state before and after, and
+    the sample, if there is one.
     """
 
     stream: Stream
@@ -133,7 +134,9 @@ class PendingUpdate:
     schedule: Schedule
     fresh: bool
     memory_peak: int | None
-    done: Callable[[Sequence[wire.OptimizerStep], int, Reading, Reading], None]
+    done: Callable[
+        [Sequence[wire.OptimizerStep], int, Reading, Reading, wire.Gradients | None], None
+    ]
 
     def ready(self) -> bool:
         """Whether all values are on the host. Does not wait."""
@@ -152,6 +155,7 @@ class PendingUpdate:
         before, after = self.before.result(), self.after.result()
         iteration = self.iteration
         samples, activations = iteration.samples, iteration.activations
+        gradients = _joined(samples) if samples else None
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
         skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
@@ -173,10 +177,10 @@ class PendingUpdate:
             fresh=self.fresh,
             scheduled=self.schedule.written(self.rates_moved, True in skipped),
             memory_peak=self.memory_peak,
-            gradients=_joined(samples) if samples else None,
+            gradients=gradients,
             activations=activations.result() if activations is not None else None,
         )
-        self.done(steps, sum(skipped), before, after)
+        self.done(steps, sum(skipped), before, after, gradients)
 
     def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
         by_parameter = {

@@ -41,8 +41,8 @@ from ampmon.probe.gradients import is_sharded
 from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
+from ampmon.series import Stream
 from ampmon.shown import Shown
-from ampmon.stream import Stream
 
 
 class Monitor(Shown):
@@ -69,7 +69,7 @@ class Monitor(Shown):
         on_finding: Callable[[wire.Finding], object] | None = None,
     ) -> None:
         self.config = config
-        self.updates = self.skips = self.samples = self.captured = 0
+        self.updates = self.skips = self.samples = self.captured = self._skipped = 0
         self.last_skip: tuple[str, ...] = ()
         self._name = name
         self._on_finding = on_finding
@@ -336,8 +336,7 @@ class Monitor(Shown):
     # -- measuring ----------------------------------------------------------------------------------
 
     def _samples_here(self) -> bool:
-        assert self._recorder is not None
-        rank, ranks = self._recorder.rank, self.config.ranks
+        rank, ranks = self._recorder.rank if self._recorder else 0, self.config.ranks
         return rank in ranks if ranks is not None else rank == 0 or self._layout == "sharded"
 
     def _written(
@@ -347,10 +346,13 @@ class Monitor(Shown):
         skips: int,
         before: Reading,
         after: Reading,
+        gradients: wire.Gradients | None,
     ) -> None:
         told(after)
         self.updates += 1
         self.skips += skips
+        self._skipped += skips > 0
+        self._sample = gradients or self._sample
         if skips:
             culprits = [culprit.parameter for step in steps for culprit in step.culprits]
             self.last_skip = (
@@ -376,15 +378,13 @@ class Monitor(Shown):
             if self._on_finding is not None:
                 self._listener = Listener(self._stream.name, self._on_finding)
                 run.findings.listen(self._listener)
+            run.shown[self._stream.name] = self
             self._activations.begin(0, self._samples_here())
             self._describe(scaler)
 
     def _describe(self, scaler: Any) -> None:
-        recorder, stream = self._recorder, self._stream
-        assert recorder is not None
-        assert stream is not None
-        header = self._description.header(scaler, stream.name, stream.ordinal, self._layout)
-        recorder.header(header)
+        if (run := self._recorder) is not None and (stream := self._stream) is not None:
+            run.header(self._description.header(scaler, stream.name, stream.ordinal, self._layout))
 
     def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
         """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""

@@ -12,8 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from ampmon import agreement, identity, signals, wire
 from ampmon.config import RunOptions, clean_name
@@ -21,8 +22,8 @@ from ampmon.findings import Findings
 from ampmon.housekeeper import Housekeeper
 from ampmon.rationing import SCARCE, Rationing, is_rare
 from ampmon.reader import Reader
+from ampmon.series import Stream
 from ampmon.spool import Destination, SpoolWriter
-from ampmon.stream import Stream
 from ampmon.troubles import Troubles
 
 
@@ -37,6 +38,13 @@ def _checked(header: wire.Header) -> bytes:
     payload = wire.encode(header)
     wire.decode(payload)
     return payload
+
+
+class HasMetrics(Protocol):
+    """Who knows the newest values of a stream."""
+
+    def metrics(self) -> dict[str, float]:
+        """Them, by name."""
 
 
 class Recorder(Troubles):
@@ -70,6 +78,8 @@ class Recorder(Troubles):
         """The stream that `ampmon.log` adds to: the one that moved last."""
         self.logged: set[str] = set()
         """The names that `ampmon.log` was given."""
+        self.shown: WeakValueDictionary[str, HasMetrics] = WeakValueDictionary()
+        """What shows its newest values, by the name of its stream."""
         self.greeted = False
         self.unwatched_losses = 0
         """Losses logged that could be looked at, while no scaler reported."""
@@ -81,6 +91,16 @@ class Recorder(Troubles):
     def watches(self) -> bool:
         """Whether any scaler reports to it."""
         return bool(self._streams)
+
+    def metrics(self) -> dict[str, float]:
+        """The newest values of all streams: ``amp/...`` of the first, ``amp/NAME/...`` of the others."""
+        found: dict[str, float] = {}
+        for place, name in enumerate(list(self._streams)):
+            if (shown := self.shown.get(name)) is not None:
+                prefix = f"amp/{name}/" if place else "amp/"
+                values = shown.metrics().items()
+                found |= {prefix + key.removeprefix("amp/"): value for key, value in values}
+        return found
 
     @property
     def thinned(self) -> int:

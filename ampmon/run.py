@@ -14,7 +14,7 @@ from ampmon import config as configuration
 from ampmon import process, signals, wire
 from ampmon.config import clean_name
 from ampmon.recorder import Recorder
-from ampmon.stream import Stream
+from ampmon.series import Stream
 
 
 if TYPE_CHECKING:
@@ -96,6 +96,23 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     except Exception as error:
         signals.let_through(error)
         run.failed("ampmon.log", error)
+
+
+def metrics() -> dict[str, float]:
+    """The newest known values of this process's scalers: ``wandb.log({"loss": loss} | ampmon.metrics(), step=step)``.
+
+    What `scaler.monitor.metrics` gives, under the same names; a second scaler's are ``amp/NAME/scale`` and so on, with
+    its stream's name. Empty where nothing is recorded. Never raises, syncs or blocks.
+    """
+    run = process.current()
+    if run is None:
+        return {}
+    try:
+        return run.metrics()
+    except Exception as error:
+        signals.let_through(error)
+        run.failed("ampmon.metrics", error)
+        return {}
 
 
 def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
 from ampmon import wire
+from ampmon.config import Config
+from ampmon.estimates import elements_of
 from ampmon.findings import of_scaler
+from ampmon.histogram import Statistics, headroom_bits
+from ampmon.parameters import ParameterRegistry
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.recorder import Recorder
-from ampmon.stream import Stream
+from ampmon.series import Stream
 
 
 class Shown:
     """The properties of a monitor that others keep for it."""
 
+    config: Config
     updates: int
     skips: int
     samples: int
+    _scale: float
+    _skipped: int
+    """Updates in which an optimizer skipped."""
+    _sample: wire.Gradients | None = None
+    """The newest sample."""
+    _shares: tuple[wire.Gradients, dict[str, float]] | None = None
+    """A sample, and what `metrics` made of it."""
+    _registry: ParameterRegistry
     _account: Account
     _budget: Budget
     _recorder: Recorder | None
@@ -63,6 +81,27 @@ class Shown:
     def should_stop(self) -> bool:
         return any(finding.stop for finding in self.findings)
 
+    def metrics(self) -> dict[str, float]:
+        """The newest known values, for what you log elsewhere: ``wandb.log({...} | scaler.monitor.metrics())``.
+
+        - ``amp/scale``
+        - ``amp/skipped_total``, the number of skipped updates, and ``amp/skip_rate``, their share of all updates
+        - ``amp/subnormal_share``, ``amp/zero_share`` and ``amp/headroom_bits``, of the newest sample
+        - ``amp/overhead``
+
+        Values that are not known yet, or not finite, are left out. Neither syncs nor blocks: on CUDA the newest updates
+        may still be on their way.
+        """
+        found = rates(self._scale, self.updates, self._skipped) | {"amp/overhead": self.overhead}
+        sample = self._sample
+        if sample is not None:
+            if self._shares is None or self._shares[0] is not sample:
+                every = self.config.sample
+                parts = self._registry.parameters, None if every == "all" else every
+                self._shares = sample, shares(sample, *parts)
+            found |= self._shares[1]
+        return found
+
     def __repr__(self) -> str:
         return (
             f"<ampmon.Monitor of run {self.run_id}: {self.updates} updates, {self.skips} skips, "
@@ -75,3 +114,30 @@ class Shown:
             return f"{self.overhead:.2%}"
         exceeded = ", exceeded" if self.over_budget else ""
         return f"{self.overhead:.2%} (budget {self._budget.share * 100:.3g}%{exceeded})"
+
+
+def rates(scale: float, updates: int, skipped: int) -> dict[str, float]:
+    """What is known of a loss scale without its gradients; a ``scale`` of 0 is not known."""
+    found = {"amp/scale": scale} if scale and math.isfinite(scale) else {}
+    found["amp/skipped_total"] = skipped
+    return found | ({"amp/skip_rate": skipped / updates} if updates else {})
+
+
+def shares(
+    sample: wire.Gradients, parameters: Sequence[wire.Parameter], elements: int | None
+) -> dict[str, float]:
+    """What a sample of so many ``elements`` a parameter, or of all, says of those on fp16's grid."""
+    statistics = Statistics.from_wire(sample)
+    statistics = statistics.select(statistics.grid_mask & (statistics.looked > 0))
+    if not len(statistics):
+        return {}
+    numel = np.array([parameters[index].numel for index in statistics.parameters])
+    stand_for = elements_of(statistics.looked, numel, elements)
+    weight = stand_for / statistics.looked / stand_for.sum()
+    classes = statistics.classes()
+    found = {
+        "amp/subnormal_share": float((classes.subnormal * weight).sum()),
+        "amp/zero_share": float((classes.zero * weight).sum()),
+        "amp/headroom_bits": float(headroom_bits(statistics.amax.max())),
+    }
+    return {name: value for name, value in found.items() if math.isfinite(value)}

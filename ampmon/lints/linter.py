@@ -23,7 +23,7 @@ from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.teller import Teller, Warn
 from ampmon.outcome import is_sharded_scaler
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
-from ampmon.stream import Stream
+from ampmon.series import Stream
 
 
 P = ParamSpec("P")

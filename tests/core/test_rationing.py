@@ -13,7 +13,7 @@ from ampmon.config import SPOOL_BYTES, SPOOL_BYTES_MIN, resolve
 from ampmon.errors import ConfigurationError
 from ampmon.rationing import FULL, LIMIT, ONE_IN, SCARCE, Rationing
 from ampmon.recorder import Recorder
-from ampmon.stream import Stream
+from ampmon.series import Stream
 from ampmon.troubles import AmpmonWarning
 from recording import Recording, recordings
 from waiting import DEADLINE_S

@@ -13,7 +13,7 @@ import pytest
 import ampmon
 from ampmon import process
 from ampmon.reader import Reader
-from ampmon.stream import Stream
+from ampmon.series import Stream
 from recording import Recording, recording
 from waiting import DEADLINE_S
 

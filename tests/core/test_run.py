@@ -17,7 +17,7 @@ import scripts
 from ampmon import process, wire
 from ampmon.errors import ConfigurationError
 from ampmon.iteration import taken
-from ampmon.stream import Stream
+from ampmon.series import Stream
 from recording import recording, recordings
 
 

@@ -25,7 +25,7 @@ from ampmon.outcome import Reading, ReadingOnDevice
 from ampmon.probe import attribution, eager
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
-from ampmon.stream import Stream
+from ampmon.series import Stream
 from ampmon.testing import ManualClock
 
 
@@ -189,8 +189,9 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         (2, None, None),
         (0, None, 0),
     ]
-    ((steps, skips, before, after),) = told
+    ((steps, skips, before, after, sample),) = told
     assert (steps, skips, before.scale, after.scale) == (update.optimizers, 1, 4.0, 2.0)
+    assert sample == update.gradients
 
 
 def test_a_long_list_of_culprits_is_cut_and_counted() -> None:

@@ -1,0 +1,119 @@
+"""`metrics()` gives the newest known values as a flat dict, for the user's own tracker, and syncs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+import ampmon
+from ampmon import wire
+from ampmon.histogram import classify, headroom_bits
+from ampmon.shown import shares
+from probe.test_no_sync import NoSync
+from recording import recording
+
+
+KEYS = {
+    "amp/scale",
+    "amp/skipped_total",
+    "amp/skip_rate",
+    "amp/subnormal_share",
+    "amp/zero_share",
+    "amp/headroom_bits",
+    "amp/overhead",
+}
+
+
+def train(scaler: torch.amp.GradScaler, updates: int, overflows: set[int] = frozenset()) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = SGD(model.named_parameters(), lr=1e-3)
+    for update in range(updates):
+        with torch.autocast("cpu", torch.float16):
+            loss = model(torch.randn(4, 8)).float().square().mean()
+        scaler.scale(loss).backward()
+        if update in overflows:
+            model[0].weight.grad[0, 0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def test_the_newest_values_of_a_scaler(data_directory: Path) -> None:
+    """They are those of the ledger and of the newest sample, which is that of the last update here, counted anew."""
+    scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
+    assert "amp/subnormal_share" not in scaler.monitor.metrics()
+    train(scaler, 10, overflows={2, 5})
+    values = scaler.monitor.metrics()
+    assert ampmon.metrics() == values
+    recorded = recording(data_directory)
+    sample = recorded.statistics(9)
+    on = sample.grid_mask & (sample.looked > 0)
+    classes = classify(sample.histogram[on], sample.zeros[on], sample.inf[on] + sample.nan[on])
+    total = classes.total.sum()
+    assert set(values) == KEYS
+    assert values["amp/scale"] == recorded.updates[-1].scale_after == 64.0
+    assert (values["amp/skipped_total"], values["amp/skip_rate"]) == (2, 0.2)
+    assert values["amp/subnormal_share"] == pytest.approx(classes.subnormal.sum() / total)
+    assert values["amp/zero_share"] == pytest.approx(classes.zero.sum() / total)
+    assert values["amp/headroom_bits"] == headroom_bits(sample.amax[on].max())
+    assert values["amp/overhead"] == scaler.monitor.overhead
+
+
+def test_a_sampled_overflow_has_no_headroom_to_log(data_directory: Path) -> None:
+    """Values that are not finite, which trackers draw badly, are left out."""
+    scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
+    train(scaler, 3, overflows={2})
+    assert set(scaler.monitor.metrics()) == KEYS - {"amp/headroom_bits"}
+
+
+def test_a_second_scaler_has_a_name_of_its_own(data_directory: Path) -> None:
+    """The first scaler's keys stay what they were; those of another hold its stream's name."""
+    first = ampmon.GradScaler("cpu", init_scale=2.0)
+    second = ampmon.GradScaler("cpu", init_scale=4.0, name="critic")
+    train(first, 1)
+    train(second, 2)
+    values = ampmon.metrics()
+    assert (values["amp/scale"], values["amp/critic/scale"]) == (2.0, 4.0)
+
+
+def test_without_a_run_there_is_nothing_to_log() -> None:
+    """Where nothing is recorded the dict is empty, and so leaves what is logged as it is."""
+    assert {"loss": 1.0} | ampmon.metrics() == {"loss": 1.0}
+
+
+def test_a_part_of_each_parameter_stands_for_all_of_it() -> None:
+    """Where some elements of each parameter were looked at, parameters count by their size, not by what was seen."""
+    small, large = (
+        wire.Parameter("small", (16,), "float16"),
+        wire.Parameter("large", (16, 64), "float16"),
+    )
+    histogram = np.zeros((2, 64), np.int64)
+    histogram[0, 20], histogram[1, 40] = 16, 16  # 2^-20: subnormal; 1: normal
+    ones, counts = np.ones(2), np.full(2, 16, "<i8").tobytes()
+    none = np.zeros(2, "<i8").tobytes()
+    sample = wire.Gradients(
+        parameters=np.arange(2, dtype="<i4").tobytes(),
+        looked=counts,
+        zeros=none,
+        on_grid=counts,
+        inf=none,
+        nan=none,
+        amax=ones.astype("<f8").tobytes(),
+        sum_squares=ones.astype("<f8").tobytes(),
+        histogram=histogram.astype("<i8").tobytes(),
+    )
+    assert shares(sample, [small, large], 16)["amp/subnormal_share"] == pytest.approx(1 / 65)
+
+
+def test_reading_them_reads_no_tensor(data_directory: Path) -> None:
+    """No operator that waits for a device is called, and no other: all is on the host already."""
+    scaler = ampmon.GradScaler("cpu", init_scale=256.0, monitor=ampmon.Config(every=1))
+    train(scaler, 2)
+    with NoSync():
+        assert ampmon.metrics()
