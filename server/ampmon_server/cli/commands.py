@@ -20,6 +20,7 @@ from ampmon_server.cli import (
     thresholds,
     token,
 )
+from ampmon_server.cli.terminal import listing, showing, welcome
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -28,7 +29,10 @@ _OURS = ("ampmon", "ampmon_server")
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; its exit code."""
-    arguments = _parser().parse_args(argv)
+    if not argv:
+        print(welcome.WELCOME, end="")
+        return 0
+    arguments = parser().parse_args(argv)
     try:
         return int(_run(arguments))
     except ModuleNotFoundError as error:
@@ -47,6 +51,8 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "doctor": doctor.run,
     "health": health.run,
     "report": report.run,
+    "runs": listing.run,
+    "show": showing.run,
     "sync": sync.run,
     "token": token.run,
 }
@@ -61,11 +67,17 @@ def _run(arguments: argparse.Namespace) -> int:
     return _RUN[arguments.command](arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def parser() -> argparse.ArgumentParser:
+    """All that may be typed after `ampmon`."""
+    typed = argparse.ArgumentParser(prog="ampmon", description="Watch mixed-precision training.")
+    typed.add_argument("--version", action="version", version=welcome.version())
+    commands = typed.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser(
         "run", help="run a training script, and watch it with nothing changed in it"
+    )
+    listing.add_arguments(commands.add_parser("runs", help="list runs"))
+    showing.add_arguments(
+        commands.add_parser("show", help="show a run: its numbers, and what to change")
     )
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
@@ -82,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))
     demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
-    return parser
+    return typed
 
 
 def _add_serving(serve: argparse.ArgumentParser) -> None:

@@ -23,12 +23,14 @@ from ampmon_server.words import plural, steps
 COLUMNS_MAX = 100
 _NAMED = 5
 _INDENT = 2
-_SHAPES: dict[Severity | None, tuple[str, str]] = {
+_LABEL = 12
+SHAPES: dict[Severity | None, tuple[str, str]] = {
     None: ("✓", "green"),
     "notice": ("○ notice", "cyan"),
     "warning": ("▲ warning", "yellow"),
     "critical": ("■ critical", "bold red"),
 }
+"""How each severity is marked, and in which style; None is a run in which nothing was found."""
 
 
 @contextmanager
@@ -54,27 +56,39 @@ class Paper:
 
     def show(self, diagnosed: Diagnosed) -> None:
         """Which run, its effective training, then the findings, of which the first is the verdict."""
-        run, findings = self._run, diagnosed.findings
+        self.head(diagnosed)
+        if diagnosed.findings:
+            self.blank()
+        self.findings(diagnosed)
+
+    def head(self, diagnosed: Diagnosed) -> None:
+        """Which run, its effective training, and which rules could not judge it."""
+        run = self._run
         updates = plural(run.updates, "update")
         about = f"  {run.project}, {run.status}, {updates}, {run.run_id}"
         self.write(Text.assemble((plain(run.name), "bold"), (plain(about), "dim")), 0)
         self.write(Text(plain(diagnosed.training.sentence)), 0)
         for words in failed_of(diagnosed.failed):
             self.write(Text(plain(words)), 0)
+
+    def findings(self, diagnosed: Diagnosed) -> None:
+        """Each finding with its reason and its fix, the worst first, or that nothing was found."""
+        findings = diagnosed.findings
         if not findings:
             self._nothing_found(diagnosed.verdict)
         for number, finding in enumerate(map(plain_finding, findings), start=1):
-            self.blank()
+            if number > 1:
+                self.blank()
             self._finding(finding, f"{number} of {len(findings)}")
 
     def _nothing_found(self, verdict: str) -> None:
         if self._run.updates:
-            self.write(Text.assemble(_SHAPES[None], f"  {plain(verdict)}"), 0)
+            self.write(Text.assemble(SHAPES[None], f"  {plain(verdict)}"), 0)
         else:
             self.write(Text(NO_UPDATE), 0)
 
     def _finding(self, finding: Finding, place: str) -> None:
-        self.write(Text.assemble(_SHAPES[finding.severity], "  ", (finding.title, "bold")), 0)
+        self.write(Text.assemble(SHAPES[finding.severity], "  ", (finding.title, "bold")), 0)
         self.write(Text(f"{place} · {_where(finding)}", "dim"))
         self.write(Text(finding.explanation))
         if finding.stop and self._run.status in GOING_ON:
@@ -92,6 +106,12 @@ class Paper:
             return
         for line in words.wrap(self._console, self._console.width - indent):
             self._unbroken(line, indent)
+
+    def row(self, label: str, words: str) -> None:
+        """Words beside their label, broken into lines below each other."""
+        width = self._console.width - _LABEL
+        for number, line in enumerate(Text(words).wrap(self._console, width)):
+            self._unbroken(Text.assemble((f"{'' if number else label:{_LABEL}}", "dim"), line), 0)
 
     def code(self, code: str) -> None:
         """Python, no line of it broken."""

@@ -1,0 +1,83 @@
+"""What the terminal reads of a server's answers beyond what the doctor does, and how a terminal may show it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ampmon.plain import plain
+from ampmon.wire import Severity
+from ampmon_server.asking.answers import Run
+
+
+class Summary(Run, frozen=True, kw_only=True):
+    """A summary with its numbers. Shares are 0..1, ``last_time`` is in us since the epoch, ``elapsed`` in seconds."""
+
+    owner: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    elapsed: float | None = None
+    last_time: int | None = None
+    last_step: int | None = None
+    skipped: int = 0
+    skip_rate: float | None = None
+    scale: float | None = None
+    scale_kind: str | None = None
+    zero_fraction: float | None = None
+    subnormal_fraction: float | None = None
+    headroom_bits: float | None = None
+    overhead: float | None = None
+    lost_records: int = 0
+    ranks: int = 1
+    attempts: int = 1
+    verdict: str | None = None
+    severity: Severity | None = None
+    version: int = 0
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """One page of the list of runs; ``total`` is how many the filters leave."""
+
+    runs: tuple[Summary, ...]
+    total: int = 0
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """A logged name and its newest value; ``value_kind`` says what one is that is not finite."""
+
+    name: str
+    value: float | None = None
+    value_kind: str | None = None
+    step: int = 0
+
+
+class LoggedNames(msgspec.Struct, frozen=True):
+    """The answer of GET /runs/{run_id}/scalars."""
+
+    names: tuple[Logged, ...] = ()
+
+
+class Culprit(msgspec.Struct, frozen=True):
+    """A parameter whose gradient was not finite."""
+
+    parameter: str
+
+
+class Skip(msgspec.Struct, frozen=True):
+    """One optimizer's skip on one rank."""
+
+    step: int
+    cause: str = "unknown"
+    scale: float | None = None
+    scale_after: float | None = None
+    culprits: tuple[Culprit, ...] = ()
+
+    @property
+    def culprit(self) -> str:
+        """The first parameter that overflowed; empty where it is not known."""
+        return plain(self.culprits[0].parameter, 256) if self.culprits else ""
+
+
+class Skips(msgspec.Struct, frozen=True):
+    """A page of GET /runs/{run_id}/skips, newest first."""
+
+    skips: tuple[Skip, ...] = ()

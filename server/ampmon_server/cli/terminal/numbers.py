@@ -1,0 +1,63 @@
+"""A run's numbers in words for a terminal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ampmon.plain import plain
+from ampmon_server.cli.terminal.answers import Logged, Summary
+from ampmon_server.words import NONE, SPACE, count, percent, power_of_two
+
+
+_AGES = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86400.0, "h", 3600.0))
+
+
+def duration(seconds: float) -> str:
+    """How long something took or is ago, in its largest unit: "42 s", "3 min", "5 h", "12 d"."""
+    for below, unit, size in _AGES:
+        if seconds < below:
+            return f"{max(seconds, 0.0) / size:.0f}{SPACE}{unit}"
+    return f"{seconds / 86400:.0f}{SPACE}d"
+
+
+def scale_of(scale: float | None, kind: str | None = None) -> str:
+    """A loss scale as its power alone: "2^16"."""
+    if scale is None:
+        return NONE if kind in {None, "finite"} else str(kind)
+    return power_of_two(scale).rpartition(" ")[2]
+
+
+def skipped_of(run: Summary) -> str:
+    """ "53 of 12 345 updates (0.43 %)"."""
+    share = f" ({percent(run.skip_rate)})" if run.skip_rate else ""
+    return f"{count(run.skipped)} of {count(run.updates)} updates{share}"
+
+
+def underflow_of(run: Summary) -> str:
+    """Which shares of the gradient fp16 holds badly, or not at all, in the newest sample."""
+    if run.subnormal_fraction is None:
+        return "no gradient sampled yet"
+    words = f"{percent(run.subnormal_fraction)} subnormal"
+    if run.zero_fraction is not None:
+        words += f", {percent(run.zero_fraction)} zero"
+    if run.headroom_bits is not None:
+        words += f"; headroom {run.headroom_bits:.1f} bits"
+    return words
+
+
+def loss_among(names: Iterable[Logged]) -> Logged | None:
+    """The logged value that is most likely the training loss."""
+    found = [each for each in names if "loss" in each.name.lower()]
+    return min(found, key=_distance, default=None)
+
+
+def _distance(logged: Logged) -> tuple[bool, bool, int]:
+    name = logged.name.lower()
+    return name != "loss", not ("train" in name or name.endswith("loss")), len(name)
+
+
+def value_of(logged: Logged) -> str:
+    """A logged value: "0.4312", or "NaN"."""
+    if logged.value is None:
+        return plain(logged.value_kind or NONE)
+    return f"{logged.value:.4g}"

@@ -1,0 +1,200 @@
+"""Runs in a terminal: of a server that runs, and of a directory where none does, at 80 columns."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ampmon
+from ampmon_server.cli import main
+from ampmon_server.cli.terminal.answers import Logged
+from ampmon_server.cli.terminal.numbers import duration, loss_among, value_of
+from ampmon_server.cli.terminal.sketch import Sketch, sketch
+from posted import PostedRun
+from serving import Server
+
+
+@dataclass
+class Done:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def typed(*words: str | Path) -> Done:
+    """`ampmon WORDS`, here, where its output is no terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([*map(str, words)])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+@dataclass
+class Place:
+    """A server with three runs: two of one project, and one of another whose updates are skipped now and then."""
+
+    server: Server
+    runs: dict[str, PostedRun]
+
+    def typed(self, *words: str | Path) -> Done:
+        return typed(*words, "--data-dir", self.server.directory, "--url", self.server.url)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    server = Server(tmp_path_factory.mktemp("terminal") / "ampmon")
+    server.start()
+    runs = {name: PostedRun(server, name) for name in ("first", "second")}
+    runs["sick"] = PostedRun(server, "sick", project="other")
+    for run in runs.values():
+        run.updates(20)
+    for _ in range(8):
+        runs["sick"].updates(skipped=True)
+        runs["sick"].updates(5)
+    yield Place(server, runs)
+    server.stop()
+
+
+def test_ampmon_alone_shows_three_commands_that_are_there() -> None:
+    """Without a command it prints three, each of which has a parser, and how to see the rest."""
+    from ampmon_server.cli.commands import parser
+
+    done = typed()
+    shown = re.findall(r"^  ampmon (\w+)", done.out, re.MULTILINE)
+
+    assert done.code == 0
+    assert len(shown) == 3
+    assert all(f"    {each} " in parser().format_help() for each in shown)
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ampmon --version` prints the version of the package."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"ampmon {ampmon.__version__}\n"
+
+
+def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
+    """The table has a line for each run that the filters leave, with its share of skips and its scale."""
+    lines = place.typed("runs").out.splitlines()
+
+    assert [line.split()[0] for line in lines[1:]] == ["other/sick", "tests/second", "tests/first"]
+    assert " 2^8 " in lines[1]
+    assert place.typed("runs", "--project", "tests").out.split("\n")[1].startswith("second ")
+    assert "sick" in place.typed("runs", "SIC").out
+    assert place.typed("runs", "--status", "crashed").out == "No run matches.\n"
+    assert place.typed("runs", "--limit", "1").out.endswith("2 more: ampmon runs --limit 3\n")
+
+
+def test_the_list_as_json_is_the_answer_as_it_is(place: Place) -> None:
+    """`ampmon runs --json` prints what the server answers."""
+    done = place.typed("runs", "--json", "--limit", "2")
+
+    assert [each["name"] for each in json.loads(done.out)["runs"]] == ["sick", "second"]
+
+
+def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
+    """`ampmon show` tells scale, skips, underflow and findings with code, in lines of at most 80 columns."""
+    done = place.typed("show", "sick")
+    out = " ".join(done.out.replace("\u202f", " ").split())
+
+    assert done.code == 0
+    assert "loss scale 2^8 (between 2^8 and 2^16)" in out
+    assert "skipped 8 of 68 updates (11.8 %)" in out
+    assert "subnormal" in out
+    assert "■ critical" in out
+    uncut = ("    ", "  http://")
+    assert [
+        line for line in done.out.splitlines() if len(line) > 80 and not line.startswith(uncut)
+    ] == []
+
+
+def test_a_run_as_json_has_its_diagnosis(place: Place) -> None:
+    """`ampmon show --json` prints an object with the run and its diagnosis."""
+    told = json.loads(place.typed("show", "sick", "--json").out)
+
+    assert told["run"]["skipped"] == 8
+    assert told["diagnosis"]["severity"] == "critical"
+
+
+@pytest.mark.parametrize("command", ["runs", "show"])
+def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) -> None:
+    """Without a server and without runs the exit code is 2, and one line names what to give."""
+    done = typed(command, "--data-dir", tmp_path)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"ampmon {command}: no server runs on ")
+    assert "name a --data-dir, or a server's --url" in done.err
+
+
+# -- the sketch of a scale -------------------------------------------------------------------------------------------
+
+
+def chart(x: list[int], y: list[float], skips: tuple[int, ...] = ()) -> bytes:
+    """A chart of a scale as the server answers it."""
+
+    def array(values: Any, kind: str) -> dict[str, str]:
+        return {"dtype": kind, "bdata": b64encode(np.array(values, f"<{kind}").tobytes()).decode()}
+
+    traces = [{"name": "loss scale", "x": array(x, "i4"), "y": array(y, "f8")}]
+    marks = [{"name": "skips", "x": array(skips, "i4")}] if skips else []
+    return json.dumps({"data": [*traces, *marks]}).encode()
+
+
+def test_a_sketch_rises_and_falls_with_the_scale() -> None:
+    """A step is a block, as high as its scale, with a tick below where it skipped; one that stays is level."""
+    risen = sketch(chart([0, 1, 2, 3], [8.0, 10.0, 12.0, 8.0], (2,)), 10)
+
+    assert risen == Sketch("▁▅█▁", "  ╵ ", 8.0, 12.0)
+    assert len(set(sketch(chart([0, 1, 2], [16.0] * 3), 10).line)) == 1
+
+
+def test_a_column_of_a_sketch_has_its_lowest_scale() -> None:
+    """Of many steps to a column the lowest is drawn; a scale lasts until it moves; missing steps are left out."""
+    dip = [16.0] * 50 + [12.0] + [16.0] * 49
+    assert sketch(chart([*range(100)], dip), 10).line == "█████▁████"
+    assert sketch(chart([0, 60, 99], [12.0, 16.0, 16.0]), 10).line == "▁▁▁▁▁▁████"
+    assert sketch(chart([0, 50, 60, 99], [12.0, np.nan, 12.0, 12.0]), 10).line.count(" ") == 1
+
+
+def test_there_is_no_sketch_of_nothing() -> None:
+    """A chart without a line, or without a finite scale, makes an empty sketch."""
+    assert sketch(b'{"data": []}', 10) == Sketch()
+    assert sketch(chart([0], [np.nan]), 10) == Sketch()
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_training_loss_is_found_among_what_is_logged() -> None:
+    """It is the value called loss, else one for training before one for validation; none where nothing is one."""
+
+    def chosen(*names: str) -> str | None:
+        found = loss_among([Logged(name) for name in names])
+        return found and found.name
+
+    assert chosen("lr", "loss", "train/loss") == "loss"
+    assert chosen("val/loss_epoch", "train/loss") == "train/loss"
+    assert chosen("lr") is None
+    assert value_of(Logged("loss", None, "nan")) == "nan"
+
+
+def test_durations_are_told_in_their_largest_unit() -> None:
+    """Seconds, minutes, hours, days."""
+    told = [duration(each) for each in (0, 59, 90 * 60, 86400 * 12)]
+    assert [each.replace("\u202f", " ") for each in told] == ["0 s", "59 s", "2 h", "12 d"]
