@@ -60,6 +60,12 @@ class BuiltNames:
         held = module()
         return name if held is not None and held._parameters.get(key) is parameter else None
 
+    def held(self) -> set[int]:
+        """The ids of the parameters that these models still hold."""
+        modules = {found[0] for found in self._known.values() if found is not None}
+        living = (module() for module in modules)
+        return {id(each) for module in living if module for each in module._parameters.values()}
+
     def _learn(self, model: Any, prefix: str) -> None:
         own: dict[int, tuple[weakref.ref[Any], str, str]] = {}
         for path, module in model.named_modules():

@@ -191,7 +191,7 @@ class PlainGear:
                 scaler, optimizer, *args, **kwargs
             )
         except Exception as error:
-            self._monitor.raised("unscale_", error, optimizer)
+            self._monitor.raised(scaler, "unscale_", error, optimizer)
             raise
         if not finite(found, self._on_host):
             self._monitor.after_unscale(optimizer, found)
@@ -214,7 +214,7 @@ class PlainGear:
         try:
             returned: float | None = self._step(scaler, optimizer)
         except Exception as error:
-            self._monitor.raised("step", error, optimizer)
+            self._monitor.raised(scaler, "step", error, optimizer)
             raise
         return returned
 
@@ -254,7 +254,7 @@ class PlainGear:
         try:
             returned = self._update(scaler)
         except Exception as error:
-            self._monitor.raised("update", error)
+            self._monitor.raised(scaler, "update", error)
             raise
         account = self._account
         started = account.clock()

@@ -8,14 +8,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.amp.grad_scaler import GradScaler
 
+from ampmon import outcome
 from ampmon.config import Config
 from ampmon.iteration import Culprits, Iteration, Sample
-from ampmon.outcome import is_invertible
 from ampmon.parameters import ParameterRegistry
 from ampmon.probe import attribution, host
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
+from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Baseline, DeviceTimer, Span, joined
 
@@ -27,6 +29,13 @@ _REFRESH = 32
 
 Gradient = tuple[int, torch.Tensor]
 """The elements of a gradient on this rank, with its parameter's place in the header."""
+
+
+def fusable(scaler: type) -> dict[bool, frozenset[torch.dtype]]:
+    """Dtypes that this class of scaler unscales as torch does, so that it may be done here; by whether fp16 may be."""
+    torchs = outcome.maker(scaler, "_unscale_grads_") == GradScaler.__module__
+    dtypes = UNSCALED if torchs else frozenset()
+    return {True: dtypes, False: dtypes - {torch.float16}}
 
 
 class Measurer:
@@ -93,7 +102,7 @@ class Measurer:
             self._measure(optimizer, iteration)
         else:
             self._time_stock(optimizer)
-        if not is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
+        if not outcome.is_invertible(inv_scale.item()) if inv_scale.is_cpu else dying:
             self.search(optimizer, iteration, None)
 
     def stand_aside(self, iteration: Iteration) -> None:

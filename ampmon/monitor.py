@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.amp.grad_scaler import GradScaler
 
 from ampmon import outcome, process, signals, wire
 from ampmon.activations import Activations
@@ -32,13 +31,12 @@ from ampmon.iteration import (
     taken,
 )
 from ampmon.lints import Linter
-from ampmon.measurement import Measurer
+from ampmon.measurement import Measurer, fusable
 from ampmon.outcome import Reading
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry
 from ampmon.probe.account import Account
 from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
-from ampmon.probe.kernels import UNSCALED
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
 from ampmon.series import Stream
@@ -48,15 +46,10 @@ from ampmon.shown import Shown
 class Monitor(Shown):
     """What `scaler.monitor` shows: how many updates and skips it saw, what it cost, dropped and found.
 
-    ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``overhead``, the share
-    of the training time that the monitor took on the training thread and on devices; ``interval``, the updates between
-    samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed; ``captured``,
-    updates that went into a CUDA graph, whose replays it cannot see; ``errors`` of its own; ``dropped`` records, and
-    ``thinned`` ones, kept without their samples for want of room; ``last_skip``, the names of the parameters that were
-    not finite when a step was last skipped, the first to overflow first; ``findings``, what the server last found wrong
-    with this scaler's training, each an `ampmon.wire.Finding`, the worst first, and none offline; ``should_stop``,
-    whether one of them says that training on is a waste; ``run_id`` and ``url``. On CUDA the newest updates may still
-    be on their way. Reading any of them neither syncs nor blocks.
+    ``updates``; ``skips``, of optimizers; ``samples``, updates whose gradients were measured; ``captured``, updates
+    that went into a CUDA graph, whose replays it cannot see; ``last_skip``, the names of the parameters that were not
+    finite when a step was last skipped, the first to overflow first; and what `Shown` has. On CUDA the newest updates
+    may still be on their way. Reading any of them neither syncs nor blocks.
     """
 
     def __init__(
@@ -85,9 +78,7 @@ class Monitor(Shown):
         self._description = Description(config, self._budget, self._registry, self._activations)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
-        torchs = outcome.maker(type(scaler), "_unscale_grads_") == GradScaler.__module__
-        unscaled = UNSCALED if torchs else frozenset()
-        self._fused = {True: unscaled, False: unscaled - {torch.float16}}
+        self._fused = fusable(type(scaler))
         self.follower = Follower(scaler, self.failed)
         self._scale = 0.0
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
@@ -123,6 +114,11 @@ class Monitor(Shown):
         self.captured += 1
         if self.captured == 1 and self._stream is not None:
             self._stream.event("captured", ordinal=self._stream.ordinal)
+
+    def begins(self, *, fresh: bool) -> None:
+        """The scaler has scaled no loss since it was made here, ``fresh``, or given a state."""
+        self.fresh = fresh
+        self._linter.begins(loaded=not fresh)
 
     # -- hooks, in the order an iteration calls them ------------------------------------------------
 
@@ -295,9 +291,7 @@ class Monitor(Shown):
             self._describe(scaler)
 
     @guarded
-    def raised(
-        self, where: str, error: BaseException, optimizer: torch.optim.Optimizer | None = None
-    ) -> None:
+    def raised(self, scaler: Any, where: str, error: BaseException, optimizer: Any = None) -> None:
         """The stock scaler raised. The error is the caller's; an event is kept."""
         if self._stream is None or self._raised == id(error):
             return
@@ -314,22 +308,23 @@ class Monitor(Shown):
             detail["optimizer"] = self._optimizers.name(optimizer)
             if fp16 := self._measurer.fp16(optimizer)[:CULPRITS_MAX]:
                 detail["fp16_parameters"] = fp16
+        self._linter.refused(scaler, where, error, optimizer)
         self._stream.event("step_raised", ordinal=self._stream.ordinal, **detail)
 
     @guarded
-    def unscale_raised(self, error: BaseException, optimizer: torch.optim.Optimizer) -> None:
+    def unscale_raised(self, scaler: Any, error: BaseException, optimizer: Any) -> None:
         """`unscale_()` raised: called twice, or after `step()`, or for gradients that were told of already."""
         if self._raised != id(error):
             self._begun = None
             if id(optimizer) not in self._iteration.steps:
                 self._linter.unscaled_again()
-            self.raised("unscale_", error, optimizer)
+            self.raised(scaler, "unscale_", error, optimizer)
 
     @guarded
     def state_loaded(self, state: dict[str, Any]) -> None:
         """`load_state_dict()` was called: a run goes on with its scaler's state."""
         self._scale = 0.0
-        self.fresh = False
+        self.begins(fresh=False)
         if self._stream is not None:
             self._stream.event("state_loaded", ordinal=self._stream.ordinal, **plain_state(state))
 

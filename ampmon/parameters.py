@@ -110,6 +110,10 @@ class ParameterRegistry:
         }
         return list(found.items())
 
+    def of_models(self) -> set[int]:
+        """The ids of the parameters that the known models hold now; empty where no model is known."""
+        return set(self._names()) or self._built.held()
+
     def index(self, parameter: torch.Tensor) -> int | None:
         """The place in the header of a parameter that a living optimizer holds, or None if it was never met."""
         return self._places.get(id(parameter))

@@ -77,7 +77,7 @@ class Monitored(_Base):
             return super().unscale_(optimizer, *args, **kwargs)
         except Exception as error:
             if self._ampmon_monitor is not None:
-                self._ampmon_monitor.unscale_raised(error, optimizer)
+                self._ampmon_monitor.unscale_raised(self, error, optimizer)
             raise
 
     def _unscale_grads_(
@@ -101,7 +101,7 @@ class Monitored(_Base):
             if found is None:
                 found = super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
         except Exception as error:
-            monitor.raised("unscale_", error, optimizer)
+            monitor.raised(self, "unscale_", error, optimizer)
             raise
         monitor.after_unscale(optimizer, found)
         return found
@@ -117,7 +117,7 @@ class Monitored(_Base):
         try:
             return super().step(optimizer, *args, **kwargs)
         except Exception as error:
-            monitor.raised("step", error, optimizer)
+            monitor.raised(self, "step", error, optimizer)
             raise
 
     def _maybe_opt_step(
@@ -146,7 +146,7 @@ class Monitored(_Base):
         try:
             returned: Any = super().update(*args, **kwargs)
         except Exception as error:
-            monitor.raised("update", error)
+            monitor.raised(self, "update", error)
             raise
         new_scale = args[0] if args else kwargs.get("new_scale")
         monitor.after_update(self, new_scale is not None)
@@ -263,7 +263,7 @@ class GradScaler(Monitored, torch.amp.GradScaler):
         )
         _attach(self, model=model, name=name, monitor=monitor, on_finding=on_finding)
         if self._ampmon_monitor is not None:
-            self._ampmon_monitor.fresh = True
+            self._ampmon_monitor.begins(fresh=True)
 
 
 def watch(

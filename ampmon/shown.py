@@ -20,7 +20,14 @@ from ampmon.series import Stream
 
 
 class Shown:
-    """The properties of a monitor that others keep for it."""
+    """The properties of a monitor that others keep for it.
+
+    ``overhead``, the share of the training time that it took on the training thread and on devices; ``interval``, the
+    updates between samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed;
+    ``errors`` of its own; ``dropped`` records, and ``thinned`` ones, kept without their samples for want of room;
+    ``findings``, what the server last found wrong with this scaler's training, each an `ampmon.wire.Finding`, the worst
+    first, and none offline; ``should_stop``, whether one of them says that training on is a waste; ``run_id``; ``url``.
+    """
 
     config: Config
     updates: int

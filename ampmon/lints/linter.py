@@ -20,6 +20,7 @@ from ampmon.lints.passes import Passes, look_on
 from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
+from ampmon.lints.refusals import has_no_scale, why_no_gradients
 from ampmon.lints.teller import Teller, Warn
 from ampmon.outcome import is_sharded_scaler
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
@@ -30,6 +31,11 @@ P = ParamSpec("P")
 
 LOOKS = (3, 30)
 """After so many skips in a row for NaN weights and states are looked at."""
+LOADED = (
+    "`load_state_dict()` keeps the scale for the first `scale()`, through which the first loss after a resume goes as "
+    "well. If it is the loading of the optimizer that steps here, load the scaler last."
+)
+UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
 UNSTEPPED_MAX = 1000
 """Losses scaled without any step: no batch is accumulated from so many."""
 
@@ -57,6 +63,8 @@ class _Seen:
     passes: Passes | None
     shares: list[tuple[int, list[str]]]
     """Other optimizers, by id, that hold some of the same parameters, and these."""
+    held: list[int]
+    """Its parameters, by id, when it was first stepped."""
     rates: Rates = field(default_factory=Rates)
     weighed: bool = False
     """Whether it was seen if its rate stands still under a scheduler."""
@@ -87,6 +95,8 @@ class Linter:
         self._suspect = False
         self._scale = 0.0
         self._moved = False
+        self._idle = self._loaded = False
+        """Whether no loss was scaled since the scaler was made here or given a state, and which of the two."""
         self.schedule = Schedule(lambda: self._teller)
 
     @property
@@ -113,9 +123,15 @@ class Linter:
             named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
             self._weigh(self._teller, [(parameter, name) for name, parameter in named])
 
+    def begins(self, *, loaded: bool) -> None:
+        """The scaler was made, or ``loaded``: it has scaled no loss since."""
+        self._idle = self.early = True
+        self._loaded = loaded
+
     @harmless
     def scaling(self, outputs: Any) -> None:
         """`scale()` is being called with the loss."""
+        self._idle = False
         if self._teller is None:
             return
         if not self._scaled and computes_in(outputs) is torch.bfloat16:
@@ -152,6 +168,33 @@ class Linter:
         if seen is not None and seen.optimizer() is optimizer:
             seen.rates.steps += steps
 
+    @harmless
+    def refused(
+        self,
+        scaler: Any,
+        where: str,
+        error: BaseException,
+        optimizer: torch.optim.Optimizer | None,
+    ) -> None:
+        """torch raised in one of the scaler's methods: say why where that is known."""
+        if (teller := self._teller) is None or not isinstance(error, AssertionError):
+            return
+        if has_no_scale(scaler):
+            teller.say("used_before_scale", where=where, why=LOADED if self._loaded else UNSCALED)
+        elif where == "step" and optimizer is not None:
+            seen, parameters = self._of(optimizer, teller), parameters_of(optimizer)
+            ids = self._registry.of_models()
+            why = why_no_gradients(parameters, seen.held, ids, seen.rates.steps - 1)
+            if why is not None:
+                teller.say(
+                    "no_gradients",
+                    list(map(self._name, parameters)),
+                    optimizer=self._names.name(optimizer),
+                    count=len(parameters),
+                    why=why[0],
+                    instead=why[1],
+                )
+
     def stepped_again(self) -> None:
         """`step()` or `unscale_()` was refused, for no `update()` was called since the last step."""
         if self._teller is not None:
@@ -172,6 +215,9 @@ class Linter:
     def updated(self, steps: Collection[int]) -> bool:
         """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
         moved, self._moved = self._moved, False
+        if self._idle and self._teller is not None:
+            when = " after its state was loaded" if self._loaded else ""
+            self._teller.say("moved_outside_training", when=when)
         if self.early or self._suspect:
             self._look_back(steps)
         return moved
@@ -206,7 +252,7 @@ class Linter:
                 if other in seen:
                     both = [seen[key] for key in seen if key in (other, step)]
                     self._tell_of_shared(teller, both, names)
-        self.early = any(each.passes is not None for each in self._seen.values())
+        self.early = self._idle or any(each.passes is not None for each in self._seen.values())
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
@@ -249,7 +295,8 @@ class Linter:
                 theirs = {id(parameter) for parameter in parameters_of(other)}
                 if both := [self._name(each) for each in parameters if id(each) in theirs]:
                     shares.append((key, both))
-        return _Seen(weakref.ref(optimizer), look_on(optimizer, self._report), shares)
+        held = list(map(id, parameters))
+        return _Seen(weakref.ref(optimizer), look_on(optimizer, self._report), shares, held)
 
     def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Whether there are fp16 weights to be trained."""

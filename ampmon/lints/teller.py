@@ -37,8 +37,8 @@ class Teller:
             return
         self._told.add(rule)
         lint = LINTS[rule]
-        title, fix = lint.title.format(**values), lint.fix
-        explanation = lint.explanation.format(**values)
+        texts = lint.title, lint.explanation, lint.fix
+        title, explanation, fix = (text.format(**values) for text in texts)
         self._stream.event(
             "lint",
             ordinal=self._stream.ordinal,

@@ -9,7 +9,7 @@ from ampmon.wire import Severity
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """``title`` has places for what is known only when it is said. ``stop``: training on is a waste."""
+    """Its texts have places for what is known only when it is said. ``stop``: training on is a waste."""
 
     severity: Severity
     title: str
@@ -108,6 +108,27 @@ LINTS: dict[str, Lint] = {
         "`step` of the same optimizer was called a second time, or `unscale_` after it, without `update()` in between: "
         "torch refuses that. Without `update()` the scale never moves, so that an overflow never ends.",
         "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "no_gradients": Lint(
+        "critical",
+        "{optimizer} steps without gradients: none of its {count} parameters has one",
+        'torch stops at such a step: "No inf checks were recorded for this optimizer." {why}',
+        "{instead}",
+    ),
+    "used_before_scale": Lint(
+        "critical",
+        "`{where}()` is called before `scale()`",
+        'torch stops there: "Attempted {where} but _scale is None." {why}',
+        "scaler.scale(loss).backward()  # first, also after a resume\nscaler.unscale_(optimizer)\n"
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "moved_outside_training": Lint(
+        "warning",
+        "The scaler was stepped before the first `scale()`{when}",
+        "`step()` and `update()` ran without `scale()`, so the growth tracker and perhaps the scale are not what they "
+        "were. Loading an optimizer can do this: torch.distributed.checkpoint steps one that has no state yet, and "
+        "Accelerate passes that step on to the scaler under FSDP2.",
+        'scaler.load_state_dict(checkpoint["scaler"])  # last, after the optimizer',
     ),
     "no_step": Lint(
         "critical",

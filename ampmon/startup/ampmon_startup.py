@@ -199,7 +199,7 @@ def _watch(scaler: Any) -> None:
     ampmon.watch(scaler)
     monitor = scaler.__dict__.get("_ampmon_monitor")
     if monitor is not None:
-        monitor.fresh = fresh
+        monitor.begins(fresh=fresh)
 
 
 # -- modules ------------------------------------------------------------------------------------------------------

@@ -276,6 +276,19 @@ CODE = (
         rules=("no_update",),
     ),
     Patient(
+        name="model replaced",
+        about="after its optimizer was built: torch ends it at the first step",
+        attempts=(sick_code.ReplacedModel,),
+        rules=("no_gradients",),
+    ),
+    Patient(
+        name="cleared before the step",
+        about="once, after 120 updates: torch ends it there",
+        attempts=(sick_code.ClearedEarly,),
+        plan=Plan(strength=120),
+        rules=("no_gradients",),
+    ),
+    Patient(
         name="step() forgotten",
         about="optimizer.step() in its place, with gradients that are still scaled",
         attempts=(sick_code.StepsItself,),
@@ -328,6 +341,20 @@ RUNS = (
         attempts=(sick_runs.Raising,),
         plan=Plan(updates=150),
         rules=("crashed",),
+    ),
+    Patient(
+        name="resumed without scale()",
+        about="the first loss after a resume is not scaled, and its gradients are unscaled",
+        attempts=(sick_runs.Saving, sick_runs.ResumedUnscaled),
+        plan=Plan(updates=60, clip=1.0),
+        rules=("used_before_scale",),
+    ),
+    Patient(
+        name="stepped by a load",
+        about="loading the optimizer steps it through the scaler",
+        attempts=(sick_runs.Saving, sick_runs.ResumedByStepping),
+        plan=Plan(updates=60),
+        rules=("moved_outside_training",),
     ),
     Patient(
         name="records lost",

@@ -16,7 +16,7 @@ from campaigns.clinic.verdict import Verdict
 
 ROOT = Path(report.__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "campaigns.clinic.md"
+PAGE = ROOT / "docs" / "clinic.md"
 
 ABOUT = """\
 # The clinic

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -80,6 +82,29 @@ class NeverUpdated(Training):
 
     def rescale(self) -> None:
         pass
+
+
+class ReplacedModel(Training):
+    """The model is replaced after the optimizer was built, and has other parameters."""
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        optimizer = super().make_optimizer()
+        self.model = copy.deepcopy(self.model)
+        return optimizer
+
+
+class ClearedEarly(Training):
+    """Now and then gradients are cleared before the step, as by an evaluation in between."""
+
+    def update(self, number: int) -> None:
+        loss = self.loss(number)
+        self.backward(loss)
+        if number == self.plan.strength:
+            self.clear()
+        self.step()
+        self.rescale()
+        self.clear()
+        self.log(loss)
 
 
 class StepsItself(Training):

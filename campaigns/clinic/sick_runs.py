@@ -46,6 +46,26 @@ class SavingNoScaler(Saving):
         return ("model", "optimizer")
 
 
+class ResumedUnscaled(Resumed):
+    """Goes on from the checkpoint, and unscales gradients that were made without `scale()`."""
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+
+class ResumedByStepping(Resumed):
+    """Goes on as Accelerate does under FSDP2: its optimizer's load steps, and that step reaches the scaler."""
+
+    def made(self) -> None:
+        super().made()
+        self.scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.step()
+        self.rescale()
+        self.clear()
+
+
 class Killed(Training):
     """Is killed, as by a machine without memory left."""
 

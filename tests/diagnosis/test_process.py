@@ -197,6 +197,16 @@ def test_a_crash_before_the_first_update_has_its_lint_for_a_cause():
     assert rules_of(case(_healthy(), status="crashed", events=told))[0] == "crashed"
 
 
+def test_a_crash_at_once_after_a_lint_has_it_for_a_cause():
+    """What the process was told after its last update explains its end; what it was told earlier does not."""
+    words = {"rule": "no_gradients", "severity": "critical", "title": "", "explanation": ""}
+    healthy = _healthy()
+    last = int(healthy.recent["last"][-1])
+    for step, rules in ((last + 1, ["no_gradients"]), (last, ["no_gradients", "crashed"])):
+        told = replace(event("lint", **words), step=step)
+        assert rules_of(case(healthy, status="crashed", events=(told,))) == rules
+
+
 @pytest.mark.parametrize(
     ("update_us", "told"),
     [

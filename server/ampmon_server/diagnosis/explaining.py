@@ -30,6 +30,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "clip_before_unscale": frozenset({"nan_not_overflow"}),
     "fp16_parameters": frozenset({"crashed"}),
     "no_update": frozenset({"crashed"}),
+    "no_gradients": frozenset({"crashed"}),
+    "used_before_scale": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
     "forward_overflow": _SKIPPING | {"low_scale", "nan_not_overflow"},
     "nan_not_overflow": _SKIPPING | {"low_scale"},
@@ -76,7 +78,8 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
     if cause.scaler and finding.scaler and cause.scaler != finding.scaler:
         return False
     if finding.rule == "crashed" and finding.last_step is not None:
-        return False  # it had trained: what stood in its way at the beginning did not end it
+        # It had trained: what stood in its way earlier did not end it.
+        return cause.first_step is not None and cause.first_step > finding.last_step
     return _meet(finding, cause) and _accounts(cause, finding)
 
 

@@ -1,0 +1,154 @@
+"""What torch refuses, and what it lets pass though no loss was scaled, is told with its likely reason."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.optim import SGD, Adam
+
+import ampmon
+import scripts
+from ampmon import wire
+from recording import recording
+from scaler.test_lints import Loop, told
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+
+
+def refused(loop: Loop, directory: Path) -> wire.Event:
+    """What is told of a step that torch refuses for want of gradients."""
+    with pytest.raises(AssertionError, match="No inf checks were recorded for this optimizer"):
+        loop.scaler.step(loop.optimizer)
+    return told(directory)["no_gradients"]
+
+
+def test_gradients_that_are_cleared_before_the_step(data_directory: Path) -> None:
+    """Critical, with the parameters' names, how long all went well, and what to write."""
+    loop = Loop()
+    for _ in range(20):
+        loop.backward()
+        loop.finish()
+    loop.backward()
+    loop.optimizer.zero_grad()
+    event = refused(loop, data_directory)
+    assert event.ordinal == 20
+    assert event.detail["severity"] == "critical"
+    assert event.detail["title"] == "SGD steps without gradients: none of its 4 parameters has one"
+    assert event.detail["parameters"] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert "in the 20 steps before" in event.detail["explanation"]
+    assert "zero_grad()  # not before the step" in event.detail["fix"]
+
+
+def test_parameters_that_were_replaced_in_the_model(data_directory: Path) -> None:
+    """accelerate#328: an optimizer of the parameters that a model had before it was moved or wrapped never gets any."""
+    loop = Loop()
+    for module in (loop.model[0], loop.model[2]):
+        module.weight, module.bias = nn.Parameter(module.weight), nn.Parameter(module.bias)
+    loop.backward()
+    event = refused(loop, data_directory)
+    assert "None of them is in the model" in event.detail["explanation"]
+    assert "torch.optim.AdamW(model.parameters())" in event.detail["fix"]
+
+
+def test_frozen_parameters(data_directory: Path) -> None:
+    """An optimizer whose parameters are all frozen is told so."""
+    loop = Loop()
+    loop.optimizer = SGD([torch.zeros(3)], lr=0.1)
+    loop.backward()
+    assert "All of them are frozen." in refused(loop, data_directory).detail["explanation"]
+
+
+def test_an_optimizer_that_was_changed(data_directory: Path) -> None:
+    """How many parameters it was given and lost since its first step is told."""
+    loop = Loop()
+    loop.backward()
+    loop.finish()
+    loop.backward()
+    later = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    loop.optimizer.param_groups[0]["params"] = [*later, *loop.optimizer.param_groups[0]["params"]]
+    loop.optimizer.zero_grad()
+    explanation = refused(loop, data_directory).detail["explanation"]
+    assert "3 parameters were added and 0 removed" in explanation
+
+
+@pytest.mark.parametrize("where", ["unscale_", "step"])
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_scaler_that_has_no_scale_yet(data_directory: Path, where: str, resumed: bool) -> None:
+    """fairseq2#1346: before the first `scale()` torch refuses to unscale, also where a state was loaded."""
+    loop = Loop()
+    if resumed:
+        loop.scaler.load_state_dict({**torch.amp.GradScaler("cpu").state_dict(), "scale": 512.0})
+    loop.loss().backward()
+    with pytest.raises(AssertionError, match=f"Attempted {where} but _scale is None"):
+        getattr(loop.scaler, where)(loop.optimizer)
+    detail = told(data_directory)["used_before_scale"].detail
+    assert detail["title"] == f"`{where}()` is called before `scale()`"
+    assert ("after a resume goes" in detail["explanation"]) is resumed
+
+
+class Passing(torch.optim.Optimizer):
+    """Another optimizer, whose steps go through the scaler, as those of Accelerate's wrapper do."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        self.__dict__ |= optimizer.__dict__
+        self.inner, self.scaler = optimizer, scaler
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.scaler.step(self.inner)
+        self.scaler.update()
+
+
+def resume(scaler: torch.amp.GradScaler) -> float:
+    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289); the scale that comes of it."""
+    model = nn.Linear(4, 4)
+    state = {**scaler.state_dict(), "scale": 512.0, "growth_interval": 2, "_growth_tracker": 1}
+    scaler.load_state_dict(state)
+    scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
+    get_optimizer_state_dict(model, Passing(Adam(model.parameters()), scaler))
+    scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+    return scaler.get_scale()
+
+
+def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
+    """torch's distributed checkpointing steps an optimizer without state: the scale then is not that of the file."""
+    assert resume(ampmon.GradScaler("cpu")) == 1024.0
+    detail = told(data_directory)["moved_outside_training"].detail
+    assert detail["severity"] == "warning"
+    assert detail["title"].endswith("before the first `scale()` after its state was loaded")
+
+
+UNCHANGED = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import ampmon, torch
+ampmon.auto()
+from scaler.test_refusals import resume
+resume(torch.amp.GradScaler("cpu"))
+"""
+
+
+def test_a_load_that_steps_a_framework_s_scaler(data_directory: Path) -> None:
+    """Under `ampmon run`, where such a step is the scaler's first call, it is told as well."""
+    scripts.run("-c", UNCHANGED)
+    assert set(told(data_directory)) == {"moved_outside_training"}
+
+
+def test_training_between_loads_is_not_outside(data_directory: Path) -> None:
+    """Loading a state in the middle of training, and making a copy, is told nothing."""
+    loop = Loop()
+    for update in range(3):
+        loop.backward()
+        loop.finish()
+        if update == 1:
+            loop.scaler.load_state_dict(loop.scaler.state_dict())
+    loop.scaler = copy.deepcopy(loop.scaler)
+    loop.backward()
+    loop.finish()
+    assert recording(data_directory).events("lint") == []
