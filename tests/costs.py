@@ -33,7 +33,7 @@ BUDGET_S = {
     "probe": 48,
     "scaler": 38,
     "server": 220,
-    "terminal": 4,
+    "terminal": 6,
     "test_demo.py": 18,
     "test_wheel.py": 8,
     "transport": 31,

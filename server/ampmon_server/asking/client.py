@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
 import msgspec
@@ -34,7 +35,8 @@ class Refused(Unanswered):
 class Asking:
     """A server at ``url``. A context: its connections are closed at the end.
 
-    ``page`` is where a browser finds it, None where it is gone once it has been asked.
+    ``page`` is where a browser finds it, None where it is gone once it has been asked. ``catch_up`` has it take in what
+    waits in spools by now, where nobody else does; it blocks.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Asking:
     ) -> None:
         self.url = url.rstrip("/")
         self.page = self.url if lasts else None
+        self.catch_up: Callable[[], object] = lambda: None
         self._not_accepted = (
             f"{self.url} does not accept this token: name its --data-dir or --token-file"
         )
@@ -81,6 +84,10 @@ class Asking:
     def post(self, path: str, body: object = None) -> bytes:
         """What the server makes at a path under /api/v1, of ``body`` as JSON. Blocks; raises Unanswered."""
         return self._ask("POST", path, body=None if body is None else msgspec.json.encode(body))
+
+    def patch(self, path: str, body: object) -> bytes:
+        """What a path under /api/v1 has, changed as ``body`` says. Blocks; raises Unanswered."""
+        return self._ask("PATCH", path, body=msgspec.json.encode(body))
 
     def delete(self, path: str) -> None:
         """Let the server forget what is at a path under /api/v1. Blocks; raises Unanswered."""

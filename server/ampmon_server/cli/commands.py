@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from ampmon_server.cli import (
     thresholds,
     token,
 )
-from ampmon_server.cli.terminal import listing, showing, welcome
+from ampmon_server.cli.terminal import listing, showing, tailing, welcome
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -34,7 +35,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
     arguments = parser().parse_args(argv)
     try:
-        return int(_run(arguments))
+        code = int(_run(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read it has had enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
@@ -42,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
@@ -54,6 +60,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "runs": listing.run,
     "show": showing.run,
     "sync": sync.run,
+    "tail": tailing.run,
     "token": token.run,
 }
 """Commands that load what they need themselves."""
@@ -79,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     showing.add_arguments(
         commands.add_parser("show", help="show a run: its numbers, and what to change")
     )
+    tailing.add_arguments(commands.add_parser("tail", help="follow a run as it goes on"))
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))

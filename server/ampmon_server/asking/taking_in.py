@@ -1,0 +1,115 @@
+"""Stores what waits in the spools of a data directory, and what is written there meanwhile. Leaves the spools alone."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import urllib3
+
+from ampmon.errors import AmpmonError
+from ampmon.sender.sync import Sync, spools_at
+from ampmon.spool import Destination, segments, spools
+from ampmon.spool.layout import SUFFIX, segment_path
+from ampmon.transport import HttpTransport
+from ampmon_server.settings import LOOPBACK
+
+
+def waiting(directory: Path) -> list[Path]:
+    """The spools that wait for a server on this machine, or for none."""
+    try:
+        return [path for path in spools(directory) if _is_ours(Destination.read(path))]
+    except OSError:
+        return []
+
+
+def _is_ours(destination: Destination | None) -> bool:
+    if destination is None:
+        return False
+    return destination.mode == "offline" or _host(destination.url) in LOOPBACK
+
+
+def _host(url: str) -> str | None:
+    return urllib3.util.parse_url(url).host
+
+
+@dataclass
+class TakingIn:
+    """Copies of spools in ``folder``, from which the server at ``url`` is sent what it does not have yet.
+
+    The spools stay for whoever is to send them: a record that comes twice is stored once.
+    """
+
+    directory: Path
+    folder: Path
+    url: str
+    token: str
+    records: int = 0
+    _copied: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Of each spool how many bytes of each segment were copied."""
+
+    def take(self) -> int:
+        """Send what is new; of how many spools something is left. Raises AmpmonError and OSError."""
+        for path in waiting(self.directory):
+            try:
+                self._copy(path)
+            except (OSError, shutil.Error):
+                continue  # its sender has just sent it
+        copies = [spool for name in self._copied for spool in self._copies_of(name)]
+        sync = Sync(copies, lambda _: HttpTransport(self.url, token=self.token))
+        left = [each for each in sync.run() if each.problem is not None]
+        self.records += sync.records
+        return len(left)
+
+    def _place(self, name: str) -> Path:
+        return self.folder / f"of-{name}"  # a folder that is called as a spool is taken for one
+
+    def _copies_of(self, name: str) -> list[Path]:
+        """Where the copy of a spool lies, which is renamed as it is sent; none once all of it was."""
+        place = self._place(name)
+        return (spools_at(place) or []) if place.exists() else []
+
+    def _copy(self, path: Path) -> None:
+        """Copy a spool, or only what was appended to it, for its copy is sent from where it was."""
+        marks = [file for file in path.iterdir() if file.is_file() and file.suffix != SUFFIX]
+        sizes = {number: segment_path(path, number).stat().st_size for number in segments(path)}
+        before = self._copied.get(path.name)
+        copies = self._copies_of(path.name)
+        if before is None or (not copies and sizes != before):
+            copy = self._place(path.name) / "spool" / path.name
+            shutil.copytree(path, copy, dirs_exist_ok=True)
+            self._copied[path.name] = {
+                n: segment_path(copy, n).stat().st_size for n in segments(copy)
+            }
+        elif copies:
+            _append(path, copies[0], before, sizes)
+            # One of them says that nothing follows: it was there before the sizes were looked up.
+            for file in marks:
+                if not (copies[0] / file.name).exists():
+                    shutil.copy2(file, copies[0])
+
+
+def _append(path: Path, copy: Path, copied: dict[int, int], sizes: dict[int, int]) -> None:
+    """Bring a copy up to ``sizes``; of those segments of which all was ``copied`` it may be rid already."""
+    for number, size in sizes.items():
+        start = copied.get(number, 0)
+        if size > start:
+            with (
+                segment_path(path, number).open("rb") as source,
+                segment_path(copy, number).open("ab") as target,
+            ):
+                source.seek(start)
+                copied[number] = start + target.write(source.read(size - start))
+
+
+def take_in(spools: TakingIn) -> str:
+    """Take in what waits; how much, in words. Does not raise what reading a spool may."""
+    try:
+        left = spools.take()
+    except (AmpmonError, OSError) as error:
+        return f" (what waits in spools was not taken in: {error})"
+    rest = f", {left} spools not whole" if left else ""
+    return (
+        f", with {spools.records:,} records that waited in spools{rest}" if spools.records else rest
+    )

@@ -1,0 +1,155 @@
+"""Follows one run: what it is now, and what has just happened in it. Asks a server, and prints nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ampmon.plain import plain_finding
+from ampmon.wire import Finding, Severity
+from ampmon_server.asking import Asking
+from ampmon_server.asking.answers import Diagnosed, read
+from ampmon_server.cli.terminal.answers import Logged, LoggedNames, Skip, Skips, Summary
+from ampmon_server.cli.terminal.numbers import loss_among, scale_of
+from ampmon_server.cli.terminal.sketch import Sketch, sketch
+from ampmon_server.words import count, plural
+
+
+JUDGED_EVERY_S = 5.0
+"""A diagnosis reads more than a summary: it is asked for less often."""
+ROWS_MAX = 1000
+RATE_LOOKS = 30
+"""The rate of updates is taken over so many looks."""
+ENDED = {"finished", "crashed"}
+_RANK: dict[Severity | None, int] = {None: 0, "notice": 1, "warning": 2, "critical": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something that has just happened; ``severity`` is that of a finding."""
+
+    words: str
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A run as it is now. ``rate`` is in updates a second, None where it is not known. The first has no ``news``."""
+
+    run: Summary
+    loss: Logged | None
+    drawn: Sketch
+    findings: tuple[Finding, ...]
+    news: tuple[News, ...]
+    rate: float | None
+
+    @property
+    def ended(self) -> bool:
+        return self.run.status in ENDED
+
+
+class Follower:
+    """Looks at the run ``run_id`` again and again. ``columns`` is how wide its scale is drawn; 0 draws none."""
+
+    def __init__(
+        self,
+        server: Asking,
+        run_id: str,
+        *,
+        columns: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        self._path = f"/runs/{run_id}"
+        self._columns = columns
+        self._clock = clock
+        self._before: Summary | None = None
+        self._skip = -1
+        self._judged_s = -JUDGED_EVERY_S
+        self._judged_version = -1
+        self._findings: dict[tuple[str, str], Finding] = {}
+        self._loss: Logged | None = None
+        self._drawn = Sketch()
+        self._seen: deque[tuple[int, int]] = deque(maxlen=RATE_LOOKS)
+
+    def look(self) -> Moment:
+        """The run now, and what has happened since the last look. Blocks; raises Unanswered."""
+        self._server.catch_up()
+        run, before = read(self._server.get(self._path), Summary), self._before
+        news: list[News] = []
+        if before is None or run.version != before.version:
+            news += self._changed(before, run)
+        if before is not None and run.status != before.status:
+            news.append(News(f"the run is {run.status}"))
+        if self._is_to_be_judged(run):
+            news += self._judge(run)
+        self._before = run
+        findings = tuple(self._findings.values())
+        return Moment(run, self._loss, self._drawn, findings, tuple(news), self._rate(run))
+
+    def _changed(self, before: Summary | None, run: Summary) -> Iterator[News]:
+        """Read what goes with a new version of the run, and tell what is new in it."""
+        self._loss = loss_among(read(self._server.get(f"{self._path}/scalars"), LoggedNames).names)
+        if columns := self._columns():
+            asked = {"width": str(max(columns, 100))}
+            chart = self._server.get(f"{self._path}/figures/scale", asked)
+            self._drawn = sketch(chart, columns)
+        if before is not None and run.attempts > before.attempts:
+            yield News(f"started again ({plural(run.attempts, 'start')})")
+        skips = self._new_skips() if before is None or run.skipped > before.skipped else []
+        if before is None:
+            return
+        if skips:
+            yield News(_skipped(skips))
+        elif run.scale != before.scale and before.scale is not None:
+            old, new = (scale_of(each.scale, each.scale_kind) for each in (before, run))
+            yield News(f"scale {old} → {new}")
+
+    def _new_skips(self) -> list[Skip]:
+        """Those of later steps than were known, newest first, one of each step."""
+        body = self._server.get(f"{self._path}/skips", {"limit": str(ROWS_MAX)})
+        rows = {row.step: row for row in read(body, Skips).skips if row.step > self._skip}
+        self._skip = max(rows, default=self._skip)
+        return sorted(rows.values(), key=lambda row: row.step, reverse=True)
+
+    def _is_to_be_judged(self, run: Summary) -> bool:
+        due = self._clock() - self._judged_s >= JUDGED_EVERY_S or run.status in ENDED
+        return due and run.version != self._judged_version
+
+    def _judge(self, run: Summary) -> Iterator[News]:
+        diagnosed = read(self._server.get(f"{self._path}/diagnosis"), Diagnosed)
+        self._judged_s, self._judged_version = self._clock(), run.version
+        before = self._findings
+        plain = map(plain_finding, diagnosed.findings)
+        self._findings = {(each.rule, each.scaler): each for each in plain}
+        if self._before is None:
+            return
+        worse = []
+        for key, finding in self._findings.items():
+            known = before[key].severity if key in before else None
+            if _RANK[finding.severity] > _RANK[known]:
+                worse.append(News(finding.title, finding.severity))
+        yield from worse
+        # What gives way to something worse is not over.
+        for key in () if worse else before.keys() - self._findings.keys():
+            yield News(f"no longer found: {before[key].title}")
+
+    def _rate(self, run: Summary) -> float | None:
+        if run.last_time is None:
+            return None
+        self._seen.append((run.updates, run.last_time))
+        (updates, began), (_, now) = self._seen[0], self._seen[-1]
+        return (run.updates - updates) / (now - began) * 1e6 if now > began else None
+
+
+def _skipped(skips: list[Skip]) -> str:
+    """Skips, newest first, in one line."""
+    last = skips[0]
+    words = f"step {count(last.step)} skipped"
+    if len(skips) > 1:
+        words = f"{count(len(skips))} steps skipped, the last at step {count(last.step)}"
+    words += f": {last.cause}" if last.cause != "unknown" else ""
+    words += f" in {last.culprit}" if last.culprit else ""
+    return f"{words}, scale {scale_of(last.scale)} → {scale_of(last.scale_after)}"

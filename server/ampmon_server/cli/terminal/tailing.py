@@ -1,0 +1,134 @@
+"""``ampmon tail``: a run as it goes on: a view that is drawn anew on a terminal, plain lines for logs and pipes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ampmon_server.cli.which import add_run, add_server
+
+
+if TYPE_CHECKING:
+    from ampmon_server.asking import Asking
+    from ampmon_server.cli.terminal.following import Follower, Moment, News
+
+CANNOT = 2
+"""Nothing was followed; one line says why. It is argparse's own code too."""
+LOOK_S = 1.0
+REST = 4.0
+"""After a look it rests at least so many times as long as that took."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_run(parser)
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="print plain lines, for logs; so it does where the output is no terminal",
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="between two plain lines while nothing happens (%(default)s)",
+    )
+    add_server(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Follow a run to its end: 0; 2 where it cannot be followed."""
+    from ampmon_server.asking import Unanswered, answering, choose
+
+    try:
+        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
+            run_id = choose(server, arguments.run).run_id
+            if arguments.follow or not _draws():
+                follow_plainly(server, run_id, arguments.every)
+            else:
+                from ampmon_server.cli.terminal.live import follow
+
+                follow(server, run_id)
+    except Unanswered as why:
+        print(f"ampmon tail: {why}", file=sys.stderr)
+        return CANNOT
+    return 0
+
+
+def _draws() -> bool:
+    """Whether the output is a terminal on which lines can be drawn anew."""
+    from rich.console import Console
+
+    console = Console()
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def moments(follower: Follower, lost: Callable[[str], object]) -> Iterator[Moment]:
+    """A run about each second until it ends. ``lost`` is told why the server does not answer, once each time it goes.
+
+    Raises Unanswered where it cannot be looked at in the first place, or is not to be seen any more.
+    """
+    from ampmon_server.asking import Refused, Unanswered
+
+    moment, away = None, False
+    while moment is None or not moment.ended:
+        began = time.monotonic()
+        try:
+            moment = follower.look()
+        except Refused:
+            raise
+        except Unanswered as why:
+            if moment is None:
+                raise
+            if not away:
+                lost(f"{why}; trying again")
+            away = True
+        else:
+            away = False
+            yield moment
+        if moment is None or not moment.ended:
+            time.sleep(max(LOOK_S, REST * (time.monotonic() - began)))
+
+
+def follow_plainly(server: Asking, run_id: str, every_s: float) -> None:
+    """Print lines until the run ends: what happens as it does, and how it stands each ``every_s``."""
+    from ampmon_server.cli.terminal.following import Follower, News
+
+    due_s, is_first = 0.0, True
+    for moment in moments(Follower(server, run_id), lost=lambda why: _say(f"! {why}")):
+        known = [News(each.title, each.severity) for each in moment.findings] if is_first else []
+        is_first = False
+        for news in (*known, *moment.news):
+            _say(_line(news))
+        if moment.ended or time.monotonic() >= due_s:
+            _say(state(moment))
+            due_s = time.monotonic() + every_s
+
+
+def _line(news: News) -> str:
+    return f"{news.severity}: {news.words}" if news.severity else news.words
+
+
+def state(moment: Moment) -> str:
+    """How a run stands, in a line for programs to read: no blanks within numbers."""
+    from ampmon_server.cli.terminal.numbers import scale_of, skipped_of, value_of
+    from ampmon_server.words import percent
+
+    run = moment.run
+    words = [f"step {'–' if run.last_step is None else run.last_step}"]
+    words += [f"scale {scale_of(run.scale, run.scale_kind)}", f"skipped {skipped_of(run)}"]
+    if moment.loss is not None:
+        words.append(f"loss {value_of(moment.loss)}")
+    if run.subnormal_fraction is not None:
+        words.append(f"subnormal {percent(run.subnormal_fraction)}")
+    return "  ".join([*words, run.status])
+
+
+def _say(words: str) -> None:
+    from ampmon_server.words import SPACE
+
+    print(f"{time.strftime('%H:%M:%S')}  {words.replace(SPACE, '')}", flush=True)

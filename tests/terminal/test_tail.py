@@ -1,0 +1,176 @@
+"""`ampmon tail`: a run that goes on, on a server that stops and starts, and in a directory where none runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from rich.console import Console
+
+import ampmon
+from ampmon.wire import Finding
+from ampmon_server.asking import Asking, answering
+from ampmon_server.cli import main
+from ampmon_server.cli.terminal.answers import Summary
+from ampmon_server.cli.terminal.following import Follower, Moment
+from ampmon_server.cli.terminal.live import drawing
+from ampmon_server.cli.terminal.sketch import Sketch
+from ampmon_server.cli.terminal.tailing import moments, state
+from posted import PostedRun
+from serving import Server
+from waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("tail") / "ampmon")
+    server.start()
+    yield server
+    server.stop()
+
+
+def following(server: Asking, run: PostedRun) -> Follower:
+    """A follower that has a diagnosis with each new version."""
+    hours = iter(range(0, 10**9, 3600))
+    return Follower(server, str(run.run_id), columns=lambda: 40, clock=lambda: next(hours))
+
+
+def test_what_happens_is_told_once(server: Server) -> None:
+    """A growth, skips and a worse finding are each told at the next look, the past and what stays at none."""
+    run = PostedRun(server)
+    run.updates(8)
+    run.updates(skipped=True)
+    with answering(server.url, server.directory) as asked:
+        follower = following(asked, run)
+        assert follower.look().news == ()
+        run.grow()
+        run.updates(2)
+        assert [each.words for each in follower.look().news] == ["scale 2^15 → 2^16"]
+        run.updates(2, skipped=True)
+        first, *others = follower.look().news
+        last = "2 steps skipped, the last at step 12: inf in head.weight, scale 2^15 → 2^14"
+        assert first.words == last
+        assert "critical" in {each.severity for each in others}
+        assert follower.look().news == ()
+
+
+def test_the_scale_is_drawn_as_it_goes_on(server: Server) -> None:
+    """Each moment has the sketch of the whole run, its rate and its findings."""
+    run = PostedRun(server)
+    run.updates(20)
+    with answering(server.url, server.directory) as asked:
+        follower = following(asked, run)
+        assert len(follower.look().drawn.line) == 20
+        run.updates(20, skipped=True)
+        moment = follower.look()
+
+    assert len(moment.drawn.line) == 40
+    assert moment.drawn.marks == " " * 20 + "╵" * 20
+    assert moment.rate == 1000.0
+    assert moment.findings
+
+
+def test_a_server_that_goes_and_comes_is_waited_for(server: Server) -> None:
+    """While it does not answer that is told once; then the run is followed on."""
+    run = PostedRun(server)
+    run.updates(3)
+    told: list[str] = []
+
+    def lost(why: str) -> None:
+        told.append(why)
+        server.start()
+        run.updates(2)
+
+    with answering(server.url, server.directory) as asked:
+        each = moments(following(asked, run), lost)
+        assert next(each).run.updates == 3
+        server.stop()
+        assert next(each).run.updates == 5
+
+    assert len(told) == 1
+    assert "does not answer" in told[0]
+    assert told[0].endswith("; trying again")
+
+
+def test_plain_lines_end_with_the_run(server: Server) -> None:
+    """A run that is over is told by its findings and how it ended, and the exit code is 0."""
+    run = PostedRun(server, "over")
+    run.updates(1000, sampled=False)
+    run.updates(12, skipped=True)
+    run.event("finish")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["tail", "over", "--url", server.url, "--data-dir", str(server.directory)])
+    lines = [line[10:] for line in out.getvalue().splitlines()]
+
+    assert code == 0
+    assert re.match(r"(warning|critical): ", lines[0])
+    assert lines[-1].startswith("step 1011  scale 2^4  skipped 12 of 1012 updates (1.2%)")
+    assert lines[-1].endswith("  finished")
+
+
+def test_an_offline_training_is_followed_without_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a spool that grows each look takes in what is new, and the end of the run too; the spool stays as it is."""
+    ampmon.init("tests", "offline", dir=tmp_path, mode="offline")
+    model = torch.nn.Linear(4, 2)
+    scaler = ampmon.GradScaler("cpu", model=model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(updates: int) -> None:
+        for _ in range(updates):
+            scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    train(3)
+    with answering(data_dir=tmp_path) as asked:
+        run_id = str(scaler.monitor.run_id)
+        follower = Follower(asked, run_id)
+        wait_for(lambda: follower.look().run.updates == 3)
+        train(4)
+        wait_for(lambda: follower.look().run.updates == 7)
+        ampmon.finish()
+        wait_for(lambda: follower.look().ended)
+        assert follower.look().run.status == "finished"
+    (spool,) = (tmp_path / "spool").iterdir()
+
+    assert {"000000.seg", "closed"} <= {file.name for file in spool.iterdir()}
+    assert not (spool / "cursor").exists()
+
+
+RUN = Summary(
+    run_id="run", project="p", name="n", status="running", started=0, updates=1, scale=2.0**16
+)
+
+
+def test_the_view_fits_any_terminal() -> None:
+    """Whatever a run is called and is found to have, no line is longer than 80 columns, nor 40; words are plain."""
+    long = "a-very-long-name" * 20
+    finding = Finding(rule="r", severity="warning", title=long, explanation="e")
+    run = msgspec.structs.replace(RUN, name=f"\x1b]0;owned\x07{long}", project=long)
+    moment = Moment(run, None, Sketch("▁█" * 13, " ╵" * 13, 1, 9), (finding,) * 6, (), 12.5)
+    for width in (80, 40):
+        console = Console(width=width, file=io.StringIO())
+        console.print(drawing(moment))
+        assert isinstance(console.file, io.StringIO)
+        printed = console.file.getvalue()
+        assert max(map(len, printed.splitlines())) <= width
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", printed)
+        assert "2 more, and what to change: ampmon show run" in " ".join(printed.split())
+
+
+def test_how_a_run_without_updates_stands() -> None:
+    """It has no step, and nothing that is not known is told of it."""
+    moment = Moment(msgspec.structs.replace(RUN, updates=0), None, Sketch(), (), (), None)
+
+    assert state(moment).split("  ")[0] == "step –"
+    assert "loss" not in state(moment)
+    assert "subnormal" not in state(moment)
