@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ampmon.config import Config
+    from ampmon.feed import Policy, stream
     from ampmon.process import finish
     from ampmon.run import init, log, metrics
     from ampmon.scaler import GradScaler, watch
@@ -23,12 +24,14 @@ __all__ = [
     "AmpmonWarning",
     "Config",
     "GradScaler",
+    "Policy",
     "__version__",
     "auto",
     "finish",
     "init",
     "log",
     "metrics",
+    "stream",
     "watch",
 ]
 
@@ -36,11 +39,13 @@ _HOMES = {
     "AmpmonWarning": "ampmon.troubles",
     "Config": "ampmon.config",
     "GradScaler": "ampmon.scaler",
+    "Policy": "ampmon.feed",
     "auto": "ampmon.unchanged",
     "finish": "ampmon.process",
     "init": "ampmon.run",
     "log": "ampmon.run",
     "metrics": "ampmon.run",
+    "stream": "ampmon.feed",
     "watch": "ampmon.scaler",
 }
 

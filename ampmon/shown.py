@@ -19,44 +19,11 @@ from ampmon.recorder import Recorder
 from ampmon.series import Stream
 
 
-class Shown:
-    """The properties of a monitor that others keep for it.
+class Reporting:
+    """What the run of a stream has to say of it, and of itself."""
 
-    ``overhead``, the share of the training time that it took on the training thread and on devices; ``interval``, the
-    updates between samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed;
-    ``errors`` of its own; ``dropped`` records, and ``thinned`` ones, kept without their samples for want of room;
-    ``findings``, what the server last found wrong with this scaler's training, each an `ampmon.wire.Finding`, the worst
-    first, and none offline; ``should_stop``, whether one of them says that training on is a waste; ``run_id``; ``url``.
-    """
-
-    config: Config
-    updates: int
-    skips: int
-    samples: int
-    _scale: float
-    _skipped: int
-    """Updates in which an optimizer skipped."""
-    _sample: wire.Gradients | None = None
-    """The newest sample."""
-    _shares: tuple[wire.Gradients, dict[str, float]] | None = None
-    """A sample, and what `metrics` made of it."""
-    _registry: ParameterRegistry
-    _account: Account
-    _budget: Budget
     _recorder: Recorder | None
     _stream: Stream | None
-
-    @property
-    def overhead(self) -> float:
-        return self._account.overhead
-
-    @property
-    def interval(self) -> int:
-        return self._budget.every
-
-    @property
-    def over_budget(self) -> bool:
-        return self._budget.exceeded
 
     @property
     def errors(self) -> int:
@@ -87,6 +54,44 @@ class Shown:
     @property
     def should_stop(self) -> bool:
         return any(finding.stop for finding in self.findings)
+
+
+class Shown(Reporting):
+    """The properties of a monitor that others keep for it.
+
+    ``overhead``, the share of the training time that it took on the training thread and on devices; ``interval``, the
+    updates between samples now; ``over_budget``, whether the budget is exceeded even at the rarest interval allowed;
+    ``errors`` of its own; ``dropped`` records, and ``thinned`` ones, kept without their samples for want of room;
+    ``findings``, what the server last found wrong with this scaler's training, each an `ampmon.wire.Finding`, the worst
+    first, and none offline; ``should_stop``, whether one of them says that training on is a waste; ``run_id``; ``url``.
+    """
+
+    config: Config
+    updates: int
+    skips: int
+    samples: int
+    _scale: float
+    _skipped: int
+    """Updates in which an optimizer skipped."""
+    _sample: wire.Gradients | None = None
+    """The newest sample."""
+    _shares: tuple[wire.Gradients, dict[str, float]] | None = None
+    """A sample, and what `metrics` made of it."""
+    _registry: ParameterRegistry
+    _account: Account
+    _budget: Budget
+
+    @property
+    def overhead(self) -> float:
+        return self._account.overhead
+
+    @property
+    def interval(self) -> int:
+        return self._budget.every
+
+    @property
+    def over_budget(self) -> bool:
+        return self._budget.exceeded
 
     def metrics(self) -> dict[str, float]:
         """The newest known values, for what you log elsewhere: ``wandb.log({...} | scaler.monitor.metrics())``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,6 +87,23 @@ class Policy:
     growth_factor: float = 2.0
     backoff_factor: float = 0.5
     growth_interval: int = 2000
+
+    @property
+    def hysteresis(self) -> int:
+        """Of the overflows since the scale last grew, the one from which on each lowers the scale: torch's is 1."""
+        return int(self._further("hysteresis") or 1)
+
+    @property
+    def min_scale(self) -> float:
+        """The scale is never lowered below it: torch's is 0."""
+        return self._further("min_scale") or 0.0
+
+    def _further(self, name: str) -> float | None:
+        """A rule that torch's scaler has not, which `ampmon.Policy` puts behind the scaler's type."""
+        found = re.search(
+            rf"\b{name}=(\d{{1,20}}(\.\d{{1,20}})?(e[+-]\d{{1,2}})?)[,)]", self.scaler_type
+        )
+        return float(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 SOURCES = {
     "ampmon": ("torch",),
     "server": ("server", "postgres", "alerts", "torch"),
-    "tests": ("server", "postgres", "alerts", "torch", "dev"),
+    "tests": ("server", "postgres", "alerts", "torch", "dev", "frameworks"),
     "campaigns": ("server", "postgres", "alerts", "torch", "dev"),
     "benchmarks": ("server", "postgres", "alerts", "torch", "dev", "bench"),
 }

@@ -108,7 +108,9 @@ def test_every_public_name_exists_and_is_documented() -> None:
     assert missing({f"ampmon.{name}" for name in public}) == set()
 
 
-@pytest.mark.parametrize("name", ["GradScaler", "watch", "init", "log", "metrics", "finish"])
+@pytest.mark.parametrize(
+    "name", ["GradScaler", "watch", "init", "log", "metrics", "stream", "finish"]
+)
 def test_every_public_call_says_whether_it_waits(name: str) -> None:
     """The docstring of a call that a training loop makes says whether it syncs the device or blocks."""
     assert DOES_NOT_WAIT.search(getattr(ampmon, name).__doc__ or "")

@@ -23,7 +23,7 @@ def calibrated_from(scaler: ScalerCase) -> int:
     if not len(first):
         return 0
     quiet = _quiet_from(first)
-    other = np.flatnonzero(_ends_search(first))
+    other = np.flatnonzero(_ends_search(first, scaler.policy.hysteresis))
     at = min(quiet, int(other[0]) if len(other) else len(first))
     return int(first["first"][at]) if at < len(first) else int(first["last"][-1]) + 1
 
@@ -38,7 +38,7 @@ def _quiet_from(cells: Cells) -> int:
     return int(begins[found[0]]) if len(found) else len(cells)
 
 
-def _ends_search(cells: Cells) -> np.ndarray:
+def _ends_search(cells: Cells, hysteresis: int) -> np.ndarray:
     moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
     below = (cells["scale_first"] < 1) & ~whole_skips(cells)
-    return np.asarray(moved | held_scale(cells) | below)
+    return np.asarray(moved | held_scale(cells, hysteresis) | below)

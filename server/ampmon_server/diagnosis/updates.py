@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import MOVES
 from ampmon_server.series import Flags
@@ -58,13 +58,18 @@ def whole_skips(cells: Cells) -> Flags:
     return found
 
 
-def held_scale(cells: Cells) -> Flags:
-    """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n]."""
+def held_scale(cells: Cells, hysteresis: int) -> Flags:
+    """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n].
+
+    Those that the scaler's ``hysteresis`` lets pass since the scale last grew, or since the first update, are not it.
+    """
     after = cells["after_last"].copy()
     together = cells["first"][1:] == cells["last"][:-1] + 1
     after[:-1] = np.where(together, cells["scale_first"][1:], after[:-1])
     found: Flags = whole_skips(cells) & (after >= cells["scale_first"]) & (cells["scale_first"] > 0)
-    return found
+    count = np.cumsum(found)
+    at_growth = np.maximum.accumulate(np.where(cells["moves"][:, GROW] > 0, count, 0))
+    return np.asarray(found & (count - at_growth >= hysteresis))
 
 
 def since(cells: Cells, step: int) -> Cells:
@@ -87,8 +92,11 @@ def is_set_by_hand(cells: Cells) -> bool:
     return bool(2 * cells["moves"][:, MANUAL].sum() > cells["n"].sum())
 
 
-def skips_to_death(scale: float, backoff_factor: float) -> int | None:
-    """So many skips in a row until the scale is dead; None where skips do not lower it."""
+def skips_to_death(scale: float, policy: Policy) -> int | None:
+    """So many skips in a row until the scale is dead; None where skips do not lower it, or not so far."""
+    backoff_factor = policy.backoff_factor
     if not 0 < backoff_factor < 1 or not math.isfinite(scale) or not is_alive(scale):
+        return None
+    if is_alive(policy.min_scale):
         return None
     return math.ceil((math.log2(scale) + 128) / -math.log2(backoff_factor))

@@ -35,7 +35,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     scale = newest_scale(scaler)
     if scale is None or is_set_by_hand(scaler.recent):
         return
-    left = skips_to_death(scale, scaler.policy.backoff_factor)
+    left = skips_to_death(scale, scaler.policy)
     if left is None or left >= thresholds.skips_to_death:
         return
     falling = [each for each in streaks(scaler.recent) if each.ongoing]

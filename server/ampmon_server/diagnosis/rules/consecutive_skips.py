@@ -40,7 +40,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     severity = thresholds.consecutive_skips.severity(longest.updates)
     if severity is None:
         return
-    left = skips_to_death(longest.after, scaler.policy.backoff_factor) if longest.ongoing else None
+    left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
     yield Finding(
         rule="consecutive_skips",
         severity=severity,

@@ -7,6 +7,7 @@ from functools import wraps
 
 from ampmon.wire import Finding
 from ampmon_server.case import Case, ScalerCase
+from ampmon_server.diagnosis.phrasing import phrased
 from ampmon_server.thresholds import Thresholds
 
 
@@ -19,6 +20,7 @@ def each_scaler(
     def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         for scaler in case.scalers:
             if len(scaler.recent):
-                yield from rule(scaler, thresholds)
+                for finding in rule(scaler, thresholds):
+                    yield phrased(finding, scaler.policy)
 
     return examine

@@ -40,8 +40,9 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         return
     sooner = np.flatnonzero(np.diff(window["first"][grown]) < interval)
     window = window[grown[sooner[-1] + 1 if len(sooner) else 0] :]
-    tries = _tries(window)
     skipped, updates = int(window["skipped"].sum()), int(window["n"].sum())
+    # A scaler with a hysteresis lets so many overflow before it takes a growth back.
+    tries = min(_tries(window) * scaler.policy.hysteresis, skipped)
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < max(TRIES, MOST * skipped) or not _has_ceiling(window):
         return

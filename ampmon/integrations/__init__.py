@@ -1,0 +1,1 @@
+"""One file for each framework, which imports it only there."""

@@ -1,0 +1,97 @@
+"""Scalers of other frameworks let some overflows pass before they lower the scale: that is no fault of theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampmon_server.case import Policy
+from ampmon_server.diagnosis.updates import skips_to_death
+from ampmon_server.policy.machines import Hysteresis
+from made_cases import case, cells_of, found, rules_of, scaler
+
+
+MEGATRON = Policy(
+    scaler_type="megatron.DynamicGradScaler(hysteresis=2, min_scale=1)",
+    device="none",
+    init_scale=2.0**24,
+    growth_interval=50,
+)
+TORCH = Policy(init_scale=2.0**24, growth_interval=50)
+
+
+def moved(fits: float, updates: int, policy: Policy, hysteresis: int):
+    """A scaler of this policy whose gradients fit at this scale at most, and whose machine has this hysteresis."""
+    machine = Hysteresis(policy.init_scale, policy.growth_interval, 1.0, hysteresis, raises=False)
+    before, after, skipped = [], [], []
+    for _ in range(updates):
+        before.append(machine.scale)
+        skipped.append(machine.scale > fits)
+        machine.overflow() if skipped[-1] else machine.clean(1)
+        after.append(machine.scale)
+    pairs = list(zip(before, after, strict=True))
+    events = ["backoff" if b > a else "grow" if a > b else "steady" for b, a in pairs]
+    return scaler(cells_of(before, after, events, skipped), policy=policy)
+
+
+def test_what_a_scaler_says_of_its_hysteresis_is_read():
+    """Rules that torch's scaler has not stand behind its type; without them they are torch's."""
+    assert (MEGATRON.hysteresis, MEGATRON.min_scale) == (2, 1.0)
+    assert (TORCH.hysteresis, TORCH.min_scale) == (1, 0.0)
+    odd = Policy(scaler_type="x(hysteresis=2, min_scale=1e-05)")
+    assert odd.min_scale == 1e-05
+
+
+def test_the_search_for_the_first_scale_may_begin_with_a_held_one():
+    """Megatron's first overflow leaves the scale as it is: the search goes on all the same, and is a notice."""
+    (finding,) = found(case(moved(2.0**10, 40, MEGATRON, 2)))
+    assert (finding.rule, finding.severity) == ("calibration", "notice")
+    assert finding.evidence["skipped"] == 15
+    assert finding.fix == "--initial-loss-scale 1024"
+    assert rules_of(case(moved(2.0**10, 40, TORCH, 2)))[0] == "consecutive_skips"
+
+
+def test_a_sawtooth_takes_two_skips_a_try():
+    """Where each growth costs two skips, all of them are lost to trying, and none makes a floor."""
+    megatron, torch = (moved(2.0**24, 1000, policy, 2) for policy in (MEGATRON, TORCH))
+    (finding,) = found(case(megatron))
+    assert finding.rule == "sawtooth"
+    assert finding.evidence["skipped"] == int(megatron.recent["skipped"].sum())
+    assert finding.fix == "--loss-scale-window 2000"
+    assert "sawtooth" not in rules_of(case(torch))
+
+
+def test_skips_that_a_hysteresis_lets_pass_make_no_floor():
+    """Three overflows in each of which the scale stays are a floor of torch's scaler, and the rule of another."""
+    before = after = [64.0] * 100
+    skipped = [step in {30, 50, 70} for step in range(100)]
+    cells = cells_of(before, after, ["steady"] * 100, skipped)
+    patient = Policy(scaler_type="mine(hysteresis=4, min_scale=1)", device="none")
+    assert "scale_floor" in rules_of(case(scaler(cells)))
+    assert "scale_floor" not in rules_of(case(scaler(cells, policy=patient)))
+
+
+def test_a_real_floor_is_found_under_a_hysteresis():
+    """At the least scale overflows leave it where it is, more of them than the hysteresis lets pass."""
+    finding, *_ = found(case(moved(0.5, 300, MEGATRON, 2)))
+    assert (finding.rule, finding.severity) == ("scale_floor", "critical")
+
+
+def test_a_scale_with_a_least_one_never_dies():
+    """Nobody is told how many skips are left until the weights are destroyed."""
+    assert skips_to_death(4.0, MEGATRON) is None
+    assert skips_to_death(4.0, TORCH) == 130
+
+
+@pytest.mark.parametrize(
+    ("scaler_type", "fix"),
+    [
+        ("deepspeed.DynamicLossScaler(hysteresis=2, min_scale=1)", '"initial_scale_power": 10}'),
+        ("mine.Scaler(hysteresis=2, min_scale=1)", ""),
+    ],
+)
+def test_a_fix_is_a_setting_of_the_framework_s(scaler_type: str, fix: str):
+    """DeepSpeed's users are told what to write in its configuration, others nothing that they cannot write."""
+    policy = Policy(scaler_type=scaler_type, device="none", init_scale=2.0**24, growth_interval=50)
+    (finding,) = found(case(moved(2.0**10, 40, policy, 2)))
+    assert "GradScaler" not in finding.fix
+    assert fix in finding.fix if fix else finding.fix == ""

@@ -1,0 +1,38 @@
+"""DeepSpeed's loss scale, as `ampmon.integrations.deepspeed` records it: the real one, in each ZeRO stage."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+import frameworks
+from recording import recording
+
+
+STEPS = 40
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_what_is_recorded_is_what_deepspeed_counted(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch, stage: int
+) -> None:
+    """Each step is there, with the scale that was in force, and is skipped where `engine.skipped_steps` went up."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    printed = frameworks.run("train_deepspeed.py", str(stage), str(STEPS))
+    (line,) = [line for line in printed.splitlines() if line.startswith("COUNTED ")]
+    counted = json.loads(line.removeprefix("COUNTED "))
+    recorded = recording(data_directory)
+    updates = recorded.of("deepspeed")
+    assert [update.scale for update in updates] == counted["scales"]
+    assert [update.optimizers[0].skipped for update in updates] == counted["skipped"]
+    assert sum(counted["skipped"]) == counted["skipped_steps"] >= 12
+    assert counted["metrics"]["amp/skipped_total"] == counted["skipped_steps"]
+    header = recorded.header("deepspeed")
+    assert (header.init_scale, header.growth_interval) == (2.0**18, 5)
+    held = [each for each in updates if each.optimizers[0].skipped and each.event == "steady"]
+    assert bool(held) is ("hysteresis=2" in header.scaler) is (stage > 0)
+    assert recorded.events("error") == []

@@ -1,0 +1,79 @@
+"""`ampmon.stream`: loss scaling that no torch GradScaler does is recorded as it is told, and hinders nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import ampmon
+from ampmon.errors import ConfigurationError
+from probe.test_no_sync import NoSync
+from recording import recording, recordings
+
+
+def test_updates_are_recorded_as_they_are_told(data_directory: Path) -> None:
+    """Scale, skips and why the scale moved, with the policy in the header and loss values beside them."""
+    policy = ampmon.Policy(scaler="mine.Scaler", init_scale=8.0, growth_interval=2, hysteresis=2)
+    feed = ampmon.stream("mine", policy=policy)
+    told = [(8.0, 8.0, True), (8.0, 4.0, True), (4.0, 4.0, False), (4.0, 8.0, False)]
+    for before, after, skipped in told:
+        feed.update(before, after, skipped)
+        ampmon.log({"loss": 0.5})
+    assert (feed.updates, feed.skips, feed.errors) == (4, 2, 0)
+    assert ampmon.metrics() == {"amp/scale": 8.0, "amp/skipped_total": 2, "amp/skip_rate": 0.5}
+    recorded = recording(data_directory)
+    seen = [(u.scale, u.scale_after, u.optimizers[0].skipped, u.event) for u in recorded.updates]
+    events = ["steady", "backoff", "steady", "grow"]
+    assert seen == [(*each, event) for each, event in zip(told, events, strict=True)]
+    assert [update.growth_tracker for update in recorded.updates] == [0, 0, 1, 0]
+    assert [scalars.ordinal for scalars in recorded.scalars] == [0, 1, 2, 3]
+    header = recorded.header("mine")
+    assert header.scaler == "mine.Scaler(hysteresis=2, min_scale=0)"
+    assert (header.init_scale, header.growth_interval) == (8.0, 2)
+
+
+def test_tensors_are_told_without_being_read(data_directory: Path) -> None:
+    """Scales and flags of one element are taken as they are; what is no number is counted, and the next one kept."""
+    feed = ampmon.stream()
+    on_host = torch.tensor([4.0]), torch.tensor([2.0]), torch.tensor(True)
+    feed.update(*on_host)
+    with NoSync():
+        feed.update(4.0, 4.0, False)
+    with pytest.warns(ampmon.AmpmonWarning, match=r"ampmon\.stream failed"):
+        feed.update("much", 1.0, False)  # type: ignore[arg-type]
+    feed.update(2.0, 2.0, False)
+    assert feed.errors == 1
+    updates = recording(data_directory).updates
+    assert [update.ordinal for update in updates] == [0, 1, 2]
+    assert (updates[0].scale_after, updates[0].optimizers[0].skipped) == (2.0, True)
+
+
+def test_a_stream_goes_on_in_the_next_run(data_directory: Path) -> None:
+    """After `ampmon.init` it reports to the new run, from its first update on; after `ampmon.finish` to none."""
+    feed = ampmon.stream("mine")
+    feed.update(4.0, 4.0, False)
+    ampmon.init(name="another")
+    feed.update(4.0, 4.0, False)
+    ampmon.finish()
+    feed.update(4.0, 4.0, False)
+    first, second = recordings(data_directory)
+    assert [update.ordinal for update in (*first.updates, *second.updates)] == [0, 0]
+
+
+def test_a_disabled_stream_does_nothing(
+    data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under AMPMON_MODE=disabled updates are told to nobody."""
+    monkeypatch.setenv("AMPMON_MODE", "disabled")
+    feed = ampmon.stream()
+    feed.update(4.0, 4.0, False)
+    assert (feed.updates, feed.run_id, recordings(data_directory)) == (0, None, [])
+
+
+@pytest.mark.parametrize("rule", [{"init_scale": float("inf")}, {"hysteresis": 0}])
+def test_a_policy_that_cannot_be_is_refused(rule: dict[str, float]) -> None:
+    """Rules that no scaler can go by are an error where they are written."""
+    with pytest.raises(ConfigurationError, match=r"at least 1|not finite"):
+        ampmon.Policy(**rule)  # type: ignore[arg-type]
