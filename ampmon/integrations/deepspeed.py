@@ -5,14 +5,11 @@ Imports nothing of DeepSpeed: the engine brings it.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
-from ampmon.feed import Feed, Policy, stream
-
-
-_FEED = "_ampmon_feed"
+from ampmon.feed import Feed, Policy
+from ampmon.integrations.patching import feed_from
 
 
 def watch(engine: Any, *, name: str = "deepspeed") -> Feed:
@@ -23,29 +20,14 @@ def watch(engine: Any, *, name: str = "deepspeed") -> Feed:
     syncs or blocks.
     """
     optimizer = engine.optimizer
-    update = getattr(optimizer, "_update_scale", None)
     scaler = _scaler(optimizer)
-    if update is None or not hasattr(scaler, "cur_scale") or not engine.fp16_enabled():
+    scales = hasattr(optimizer, "_update_scale") and hasattr(scaler, "cur_scale")
+    if not scales or not engine.fp16_enabled():
         raise TypeError(
             "ampmon.integrations.deepspeed.watch: this engine scales no loss. Loss scaling needs "
             '"fp16": {"enabled": true} in the DeepSpeed configuration.'
         )
-    if (known := getattr(optimizer, _FEED, None)) is not None:
-        assert isinstance(known, Feed)
-        return known
-    feed = stream(name, policy=_policy(scaler))
-
-    @functools.wraps(update)
-    def update_scale(overflow: Any = False, *args: Any, **kwargs: Any) -> Any:
-        before = scaler.cur_scale
-        try:  # DeepSpeed raises where it would have to go below its least scale: that was a skip, too
-            return update(overflow, *args, **kwargs)
-        finally:
-            feed.update(before, scaler.cur_scale, overflow)
-
-    optimizer._update_scale = update_scale
-    setattr(optimizer, _FEED, feed)
-    return feed
+    return feed_from(optimizer, "_update_scale", lambda: scaler.cur_scale, name, _policy(scaler))
 
 
 def _scaler(optimizer: Any) -> Any:

@@ -5,14 +5,12 @@ Imports nothing of Megatron: the optimizer brings it.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ampmon.feed import Feed, Policy, stream
-
-
-_FEED = "_ampmon_feed"
+from ampmon.feed import Feed, Policy
+from ampmon.integrations.patching import feed_from
 
 
 def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
@@ -30,27 +28,10 @@ def watch(optimizer: Any, *, name: str = "megatron") -> list[Feed]:
         raise TypeError(
             "ampmon.integrations.megatron.watch: this optimizer scales no loss. Loss scaling needs fp16 (--fp16)."
         )
-    return [_feed(scaler, name) for scaler in scalers.values()]
-
-
-def _feed(scaler: Any, name: str) -> Feed:
-    if (known := getattr(scaler, _FEED, None)) is not None:
-        assert isinstance(known, Feed)
-        return known
-    feed = stream(name, policy=_policy(scaler))
-    stock = scaler.update
-
-    @functools.wraps(stock)
-    def update(found_inf: Any, *args: Any, **kwargs: Any) -> Any:
-        before = scaler.scale
-        try:
-            return stock(found_inf, *args, **kwargs)
-        finally:
-            feed.update(before, scaler.scale, found_inf)
-
-    scaler.update = update
-    setattr(scaler, _FEED, feed)
-    return feed
+    return [
+        feed_from(each, "update", partial(getattr, each, "scale"), name, _policy(each))
+        for each in scalers.values()
+    ]
 
 
 def _policy(scaler: Any) -> Policy:

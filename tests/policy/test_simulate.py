@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,14 @@ def test_the_recommendation_gains() -> None:
     assert advice.words.startswith(f"init_scale={advice.setting.init_scale:g}, growth_interval=")
     assert "instead of" in advice.words
     assert advice.code == advice.setting.code()
+
+
+def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
+    """Who trains with Megatron is told its flags, and nothing of torch's GradScaler."""
+    told = record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20)
+    of = {"scaler_type": "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)", "device": "none"}
+    advice = advise(Simulator(history(told, growth_interval=20, **of)))
+    assert re.fullmatch(r"--initial-loss-scale \d+ --loss-scale-window \d+", advice.code)
 
 
 def test_nothing_is_recommended_where_nothing_gains() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ampmon_server.policy.history import History
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.policy.settings import Setting, recorded
 from ampmon_server.policy.simulate import Simulation, Simulator
 from ampmon_server.words import in_code, percent, plural
@@ -47,7 +48,8 @@ def advise(simulator: Simulator) -> Advice:
     best = min(sure, key=_cost, default=was)
     if _cost(was) - _cost(best) < GAIN_LEAST:
         return Advice(was.setting, "Keep what you have: nothing tried gains.", "", was)
-    return Advice(best.setting, _words(best, was), best.setting.code(), best)
+    code = in_settings_of(simulator.history.policy, best.setting.code())
+    return Advice(best.setting, _words(best, was), code, best)
 
 
 def _grid(history: History) -> list[Setting]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import wraps
 
+import msgspec
+
 from ampmon.wire import Finding
 from ampmon_server.case import Case, ScalerCase
-from ampmon_server.diagnosis.phrasing import phrased
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.thresholds import Thresholds
 
 
@@ -21,6 +23,7 @@ def each_scaler(
         for scaler in case.scalers:
             if len(scaler.recent):
                 for finding in rule(scaler, thresholds):
-                    yield phrased(finding, scaler.policy)
+                    fix = in_settings_of(scaler.policy, finding.fix)
+                    yield msgspec.structs.replace(finding, fix=fix)
 
     return examine

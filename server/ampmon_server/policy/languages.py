@@ -1,4 +1,4 @@
-"""The fix of a finding in the settings of the framework that scales the loss, where that is not torch's scaler."""
+"""Code to write instead, in the settings of the framework that scales the loss, where that is not torch's scaler."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-import msgspec
-
-from ampmon.wire import Finding
 from ampmon_server.case import Policy
 
 
@@ -38,17 +35,17 @@ _LANGUAGES: Mapping[str, Callable[[Mapping[str, float]], str]] = {
 }
 
 
-def phrased(finding: Finding, policy: Policy) -> Finding:
-    """The finding with a fix for who has no torch GradScaler, as `ampmon.stream` says; as it is where there is one."""
+def in_settings_of(policy: Policy, code: str) -> str:
+    """Code for torch's GradScaler, as who has none writes it (`ampmon.stream`); as it is for who has one."""
     if policy.device != NO_DEVICE:
-        return finding
-    found = _ARGUMENT.findall(finding.fix)
+        return code
+    found = _ARGUMENT.findall(code)
     settings = {
         name: 2.0 ** float(value) if power else float(value) for name, power, value in found
     }
-    kept = [line for line in finding.fix.splitlines() if not _TORCHS.search(line)]
+    kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
     lines = kept if any(not line.startswith("#") for line in kept) else []
     language = _LANGUAGES.get(policy.scaler_type.partition(".")[0])
     if settings and language is not None:
         lines = [language(settings), *lines]
-    return msgspec.structs.replace(finding, fix="\n".join(lines))
+    return "\n".join(lines)
