@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import re
+import shutil
+import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -140,6 +142,91 @@ def test_what_cannot_be_answered_names_what_helps(command: str, tmp_path: Path) 
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"ampmon {command}: no server runs on ")
     assert "name a --data-dir, or a server's --url" in done.err
+
+
+# -- what a user may change ------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_renamed_and_tagged(place: Place) -> None:
+    """A name is replaced; tags are added and removed one by one, and printed."""
+    run = PostedRun(place.server, "to be changed", project="changing")
+    renamed = place.typed("rename", "to be changed", "other name")
+    added = place.typed("tag", "other name", "a", "b")
+    removed = place.typed("tag", "other name", "c", "--remove", "a")
+    told = place.server.get(run.path)
+
+    assert renamed.out == f"renamed to be changed ({run.run_id}) to other name\n"
+    assert added.out.endswith("): a, b\n")
+    assert removed.out.endswith("): b, c\n")
+    assert (told["name"], told["tags"]) == ("other name", ["b", "c"])
+
+
+def test_an_archived_run_is_found_and_brought_back(place: Place) -> None:
+    """It leaves the list, is shown by its name all the same, and is there again after --undo."""
+    PostedRun(place.server, "old", project="archiving").updates()
+
+    def listed() -> bool:
+        return "old" in place.typed("runs", "--project", "archiving").out
+
+    assert listed()
+    assert place.typed("archive", "old").code == 0
+    assert not listed()
+    assert "old" in place.typed("runs", "--archived").out
+    assert place.typed("show", "old").code == 0
+    assert place.typed("archive", "--undo", "old").code == 0
+    assert listed()
+
+
+def test_a_run_is_deleted_only_where_that_is_meant(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal it takes --yes; of several runs all are found before the first is deleted."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    runs = [PostedRun(place.server, name, project="deleting") for name in ("bad", "worse")]
+    asked = place.typed("delete", "bad")
+    unknown = place.typed("delete", "--yes", "bad", "wrose")
+    left = place.server.get("/runs?project=deleting")["total"]
+    done = place.typed("delete", "--yes", "bad", "worse", "bad")
+
+    assert (asked.code, unknown.code, left) == (2, 2, 2)
+    assert "pass --yes" in asked.err
+    assert "near: worse" in unknown.err
+    assert done.out.splitlines() == [
+        f"deleted {n} ({r.run_id})" for n, r in zip(("bad", "worse"), runs, strict=True)
+    ]
+    assert place.server.get("/runs?project=deleting")["total"] == 0
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ampmon ta", {"tail", "tag"}),
+        ("ampmon runs --stat", {"--status"}),
+        ("ampmon runs --status cr", {"crashed"}),
+        ("ampmon run --no-serve train", {"train.py"}),
+        ("ampmon show --data-dir tr", {"train.py"}),
+    ],
+)
+def test_bash_completes_what_may_be_typed(line: str, offered: set[str], tmp_path: Path) -> None:
+    """The script that is printed completes commands, flags, their values and files."""
+    (tmp_path / "train.py").touch()
+    words = line.split()
+    script = (
+        f"{typed('completion', 'bash').out}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}\n"
+    )
+    ask = f'{script}_shtab_ampmon 2>/dev/null; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(
+        ["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert set(done.stdout.split()) == offered
+
+
+def test_each_shell_has_a_script() -> None:
+    """zsh and fish get a script of their own, which names the commands."""
+    assert typed("completion", "zsh").out.startswith("#compdef ampmon")
+    assert "complete -c ampmon" in typed("completion", "fish").out
 
 
 # -- the sketch of a scale -------------------------------------------------------------------------------------------

@@ -15,22 +15,33 @@ _PAGE = 1000
 _NEAR = 5
 
 
-def choose(server: Asking, wanted: str) -> Run:
-    """The run that ``wanted`` names: of several with one name the newest. Raises Unanswered, naming what is near."""
+def choose(server: Asking, wanted: str, *, archived_first: bool = False) -> Run:
+    """The run that ``wanted`` names: of several with one name the newest, and one that is archived after others.
+
+    Raises Unanswered, naming what is near.
+    """
     if wanted == LATEST:
         return _newest(server)
     if (run_id := _whole_id(wanted)) is not None:
         return _of_id(server, run_id)
-    runs = list(_all(server))
+    listed: list[Run] = []
+    for archived in (archived_first, not archived_first):
+        runs = list(_all(server, archived=archived))
+        if (found := _among(runs, wanted)) is not None:
+            return found
+        listed += runs
+    raise Unanswered(f"there is no run {wanted!r}{_near(wanted, listed)}")
+
+
+def _among(runs: list[Run], wanted: str) -> Run | None:
+    """Raises Unanswered where several ids begin with it."""
     named = [run for run in runs if run.name == wanted]
     begun = [run for run in runs if run.run_id.startswith(wanted.lower())]
     if named:
         return named[0]
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
+    if len(begun) > 1:
         raise Unanswered(f"{len(begun)} runs begin with {wanted}: {_listed(begun)}")
-    raise Unanswered(f"there is no run {wanted!r}{_near(wanted, runs)}")
+    return begun[0] if begun else None
 
 
 def _newest(server: Asking) -> Run:
@@ -52,9 +63,9 @@ def _of_id(server: Asking, run_id: UUID) -> Run:
         raise Unanswered(f"there is no run {run_id}{_near(str(run_id), runs)}") from None
 
 
-def _all(server: Asking) -> Iterator[Run]:
-    """Every run that is not archived, the newest first."""
-    fields = {"limit": str(_PAGE)}
+def _all(server: Asking, *, archived: bool = False) -> Iterator[Run]:
+    """Every run that is archived, or not, the newest first."""
+    fields = {"limit": str(_PAGE), "archived": str(archived).lower()}
     while True:
         page = read(server.get("/runs", fields), Page)
         yield from page.runs

@@ -21,7 +21,7 @@ from ampmon_server.cli import (
     thresholds,
     token,
 )
-from ampmon_server.cli.terminal import listing, showing, tailing, welcome
+from ampmon_server.cli.terminal import changing, completing, listing, showing, tailing, welcome
 
 
 EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
@@ -52,14 +52,19 @@ def main(argv: Sequence[str]) -> int:
 
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "alerts": alerts.run,
+    "archive": changing.run,
+    "completion": completing.run,
     "db": db.run,
     "demo": demo.main,
+    "delete": changing.run,
     "doctor": doctor.run,
     "health": health.run,
+    "rename": changing.run,
     "report": report.run,
     "runs": listing.run,
     "show": showing.run,
     "sync": sync.run,
+    "tag": changing.run,
     "tail": tailing.run,
     "token": token.run,
 }
@@ -87,6 +92,10 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser("show", help="show a run: its numbers, and what to change")
     )
     tailing.add_arguments(commands.add_parser("tail", help="follow a run as it goes on"))
+    changing.add_rename(commands.add_parser("rename", help="rename a run"))
+    changing.add_tag(commands.add_parser("tag", help="add tags to a run, or remove some"))
+    changing.add_archive(commands.add_parser("archive", help="take runs off the list"))
+    changing.add_delete(commands.add_parser("delete", help="delete runs for good"))
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
@@ -102,7 +111,16 @@ def parser() -> argparse.ArgumentParser:
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))
     demo.add_arguments(commands.add_parser("demo", help="train a small model and watch it"))
+    completing.add_arguments(
+        commands.add_parser("completion", help="print a script that completes commands in a shell")
+    )
     return typed
+
+
+def commands_of(typed: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    (commands,) = (each for each in typed._actions if isinstance(each, argparse._SubParsersAction))
+    return commands.choices
 
 
 def _add_serving(serve: argparse.ArgumentParser) -> None:

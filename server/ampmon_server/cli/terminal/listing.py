@@ -94,7 +94,7 @@ def _table(runs: Sequence[Summary]) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     several = len({run.project for run in runs}) > 1
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis", min_width=12)
+    table.add_column("NAME", overflow="fold", min_width=12)
     table.add_column("ID", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
     for name in ("UPDATES", "SKIPPED", "SCALE", "AGE"):
