@@ -41,8 +41,6 @@ UPDATE_US = 100_000
 
 NAMES = ("blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "head.weight")
 
-_ROWS = ("step", "time", "event", "skipped", "sampled", "duration_ns", "cost_ns", "memory_peak")
-
 
 def torch_scaler(
     overflows: Any, updates: int, policy: Policy | None = None
@@ -78,13 +76,14 @@ def cells_of(
     before: Floats, after: Floats, events: list[str], skipped: list[bool], *, first: int = 0
 ) -> Cells:
     """Updates as cells of one."""
-    rows = np.zeros(len(before), [(name, np.int64) for name in _ROWS])
+    rows = np.zeros(len(before), update_cells.ROWS)
     rows["step"] = np.arange(first, first + len(before))
     rows["time"] = START + rows["step"] * UPDATE_US
     rows["event"] = [EVENTS.index(event) for event in events]
     rows["skipped"] = skipped
     rows["duration_ns"] = UPDATE_US * 1000
-    return update_cells.of_rows(rows, np.asarray(before, float), np.asarray(after, float))
+    rows["scale"], rows["scale_after"] = before, after
+    return update_cells.of_rows(rows)
 
 
 def scaler(cells: Cells, **fields: Any) -> ScalerCase:

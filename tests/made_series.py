@@ -18,7 +18,7 @@ from ampmon_server.cells.gradients import empty as no_gradients
 from ampmon_server.cells.gradients import of_series
 from ampmon_server.cells.merging import Cells, starts_of
 from ampmon_server.cells.parameters import of_samples
-from ampmon_server.cells.updates import LAYOUT, empty, of_rows
+from ampmon_server.cells.updates import LAYOUT, ROWS, empty, of_rows
 from ampmon_server.figures import STATISTICS, ParameterSource, ReplaySource, Source, View
 from ampmon_server.figures.rows import LEVELS
 from ampmon_server.policy import Path, Simulation
@@ -40,20 +40,6 @@ from ampmon_server.whatif import flushed_in
 SOME = settings(max_examples=settings().max_examples // 2)
 
 START = 1_700_000_000_000_000
-
-ROWS = [
-    (name, np.int64)
-    for name in [
-        "step",
-        "time",
-        "event",
-        "skipped",
-        "sampled",
-        "duration_ns",
-        "cost_ns",
-        "memory_peak",
-    ]
-]
 
 
 def updates(
@@ -82,8 +68,9 @@ def rows(*columns: np.ndarray) -> Cells:
     step, time, scale, after, event, skipped = columns
     made = np.zeros(len(step), ROWS)
     made["step"], made["time"], made["event"], made["skipped"] = step, time, event, skipped
+    made["scale"], made["scale_after"] = scale, after
     made["duration_ns"], made["memory_peak"] = 100_000_000, 10**9
-    return of_rows(made, scale, after)
+    return of_rows(made)
 
 
 def rolled_up(scales: np.ndarray, *, skipped_every: int = 0, span: int = 256) -> Cells:

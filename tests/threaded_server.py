@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 import uvicorn
 
 from ampmon_server.app import create_app
+from ampmon_server.cells.updates import ROWS, Rows
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
+from ampmon_server.store.pages import unpack
 from databases import provide
 
 
@@ -69,3 +71,11 @@ class ThreadedServer:
         path = self.settings.server_directory / "ampmon.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
+
+    def updates(self) -> Iterator[tuple[bytes, int, Rows]]:
+        """The updates that are stored, page by page: run, stream, and the rows of all attempts in order of step."""
+        pages = self.rows(
+            "SELECT run_id, stream, data FROM update_pages ORDER BY run_id, stream, bucket"
+        )
+        for run_id, stream, data in pages:
+            yield run_id, stream, unpack(data, ROWS)

@@ -27,7 +27,9 @@ BAR_P95_MS = 150.0
 POLL_S = 5e-4
 WITHIN_S = 30.0
 # The keys of the table are in this order, so the newest is found at once.
-_NEWEST = "SELECT step FROM updates ORDER BY run_id DESC, stream DESC, step DESC LIMIT 1"
+_NEWEST = (
+    "SELECT last_step FROM update_pages ORDER BY run_id DESC, stream DESC, bucket DESC LIMIT 1"
+)
 
 
 def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:

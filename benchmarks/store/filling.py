@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, select, update
 
 from ampmon import wire
 from ampmon.histogram import Statistics
+from ampmon_server.cells.updates import ROWS, Rows
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, attempts, engine, gradients, ingest, rollups
 from ampmon_server.store import scalars as logged
@@ -26,7 +27,8 @@ from ampmon_server.store.remembered import Remembered
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Stream
-from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips, updates
+from ampmon_server.store.updates import PAGES
+from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real, shifted
 from benchmarks.store.track import Track
@@ -168,32 +170,21 @@ class _Filling:
         chunks = range(1, len(self._track), _CHUNK)
         for first in shown(chunks, f"{len(self._track)} updates"):
             within = slice(first, min(first + _CHUNK, len(self._track)))
-            insert_rows(connection, updates, list(self._updates(stream, within)))
+            PAGES.put(connection, (self.run_id.bytes, stream.number), self._updates(within))
             insert_rows(connection, skips, list(self._skips(stream, within)))
             insert_rows(connection, scalars, list(self._scalars(stream, within)))
 
-    def _updates(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
-        track, steps = self._track, np.arange(within.start, within.stop)
-        chance = np.random.default_rng(within.start)
-        columns: dict[str, Any] = {
-            "run_id": self.run_id.bytes,
-            "stream": stream.number,
-            "step": steps,
-            "attempt": 0,
-            "time": self._times[within],
-            "scale": track.scale[within],
-            "scale_after": track.scale_after[within],
-            "kinds": 0,
-            "growth_tracker": track.growth_tracker[within],
-            "event": track.event[within],
-            "skipped": track.skipped[within].astype(np.int64),
-            "sampled": (steps % SAMPLED_EVERY == 0).astype(np.int64),
-            "paths": 2,
-            "duration_ns": 1000 * np.diff(self._times[within.start - 1 : within.stop]),
-            "cost_ns": chance.integers(8_000, 30_000, len(steps)),
-            "memory_peak": None,
-        }
-        return _rows(updates.c.keys(), columns, len(steps))
+    def _updates(self, within: slice) -> Rows:
+        track, rows = self._track, np.zeros(within.stop - within.start, ROWS)
+        rows["step"] = np.arange(within.start, within.stop)
+        rows["time"] = self._times[within]
+        for name in ("scale", "scale_after", "growth_tracker", "event", "skipped"):
+            rows[name] = getattr(track, name)[within]
+        rows["sampled"] = rows["step"] % SAMPLED_EVERY == 0
+        rows["paths"], rows["memory_peak"] = 2, -1
+        rows["duration_ns"] = 1000 * np.diff(self._times[within.start - 1 : within.stop])
+        rows["cost_ns"] = np.random.default_rng(within.start).integers(8_000, 30_000, len(rows))
+        return rows
 
     def _skips(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
         track = self._track

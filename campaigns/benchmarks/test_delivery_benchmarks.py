@@ -72,7 +72,8 @@ def test_an_update_is_seen_when_it_is_committed(tmp_path: Path) -> None:
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("PRAGMA journal_mode = wal")
     writer.execute(
-        "CREATE TABLE updates (run_id, stream, step, PRIMARY KEY (run_id, stream, step))"
+        "CREATE TABLE update_pages"
+        " (run_id, stream, bucket, last_step, PRIMARY KEY (run_id, stream, bucket))"
     )
     ticks = iter(range(10**9))
     reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -81,10 +82,10 @@ def test_an_update_is_seen_when_it_is_committed(tmp_path: Path) -> None:
         target=lambda: seen.extend(latency.first_seen(reader, 3, 1.0, lambda: next(ticks)))
     )
 
-    writer.execute("INSERT INTO updates VALUES (1, 1, 0)")
+    writer.execute("INSERT INTO update_pages VALUES (1, 1, 0, 0)")
     thread.start()
     writer.execute("BEGIN")
-    writer.executemany("INSERT INTO updates VALUES (1, 1, ?)", [(1,), (2,)])
+    writer.execute("UPDATE update_pages SET last_step = 2")
     writer.execute("COMMIT")
     thread.join()
 

@@ -14,6 +14,8 @@ from uuid import UUID
 
 from ampmon import wire
 from ampmon.spool import Position, SpoolReader, spools
+from ampmon_server.cells.updates import ROWS
+from ampmon_server.store.pages import unpack
 
 
 # What tells of a fault, and so is not in a training without one.
@@ -120,10 +122,11 @@ def of_database(path: Path, attempt_id: UUID) -> tuple[Account, dict[str, object
         for row in rows("ledger"):
             held = range(row["first_seq"], row["last_seq"] + 1)
             account.seqs[names[row["stream"]]] += held
-        for row in rows("updates"):
-            account.updates[row["step"]] = (row["scale"], row["scale_after"])
-            if row["sampled"]:
-                account.samples.add(row["step"])
+        for page in rows("update_pages"):
+            held = unpack(page["data"], ROWS)
+            for step, *scales in held[["step", "scale", "scale_after"]].tolist():
+                account.updates[step] = (scales[0], scales[1])
+            account.samples.update(held["step"][held["sampled"] == 1].tolist())
         account.skips = {row["step"] for row in rows("skips")}
         for row in rows("events"):
             account.events[row["kind"]] += 1

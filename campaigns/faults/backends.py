@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -215,12 +215,7 @@ class Real:
                     " WHERE kind != 'resume'"
                 )
             ),
-            "updates": sorted(
-                (UUID(bytes=attempt), *row)
-                for attempt, *row in self._server.rows(
-                    f"SELECT attempt_id, step - origin, updates.skipped FROM updates {of}"
-                )
-            ),
+            "updates": sorted(self._updates()),
             "scalars": sorted(
                 (UUID(bytes=attempt), *row)
                 for attempt, *row in self._server.rows(
@@ -228,6 +223,21 @@ class Real:
                 )
             ),
         }
+
+    def _updates(self) -> Iterator[tuple[object, ...]]:
+        attempts = {
+            (run_id, stream, attempt): (UUID(bytes=attempt_id), origin)
+            for run_id, stream, attempt, attempt_id, origin in self._server.rows(
+                "SELECT run_id, stream, attempt, attempt_id, origin"
+                " FROM attempts JOIN streams USING (run_id, rank)"
+            )
+        }
+        for run_id, stream, rows in self._server.updates():
+            for step, attempt, skipped in zip(
+                *(rows[name].tolist() for name in ("step", "attempt", "skipped")), strict=True
+            ):
+                attempt_id, origin = attempts[run_id, stream, attempt]
+                yield attempt_id, step - origin, skipped
 
     def close(self) -> None:
         self._proxy.close()

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from ampmon_server.store.numbers import join, kinds_of_pair
+from ampmon_server.cells.updates import ROWS, Rows
+from ampmon_server.store.numbers import join
+from ampmon_server.store.pages import unpack
+from ampmon_server.store.updates import empty
 from ampmon_server.tables import (
     attempts,
     gradient_blocks,
@@ -20,7 +24,7 @@ from ampmon_server.tables import (
     runs,
     scalars,
     skips,
-    updates,
+    update_pages,
 )
 from campaigns.soak.tally import Count
 from campaigns.soak.told import Told, Update
@@ -171,9 +175,9 @@ class _Attempt:
         skipped = defaultdict(list)
         for each in self._of(skips):
             skipped[each.step].append(each.name)
-        self._rows = self._of(updates)
+        self._rows = self._recorded()
         self.updates = {
-            each.step - self.origin: _update(each, skipped.pop(each.step, []))
+            each["step"].item() - self.origin: _update(each, skipped.pop(each["step"].item(), []))
             for each in self._rows
         }
         self._stray_skips = len(skipped)
@@ -181,6 +185,13 @@ class _Attempt:
         self.losses = {
             each.step - self.origin: join(each.value, each.kind) for each in self._logged
         }
+
+    def _recorded(self) -> Rows:
+        pages = select(update_pages.c.data).where(update_pages.c.run_id == self._run_id)
+        rows = np.concatenate(
+            [empty(), *(unpack(data, ROWS) for data in self._connection.scalars(pages))]
+        )
+        return rows[rows["attempt"] == self.number]
 
     def _of(self, table: Any) -> list[Row[Any]]:
         statement = select(table).where(
@@ -209,13 +220,12 @@ class _Attempt:
         return found
 
 
-def _update(row: Row[Any], skipped: list[str]) -> Update:
-    before, after = kinds_of_pair(row.kinds)
+def _update(row: Any, skipped: list[str]) -> Update:
     return Update(
-        scale=join(row.scale, before),
-        scale_after=join(row.scale_after, after),
+        scale=float(row["scale"]),
+        scale_after=float(row["scale_after"]),
         skipped=tuple(sorted(skipped)),
-        sampled=bool(row.sampled),
+        sampled=bool(row["sampled"]),
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ampmon_server.cells.updates import ROWS
+from ampmon_server.store.pages import unpack
 from benchmarks.store.timing import Client
 from campaigns.year.population import Planned
 
@@ -94,8 +97,9 @@ def _thinned(run: Planned, cut: int) -> int:
 def _rows(database: Path) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """Of each run how many updates are held, and from which step on."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        held = connection.execute("SELECT run_id, count(*) FROM updates GROUP BY run_id")
-        rows = dict(held.fetchall())
+        rows: Counter[bytes] = Counter()
+        for run_id, data in connection.execute("SELECT run_id, data FROM update_pages"):
+            rows[run_id] += len(unpack(data, ROWS))
         cuts = connection.execute("SELECT run_id, max(rows_from) FROM streams GROUP BY run_id")
         return rows, dict(cuts.fetchall())
 

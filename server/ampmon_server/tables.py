@@ -50,6 +50,10 @@ def _flag(name: str) -> Column[Any]:
     return Column(name, SmallInteger, nullable=False, default=0)
 
 
+def _real(name: str) -> Column[Any]:
+    return Column(name, Double)
+
+
 def _of_run(name: str, *columns: Column[Any], large: bool = False) -> Table:
     run_id: Column[Any] = Column(
         "run_id", LargeBinary(16), ForeignKey("runs.run_id"), primary_key=True
@@ -107,33 +111,24 @@ runs = Table(
     _count("silent_after"),
     _count("version"),
     # Totals: of distinct steps of each scaler, however many ranks; see store.rollups.
-    _count("updates"),
-    _count("skipped"),
-    _count("sampled"),
+    *map(_count, ("updates", "skipped", "sampled")),
     # Records stored, those known to be missing, and what the monitor said of itself.
-    _count("records"),
-    _count("lost"),
-    _count("errors"),
-    _count("dropped"),
+    *map(_count, ("records", "lost", "errors", "dropped")),
     _flag("disabled"),
     _flag("exact"),
-    _count("parameters"),
-    _count("ranks"),
-    _count("attempts"),
+    *map(_count, ("parameters", "ranks", "attempts")),
     Column("streams", Text, nullable=False),
     Column("last_step", BigInteger),
     Column("last_time", BigInteger),
-    Column("scale", Double),
+    _real("scale"),
     _flag("scale_kind"),
-    Column("zero_fraction", Double),
-    Column("subnormal_fraction", Double),
-    Column("zero_fraction_error", Double),
-    Column("subnormal_fraction_error", Double),
-    Column("headroom_bits", Double),
+    *map(_real, ("zero_fraction", "subnormal_fraction")),
+    *map(_real, ("zero_fraction_error", "subnormal_fraction_error")),
+    _real("headroom_bits"),
     _flag("headroom_kind"),
     # Updates between samples, the share of the time they are kept to, and whether even the rarest exceed it.
     Column("sampling_interval", BigInteger),
-    Column("budget", Double),
+    _real("budget"),
     _flag("over_budget"),
     # Microseconds: a typical update's, and sums over the updates that have a duration.
     Column("update_us", Double, nullable=False, default=0.0),
@@ -142,9 +137,7 @@ runs = Table(
     # When its version last moved on, by the server's clock: what another server process asks for.
     _count("changed"),
     # Samples left out of updates that were kept; starts that went on beside a later one; scalers that began anew.
-    _count("thinned"),
-    _count("rivals"),
-    _count("forgotten"),
+    *map(_count, ("thinned", "rivals", "forgotten")),
     # How much a killed process may lose, and why; null where records go to a disk at once.
     Column("window_ms", BigInteger),
     Column("window_why", Text),
@@ -194,14 +187,12 @@ streams = _of_run(
     Column("rank", BigInteger, nullable=False),
     Column("scaler", String(128), nullable=False),
     Column("layout", String(16), nullable=False),
-    _count("updates"),
-    _count("sampled"),
+    *map(_count, ("updates", "sampled")),
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("newest_sample", LargeBinary),
     # The first step whose own rows are still kept: those before it are rolled up and pruned.
-    _count("rows_from"),
-    _count("samples_from"),
+    *map(_count, ("rows_from", "samples_from")),
 )
 
 # What a scaler said of itself: per attempt, since a resumed one may hold other parameters.
@@ -234,25 +225,35 @@ ledger = _of_run(
     Column("last_step", BigInteger),
 )
 
-updates = _of_run(
-    "updates",
+# The updates of 256 consecutive steps, packed: see store.pages and store.updates. What stands beside is for SQL: of
+# each step the latest attempt's row counts; a scale is null where it is not finite.
+update_pages = _of_run(
+    "update_pages",
+    _key("stream"),
+    _key("bucket"),
+    *map(_count, ("updates", "skipped", "sampled")),
+    *map(_count, ("first_step", "last_step", "first_time", "last_time")),
+    *map(_real, ("scale", "scale_after", "scale_min", "scale_max")),
+    # How many have a duration, and the sum of those in microseconds.
+    _count("timed"),
+    _real("duration_us"),
+    # Last: what stands before it is read without it.
+    Column("data", LargeBinary, nullable=False),
+    large=True,
+)
+
+# The updates that were not steady: where the scale moved, or an optimizer skipped.
+moves = _of_run(
+    "moves",
     _key("stream"),
     _key("step"),
     _key("attempt"),
     Column("time", BigInteger, nullable=False),
-    Column("scale", Double),
-    Column("scale_after", Double),
-    # Kinds of both scales, two bits each.
-    _flag("kinds"),
-    Column("growth_tracker", BigInteger, nullable=False),
     _flag("event"),
     _flag("skipped"),
-    _flag("sampled"),
-    # Which ways its optimizers stepped, a bit each.
-    _flag("paths"),
-    Column("duration_ns", BigInteger),
-    _count("cost_ns"),
-    Column("memory_peak", BigInteger),
+    *map(_real, ("scale", "scale_after")),
+    # Kinds of both scales, two bits each.
+    _flag("kinds"),
 )
 
 skips = _of_run(
@@ -265,8 +266,7 @@ skips = _of_run(
     Column("name", String(256), nullable=False),
     Column("path", String(16), nullable=False),
     Column("cause", String(16), nullable=False),
-    Column("scale", Double),
-    Column("scale_after", Double),
+    *map(_real, ("scale", "scale_after")),
     _flag("kinds"),
     Column("culprits", Text, nullable=False),
     Column("culprit_order", String(16), nullable=False),
@@ -296,7 +296,7 @@ scalars = _of_run(
     _key("step"),
     _key("attempt"),
     Column("time", BigInteger, nullable=False),
-    Column("value", Double),
+    _real("value"),
     _flag("kind"),
     Column("user_step", BigInteger),
 )

@@ -6,9 +6,11 @@ import contextlib
 import math
 from pathlib import Path
 
-from sqlalchemy import Table, create_engine, delete, insert, select, update
+from sqlalchemy import create_engine, delete, select
 
-from ampmon_server.tables import scalars, updates
+from ampmon_server.store.inserting import insert_rows
+from ampmon_server.store.updates import PAGES
+from ampmon_server.tables import scalars, update_pages
 from campaigns.soak.comparison import compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round
@@ -33,26 +35,34 @@ def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path
     assert tally.fewest() >= KILLS
     assert tally.count.told >= KILLS
 
-    assert _spoiled(one, "lose").lost == 1
-    assert _spoiled(one, "lose", scalars).lost == 1
+    assert _spoiled(one, "lose an update").lost == 1
+    assert _spoiled(one, "lose a loss").lost == 1
     # A record that was in flight when its trainer was killed counts as doubled too, once another stands after it.
-    assert _spoiled(one, "double").doubled in {1, 2}
-    assert any("differ" in words for words in _spoiled(one, "change").problems)
+    assert _spoiled(one, "double an update").doubled in {1, 2}
+    assert any("differ" in words for words in _spoiled(one, "change an update").problems)
 
 
-def _spoiled(one: Round, how: str, table: Table = updates) -> Count:
-    """What the comparison counts once a row of ``table`` is lost, is there twice, or has another scale."""
+def _spoiled(one: Round, how: str) -> Count:
+    """What the comparison counts once a record is lost, is there twice, or has another scale."""
     with create_engine(one.database_url).connect() as connection:
-        query = select(table).order_by(table.c.run_id, table.c.step)
-        row = connection.execute(query).mappings().first()
-        assert row is not None
-        here = [column == row[column.name] for column in table.primary_key]
-        if how == "lose":
-            connection.execute(delete(table).where(*here))
-        elif how == "double":
-            connection.execute(insert(table).values({**row, "step": row["step"] + 1_000_000}))
+        if how == "lose a loss":
+            row = connection.execute(select(scalars)).first()
+            assert row is not None
+            here = [column == getattr(row, column.name) for column in scalars.primary_key]
+            connection.execute(delete(scalars).where(*here))
         else:
-            connection.execute(update(table).where(*here).values(scale=3.0))
+            page = connection.execute(select(update_pages)).first()
+            assert page is not None
+            rows = PAGES.opened(page.bucket, page.data)
+            if how == "change an update":
+                rows["scale"][0] = 3.0
+            key = (page.run_id, page.stream)
+            if how == "double an update":
+                again = rows[:1].copy()
+                again["step"] += 1_000_000
+                PAGES.put(connection, key, again)
+            rows = rows[1:] if how == "lose an update" else rows
+            insert_rows(connection, update_pages, [PAGES.row(key, page.bucket, rows)], replace=True)
         count = compare(connection, one.trainings())
         connection.rollback()
     return count

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ampmon_server.cells.updates import ROWS
+from ampmon_server.store.pages import pack
 from batches import PARAMETERS, statistics
 from benchmarks.store.samples import Real
 from campaigns.year import campaign, senders
@@ -53,11 +56,11 @@ def test_what_does_not_add_up_is_told(
     run = replace(run, updates=60, ranks=1, fate="finished")
     file = tmp_path / "ampmon.db"
     with closing(sqlite3.connect(file)) as connection:
-        connection.execute("CREATE TABLE updates (run_id)")
+        connection.execute("CREATE TABLE update_pages (run_id, data)")
         connection.execute("CREATE TABLE streams (run_id, rows_from)")
-        rows = [(run.run_id.bytes,)] * held
-        connection.executemany("INSERT INTO updates VALUES (?)", rows)
-        connection.execute("INSERT INTO streams VALUES (?, 40)", rows[0])
+        page = (run.run_id.bytes, pack(np.zeros(held, ROWS)))
+        connection.execute("INSERT INTO update_pages VALUES (?, ?)", page)
+        connection.execute("INSERT INTO streams VALUES (?, 40)", page[:1])
         connection.commit()
     told = {"run_id": str(run.run_id), "updates": 60, "skipped": 2, "last_step": 59, "ranks": 1}
     told |= {"attempts": 1, "lost_records": 0, "project": run.project, "status": "finished"}

@@ -73,7 +73,8 @@ def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:
         assert (report.problems, report.rejected) == ({}, 0)
         return [
             (step, bool(skipped))
-            for step, skipped in server.rows("SELECT step, skipped FROM updates ORDER BY step")
+            for _, _, rows in server.updates()
+            for step, skipped in rows[["step", "skipped"]].tolist()
         ]
     finally:
         server.close()

@@ -7,9 +7,8 @@ from dataclasses import asdict
 import numpy as np
 
 from ampmon_server.cells.merging import Cells, joined
-from ampmon_server.cells.updates import LAYOUT, empty, of_rows
+from ampmon_server.cells.updates import LAYOUT, ROWS, empty, of_rows
 from ampmon_server.figures.sparkline import RUG_MAX, sparkline
-from ampmon_server.store.updates import ROWS
 
 
 def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ()) -> Cells:
@@ -18,7 +17,8 @@ def cells(scales: list[float], *, first: int = 0, skipped: tuple[int, ...] = ())
     rows["step"] = np.arange(first, first + len(scales))
     rows["skipped"][list(skipped)] = True
     rows["duration_ns"] = rows["memory_peak"] = -1
-    return of_rows(rows, np.array(scales), np.array(scales))
+    rows["scale"] = rows["scale_after"] = scales
+    return of_rows(rows)
 
 
 def test_a_small_run_is_drawn_as_it_is() -> None:

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 
 import made_series as made
-from ampmon_server.cells.updates import of_rows
+from ampmon_server.cells.updates import ROWS, of_rows
 from ampmon_server.figures import Source, View
 from ampmon_server.figures.timing import timing
 
 
 def _source(seconds: list[float], memory: list[int]) -> Source:
     """Updates that took so long; less than 0 is not known."""
-    rows = np.zeros(len(seconds), made.ROWS)
+    rows = np.zeros(len(seconds), ROWS)
     rows["step"] = np.arange(len(seconds))
     rows["time"] = made.START + 100_000 * rows["step"]
     rows["duration_ns"] = np.rint(np.array(seconds) * 1e9)
     rows["memory_peak"] = memory
-    ones = np.ones(len(seconds))
-    return made.source(of_rows(rows, ones, ones))
+    rows["scale"] = rows["scale_after"] = 1.0
+    return made.source(of_rows(rows))
 
 
 def _caption(figure: dict[str, Any]) -> str:

@@ -17,7 +17,8 @@ from sqlalchemy import create_engine, text
 from ampmon import wire
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store, packing, totals
-from ampmon_server.store.packing import Damaged, Sample, Stack
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.packing import Sample, Stack
 from ampmon_server.store.tails import SAMPLES_MAX
 from batches import Trainer, activations, statistics
 from databases import provide

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from uuid import UUID
 
+import msgspec
 import pytest
 from httpx2 import Response
 from sqlalchemy import text, update
@@ -41,8 +42,12 @@ URL = "http://127.0.0.1:8267"
 
 def trained(store: Store, run_id: UUID) -> None:
     trainer = Trainer(run_id)
-    records = [*trainer.updates(1500, skipped=[3], sampled=[0, 20]), trainer.scalars({"loss": 1.0})]
-    store.ingest(trainer.batch(records), Sender("ada"))
+    store.ingest(trainer.batch(trainer.updates(6000, skipped=[3], sampled=[0, 20])), Sender("ada"))
+    losses = [
+        msgspec.structs.replace(trainer.scalars({"loss": 1.0}), ordinal=step)
+        for step in range(1500)
+    ]
+    store.ingest(trainer.batch(losses), Sender("ada"))
 
 
 def damage(settings: Settings, *, leaves: bool = False) -> int:
@@ -98,8 +103,9 @@ def test_what_is_not_damaged_is_served(settings: Settings, store: Store) -> None
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
         headers = {"Content-Type": "application/msgpack"}
         for run_id, status in ((HIT, 503), (BEFORE, 200)):
-            trainer = Trainer(run_id, resume_step=1500)
-            content = wire.encode(trainer.batch(trainer.updates(5)))
+            trainer = Trainer(run_id, resume_step=3000)
+            records = [*trainer.updates(5), trainer.scalars({"loss": 1.0})]
+            content = wire.encode(trainer.batch(records))
             sent = client.post("/api/v1/ingest", content=content, headers=headers)
             assert (sent.status_code, client.get("/readyz").status_code) == (status, status)
         assert client.get("/api/v1/runs").json()["total"] == 3
@@ -123,7 +129,7 @@ def damaged_and_old(settings: Settings, store: Store) -> None:
 def pruned(settings: Settings) -> set[UUID]:
     """Which of the runs that are far from those pages have lost their rows but for the last few."""
     with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
-        query = "SELECT count(*) BETWEEN 1 AND 19 FROM updates WHERE run_id = ?"
+        query = "SELECT sum(updates) BETWEEN 1 AND 256 FROM update_pages WHERE run_id = ?"
         return {
             run_id
             for run_id in (BEFORE, AFTER)
@@ -211,3 +217,26 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
 
     assert "Pruning goes on in an hour" in caplog.records[0].getMessage()
     assert caplog.records[0].exc_info
+
+
+def test_a_page_that_is_damaged_hides_no_other(settings: Settings, store: Store) -> None:
+    """Of a run with a damaged page of updates its cells, its skips and the other pages are shown."""
+    trained(store, HIT)
+    store.close()
+    with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
+        connection.execute(
+            "UPDATE update_pages SET data = CAST(substr(data, 1, 40) || x'5A5A' || substr(data, 43) AS BLOB)"
+            " WHERE bucket = 2"
+        )
+        connection.commit()
+    app = create_app(replace(settings, judging=False))
+    with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
+        of_run = f"/api/v1/runs/{HIT}"
+        for path in ("", "/skips", "/figures/scale?width=200", "/updates?limit=500"):
+            assert client.get(of_run + path).status_code == 200
+        hidden = client.get(f"{of_run}/updates?start=600&limit=10")
+        assert hidden.status_code == 503
+        assert "a page of rows is damaged" in hidden.text
+        assert "`ampmon db verify` says where" in hidden.text
+        assert client.get(f"{of_run}/updates?start=768&limit=10").json()["step"][0] == 768

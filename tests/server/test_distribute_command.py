@@ -100,12 +100,12 @@ def test_only_what_is_left_is_done(cluster: Cluster, distribute: Distribute) -> 
 
 def test_what_fails_leaves_nothing_done(cluster: Cluster, distribute: Distribute) -> None:
     """Where the cluster refuses one table none is distributed, and the line has its words and what to look at."""
-    cluster.run(READY + "ALTER TABLE updates DROP CONSTRAINT pk_updates")
+    cluster.run(READY + "ALTER TABLE moves DROP CONSTRAINT pk_moves")
     code, lines, said = distribute(cluster.url)
 
     assert (code, lines, cluster.asked()) == (2, [], [])
     assert "nothing is distributed" in said
-    assert "cannot create constraint on updates" in said
+    assert "cannot create constraint on moves" in said
     assert "citus_check_cluster_node_health" in said
 
 
@@ -115,11 +115,11 @@ def test_a_table_in_use_is_not_waited_for(
     """Where a server holds rows the line says to stop it, and nothing is distributed."""
     cluster.run(READY)
     with postgres.connect(cluster.database) as busy, busy.transaction():
-        busy.execute("LOCK TABLE updates IN ROW EXCLUSIVE MODE")
+        busy.execute("LOCK TABLE moves IN ROW EXCLUSIVE MODE")
         code, _, said = distribute(cluster.url)
 
     assert (code, cluster.asked()) == (2, [])
-    assert "updates is in use): stop every ampmon serve that uses it" in said
+    assert "moves is in use): stop every ampmon serve that uses it" in said
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_table_in_use_is_not_waited_for(
         (READY + "DELETE FROM pg_dist_node", "SELECT citus_add_node('HOST', PORT) for each worker"),
         (READY + "UPDATE coordinator SET here = false", "name the coordinator in --database-url"),
         (
-            READY + "INSERT INTO pg_dist_partition VALUES ('updates', 'h', 'step', 7)",
-            "updates is distributed otherwise: run SELECT undistribute_table('updates'",
+            READY + "INSERT INTO pg_dist_partition VALUES ('moves', 'h', 'step', 7)",
+            "moves is distributed otherwise: run SELECT undistribute_table('moves'",
         ),
         (
             READY + "UPDATE public.alembic_version SET version_num = '0003'",

@@ -37,7 +37,7 @@ OVER_RUNS = {
     "store.listing.read_page": "the list of runs",
     "store.listing.read_groups": "what the list can be filtered by",
     "store.sparklines._scalers": "the scales that the list draws",
-    "store.sparklines.read": "the same",
+    "store.sparklines._pages": "the same",
     "store.runs.read_versions": "what a page that begins to listen is told of many runs",
     "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
     "store.prune.due": "runs that are old",
@@ -215,7 +215,7 @@ def ingested(store: Store) -> list[UUID]:
         again.batch(late[90:]),
         first.batch(start[:50]),
         again.batch(ended="crashed"),
-        plain.batch(plain.updates(40, skipped=[3])),
+        plain.batch(plain.updates(300, skipped=[3])),
         *(each.batch(each.updates(60, skipped=[1], sampled=[0, 20])) for each in sharded),
     ]
     for batch in batches:
@@ -302,9 +302,9 @@ def statements(
             days = ["--keep-rows-days", "0", "--keep-samples-days", "0"]
             codes.append(main(["db", "prune", *where, *days, "--yes"]))
             left = connection.execute(
-                "SELECT count(*) FROM updates WHERE run_id = %s", [PLAIN.bytes]
+                "SELECT sum(updates) FROM update_pages WHERE run_id = %s", [PLAIN.bytes]
             )
-            assert (codes, left.fetchone()) == ([0, 0, 0], (8,))
+            assert (codes, left.fetchone()) == ([0, 0, 0], (44,))
             yield told, Planner(connection)
     postgres.drop(url)
 
@@ -334,20 +334,20 @@ def test_all_of_the_schema_was_put_to_use(statements: tuple[list[Statement], Pla
 @pytest.mark.parametrize(
     ("text", "tables"),
     [
-        ("SELECT * FROM updates WHERE run_id = %s", []),
-        ("SELECT 1 FROM streams s JOIN updates u USING (run_id, stream) WHERE s.run_id = %s", []),
-        ("SELECT 1 FROM streams s JOIN updates u USING (stream) WHERE s.run_id = %s", ["updates"]),
-        ("SELECT * FROM updates WHERE run_id IN (%s, '')", ["updates"]),
-        ("SELECT * FROM updates WHERE run_id = %s OR step = 1", ["updates"]),
-        ("SELECT * FROM updates WHERE run_id >= %s", ["updates"]),
+        ("SELECT * FROM moves WHERE run_id = %s", []),
+        ("SELECT 1 FROM streams s JOIN moves u USING (run_id, stream) WHERE s.run_id = %s", []),
+        ("SELECT 1 FROM streams s JOIN moves u USING (stream) WHERE s.run_id = %s", ["moves"]),
+        ("SELECT * FROM moves WHERE run_id IN (%s, '')", ["moves"]),
+        ("SELECT * FROM moves WHERE run_id = %s OR step = 1", ["moves"]),
+        ("SELECT * FROM moves WHERE run_id >= %s", ["moves"]),
         (
-            "SELECT (SELECT max(step) FROM updates u WHERE u.run_id = s.run_id) FROM streams s WHERE run_id = %s",
-            ["updates"],
+            "SELECT (SELECT max(step) FROM moves u WHERE u.run_id = s.run_id) FROM streams s WHERE run_id = %s",
+            ["moves"],
         ),
-        ("UPDATE updates SET step = 1 WHERE stream = 1 AND run_id <> %s", ["updates"]),
+        ("UPDATE moves SET step = 1 WHERE stream = 1 AND run_id <> %s", ["moves"]),
         (
-            "DELETE FROM skips WHERE run_id = %s AND step = (SELECT max(step) FROM updates)",
-            ["updates"],
+            "DELETE FROM skips WHERE run_id = %s AND step = (SELECT max(step) FROM moves)",
+            ["moves"],
         ),
         ("INSERT INTO ledger SELECT %s, s.stream, 0, 0, 0 FROM streams s", ["streams"]),
     ],

@@ -122,7 +122,7 @@ def test_what_others_made_is_left_alone(settings: Settings, changed) -> None:
     changed(
         "CREATE TABLE notes (note TEXT)",
         "CREATE VIEW names AS SELECT name FROM runs",
-        "CREATE INDEX ix_notes ON updates (time)",
+        "CREATE INDEX ix_notes ON skips (time)",
     )
 
     Store.open(settings).close()

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, create_engine, insert, select
 
 from ampmon_server.cells.merging import FLOAT, INT, Cells, Choice, Layout, starts_of
 from ampmon_server.store import pyramid
-from ampmon_server.store.pyramid import BITS, LEVELS, BadPage, Pyramid
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.pyramid import BITS, LEVELS, Pyramid
 from ampmon_server.store.windows import Series, Stretch
 from ampmon_server.tables import metadata, rollups
 
@@ -173,7 +174,7 @@ def test_a_damaged_page_is_told(connection: Connection) -> None:
     connection.execute(
         insert(rollups).values(run_id=KEY[0], stream=3, level=1, bucket=0, data=bytes(page))
     )
-    with pytest.raises(BadPage, match="rollups is damaged"):
+    with pytest.raises(Damaged, match="rollups is damaged"):
         pyramid.read(connection, PYRAMID, KEY, 1, (0, 9))
 
 

@@ -95,10 +95,10 @@ def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None
     run = _run(store, [STEADY] * 1000, odd)
     (due,) = store.due(Keep(rows_days=0))
     assert list(store.prune(due))
-    gone = "Before step 992 updates are held 16 together: their rows are pruned."
+    gone = "Before step 768 updates are held 16 together: their rows are pruned."
     caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
     assert caption == (
-        "2 ranks, compared at 8 of 1\u202f000 updates. "
+        "2 ranks, compared at 232 of 1\u202f000 updates. "
         f"They agree on the scale and on every skip. {gone}"
     )
     meta = draw(store, run.run_id, "ranks", Asked(View(400, 600)))["layout"]["meta"]

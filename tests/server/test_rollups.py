@@ -19,10 +19,12 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import MOVES
 from ampmon_server.series import EVENTS
 from ampmon_server.store import Store, engine, pyramid, rollups, scalers
+from ampmon_server.store.pages import PAGE_BITS
 from ampmon_server.store.pyramid import BITS, LEVELS
+from ampmon_server.store.updates import PAGES
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import rollups as pages
-from ampmon_server.tables import runs, streams, updates
+from ampmon_server.tables import runs, streams
 from batches import START, Trainer, statistics
 
 
@@ -112,33 +114,30 @@ def truth(store: Store, run_id: UUID) -> dict[str, list[Truth]]:
                 streams.c.run_id == run_id.bytes, streams.c.scaler != ""
             )
         ).all()
-        rows = connection.execute(
-            select(updates).where(updates.c.run_id == run_id.bytes).order_by(updates.c.attempt)
-        ).all()
+        rows = [
+            (number, row)
+            for number, *_ in listed
+            for some in PAGES.walk(connection, (run_id.bytes, number))
+            for row in some
+        ]
     of = {number: (rank, scaler) for number, rank, scaler, _ in listed}
     sharded = {scaler for _, _, scaler, layout in listed if layout == "sharded"}
-    newest = {(*of[row.stream], row.step): row for row in rows}
+    newest = {(*of[number], int(row["step"])): row for number, row in rows}  # attempts rise
     found: dict[str, list[Truth]] = {scaler: [] for _, scaler in of.values()}
     for scaler, steps in found.items():
         for step in sorted({key[2] for key in newest if key[1] == scaler}):
             held = [newest[key] for key in sorted(newest) if key[1:] == (scaler, step)]
-            any_sampled = any(row.sampled for row in held)
+            told = [held[0][name].item() for name in ("time", "scale", "scale_after", "event")]
+            sampled = held[:1] if scaler in sharded else held
             steps.append(
                 Truth(
                     step,
-                    held[0].time,
-                    _float(held[0].scale, held[0].kinds & 3),
-                    _float(held[0].scale_after, held[0].kinds >> 2),
-                    held[0].event,
-                    any(row.skipped for row in held),
-                    bool(held[0].sampled) if scaler in sharded else any_sampled,
+                    *told,
+                    any(row["skipped"] for row in held),
+                    any(row["sampled"] for row in sampled),
                 )
             )
     return found
-
-
-def _float(value: float | None, kind: int) -> float:
-    return value if value is not None else (np.nan, np.nan, np.inf, -np.inf)[kind]
 
 
 def check_cell(cell: Any, rows: Sequence[Truth]) -> None:
@@ -220,8 +219,10 @@ def test_cells_are_those_of_the_rows_that_are_not_superseded(
 
     check_totals(store, run_id, held)
     for name, rows in held.items():
+        edge = rows[-1].step >> PAGE_BITS << PAGE_BITS
         for level in LEVELS:
-            check_level(of_scaler(store, run_id, name, _level, level), rows, level)
+            cells = of_scaler(store, run_id, name, _level, level)
+            check_level(cells, [row for row in rows if row.step < edge], level)
         for by, ends, columns in windows:
             low, high = sorted(ends)
             if by == "time":
@@ -245,7 +246,7 @@ def check_totals(store: Store, run_id: UUID, held: dict[str, list[Truth]]) -> No
 
 
 def check_level(cells: Cells, rows: Sequence[Truth], level: int) -> None:
-    """Check that a level has a true cell for each of its buckets with rows, and no other cell."""
+    """Check that a level has a true cell for each of its buckets with such rows, and no other cell."""
     by_cell: dict[int, list[Truth]] = {}
     for row in rows:
         by_cell.setdefault(row.step >> BITS * level, []).append(row)
@@ -294,9 +295,9 @@ def test_other_ranks_that_add_nothing_write_no_cell(
         return kept(*args)
 
     monkeypatch.setattr(pyramid, "put", counted)
-    for trainer, count in zip(ranks, (51, 50, 50), strict=True):
+    for trainer, count in zip(ranks, (601, 300, 300), strict=True):
         store.ingest(trainer.batch(trainer.updates(count)))
     assert len(put) == 1
     store.ingest(ranks[2].batch(ranks[2].updates(1, skipped=[0])))
     assert len(put) == 2
-    assert (store.run(run_id)[0].updates, store.run(run_id)[0].skipped) == (51, 1)
+    assert (store.run(run_id)[0].updates, store.run(run_id)[0].skipped) == (601, 1)

@@ -64,7 +64,7 @@ def locked(postgres: Postgres, url: str, waiting: Callable[[], None]) -> Iterato
     """Nobody else reads or writes updates; it begins once ``waiting`` was called and two wait for them."""
     database = make_url(url).database or ""
     with postgres.connect(database) as other, other.transaction():
-        other.execute("LOCK TABLE updates IN ACCESS EXCLUSIVE MODE")
+        other.execute("LOCK TABLE update_pages IN ACCESS EXCLUSIVE MODE")
         waiting()
         wait_for(
             lambda: (

@@ -23,9 +23,9 @@ Say = Callable[..., tuple[int, list[str]]]
 def train(store: Store) -> UUID:
     """A run of two ranks and a resumed attempt, with skips, samples, scalars and events, some of it lost."""
     first = Trainer(world_size=2)
-    _send(store, first, 160)
-    _send(store, Trainer(first.run_id, rank=1, world_size=2), 150)
-    _send(store, Trainer(first.run_id, resume_step=110), 80)
+    _send(store, first, 860)
+    _send(store, Trainer(first.run_id, rank=1, world_size=2), 850)
+    _send(store, Trainer(first.run_id, resume_step=810), 80)
     return first.run_id
 
 
@@ -172,9 +172,21 @@ def _prune(store: Store) -> None:
 
 
 DAMAGE = {
-    "a row that is gone": (
-        "DELETE FROM updates WHERE sampled = 0 AND step = 33",
+    "a page of rows that is gone": (
+        "DELETE FROM update_pages WHERE bucket = 1",
         "are held",
+    ),
+    "a bit in a page": (
+        "UPDATE update_pages SET data = CAST(substr(data, 1, 50) || x'5A' || substr(data, 52) AS BLOB)",
+        "update_pages",
+    ),
+    "a page elsewhere": (
+        "UPDATE update_pages SET bucket = bucket + 7",
+        "holds other steps than its key says",
+    ),
+    "what stands beside a page": (
+        "UPDATE update_pages SET skipped = skipped + 1",
+        "skipped beside it say other than its rows",
     ),
     "a shorter ledger": (
         "UPDATE ledger SET last_seq = last_seq - 1 WHERE last_seq > 10 AND attempt = 1",
@@ -203,7 +215,7 @@ DAMAGE = {
         "parameters of stream",
     ),
     "rows of no stream": (
-        "UPDATE updates SET stream = 9 WHERE step = 7 AND stream < 2",
+        "UPDATE update_pages SET stream = 9 WHERE stream < 2 AND bucket = 0",
         "belong to no stream",
     ),
     "rows of a deleted run": ("UPDATE runs SET deleted = 1", "belong to a deleted run"),

@@ -34,7 +34,9 @@ def run(store: Store) -> str:
     second = Trainer(run_id=first.run_id, name="resumed", resume_step=20)
     again = second.updates(20, skipped=[3, 9])
     told = second.scalars({"loss": None}, kinds={"loss": "nan"})
-    store.ingest(second.batch([*again, told, second.update(scale=float("inf"))]))
+    store.ingest(
+        second.batch([*again, told, second.update(scale=float("inf"), event="manual_set")])
+    )
     gone = Trainer(name="gone")
     store.ingest(gone.batch([*gone.updates(3, skipped=[1]), gone.scalars({"loss": 1.0})]))
     store.delete(gone.run_id)
@@ -57,9 +59,11 @@ def test_the_queries_of_the_documentation_answer(store: Store, run: str) -> None
 @pytest.mark.engines
 def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, run: str) -> None:
     """Each step once, the later attempt's; nothing of a deleted run anywhere."""
-    updates = ask(store, "SELECT * FROM v_updates ORDER BY step")
-    assert [row["step"] for row in updates] == list(range(41))
-    assert [row["attempt"] for row in updates] == [0] * 20 + [1] * 21
+    moves = ask(store, "SELECT * FROM v_moves ORDER BY step")
+    assert [(row["step"], row["attempt"]) for row in moves] == [(5, 0), (23, 1), (29, 1), (40, 1)]
+    (stretch,) = ask(store, "SELECT * FROM v_stretches")
+    assert (stretch["first_step"], stretch["last_step"]) == (0, 40)
+    assert (stretch["updates"], stretch["skipped"], stretch["sampled_updates"]) == (41, 3, 0)
     assert [row["step"] for row in ask(store, "SELECT step FROM v_skips ORDER BY step")] == [
         5,
         23,
@@ -69,14 +73,15 @@ def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, r
     assert (logged["step"], logged["value"], logged["value_kind"]) == (39, None, "nan")
     (told,) = ask(store, "SELECT * FROM v_runs")
     assert (told["run_id"], told["updates"], told["skipped"]) == (run, 41, 3)
-    assert {row["run_id"] for row in updates} == {run}
+    assert {row["run_id"] for row in (*moves, stretch)} == {run}
 
 
 @pytest.mark.engines
 def test_views_speak_in_words(store: Store, run: str) -> None:
     """Events, kinds and flags as a person would write them; times to the microsecond."""
-    skipped, last = ask(store, "SELECT * FROM v_updates WHERE step IN (5, 40) ORDER BY step")
+    skipped, last = ask(store, "SELECT * FROM v_moves WHERE step IN (5, 40) ORDER BY step")
     assert (skipped["event"], bool(skipped["skipped"])) == ("backoff", True)
+    assert (last["event"], bool(last["skipped"])) == ("manual_set", False)
     assert (last["scale"], last["scale_kind"], last["scale_after_kind"]) == (None, "inf", "inf")
     assert (skipped["scale"], skipped["scale_kind"]) == (1024.0, None)
     time = skipped["time"]
@@ -97,12 +102,12 @@ def test_the_columns_of_the_views_are_documented(store: Store) -> None:
             for view in told
         }
     assert made == told
-    assert len(told) == 4
+    assert len(told) == 5
 
 
 def test_a_question_about_one_run_reads_its_rows_by_key(store: Store, run: str) -> None:
-    """SQLite searches updates and scalars by the key that begins with the run; it scans neither."""
-    for view in ("v_updates", "v_skips", "v_scalars"):
+    """SQLite searches each table by the key that begins with the run; it scans none."""
+    for view in ("v_stretches", "v_moves", "v_skips", "v_scalars"):
         plan = ask(store, f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE run_id = :run", run=run)
         scanned = {row["detail"].split()[1] for row in plan if row["detail"].startswith("SCAN")}
         assert scanned == {"r"}

@@ -5,13 +5,13 @@ Steps, times in us since the epoch and counts are int64; a scale is as it was, N
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ampmon_server.cells.merging import FLOAT, INT, Cells, Choice, Layout
-from ampmon_server.series import EVENTS, Floats, Ints
+from ampmon_server.series import EVENTS, Ints
 
 
 MOVES = EVENTS[1:]
@@ -68,18 +68,37 @@ LAYOUT = Layout(
 """`move_after_min` and `move_after_max` are of the scale after; `move_last` and what it carries of the last of them."""
 
 
+ROWS = np.dtype(
+    [
+        ("step", INT),
+        ("attempt", INT),
+        ("time", INT),
+        ("scale", FLOAT),
+        ("scale_after", FLOAT),
+        ("growth_tracker", INT),
+        ("event", INT),
+        ("skipped", INT),
+        ("sampled", INT),
+        ("paths", INT),
+        ("duration_ns", INT),
+        ("cost_ns", INT),
+        ("memory_peak", INT),
+    ]
+)
+"""An update as it is stored. `event` is a place in `series.EVENTS`; a duration or a peak of -1 is not known."""
+
+Rows: TypeAlias = npt.NDArray[Any]
+"""A structured array [n] of `ROWS`, in order of step and attempt."""
+
+
 def empty() -> Cells:
     return np.zeros(0, LAYOUT.dtype)
 
 
-def of_rows(rows: npt.NDArray[Any], scale: Floats, after: Floats) -> Cells:
-    """A cell for each row [n], in order of step, each step once.
-
-    ``rows`` has the fields step, time, event, skipped, sampled, duration_ns, cost_ns and memory_peak; a duration or a
-    peak of -1 is not known.
-    """
+def of_rows(rows: Rows) -> Cells:
+    """A cell for each row [n], each step once."""
     cells = np.zeros(len(rows), LAYOUT.dtype)
-    step, time = rows["step"], rows["time"]
+    step, time, scale, after = (rows[name] for name in ("step", "time", "scale", "scale_after"))
     cells["n"] = 1
     for name in ("first", "last"):
         cells[name], cells[f"time_{name}"], cells[f"scale_{name}"] = step, time, scale
@@ -92,12 +111,12 @@ def of_rows(rows: npt.NDArray[Any], scale: Floats, after: Floats) -> Cells:
         cells[name] = np.where(usable, scale, np.nan)
         cells[f"{name}_step"], cells[f"{name}_time"] = step, time
     _fill_skips(cells, rows)
-    _fill_moves(cells, rows, scale, after)
+    _fill_moves(cells, rows)
     _fill_costs(cells, rows)
     return cells
 
 
-def _fill_skips(cells: Cells, rows: npt.NDArray[Any]) -> None:
+def _fill_skips(cells: Cells, rows: Rows) -> None:
     skipped = rows["skipped"].astype(bool)
     cells["skipped"], cells["sampled"] = skipped, rows["sampled"]
     cells["skip_first"] = np.where(skipped, rows["step"], NEVER)
@@ -105,25 +124,26 @@ def _fill_skips(cells: Cells, rows: npt.NDArray[Any]) -> None:
     cells["skip_time"] = np.where(skipped, rows["time"], 0)
 
 
-def _fill_moves(cells: Cells, rows: npt.NDArray[Any], scale: Floats, after: Floats) -> None:
+def _fill_moves(cells: Cells, rows: Rows) -> None:
     cells["move_first"], cells["move_last"] = NEVER, -1
     cells["move_after_min"] = cells["move_after_max"] = np.nan
     at = np.flatnonzero(rows["event"])
-    which = rows["event"][at].astype(np.int64) - 1
+    moved = rows[at]
+    which = moved["event"] - 1
     for name, values in (
         ("moves", 1),
-        ("move_first", rows["step"][at]),
-        ("move_last", rows["step"][at]),
-        ("move_time", rows["time"][at]),
-        ("move_scale", scale[at]),
-        ("move_after", after[at]),
-        ("move_after_min", after[at]),
-        ("move_after_max", after[at]),
+        ("move_first", moved["step"]),
+        ("move_last", moved["step"]),
+        ("move_time", moved["time"]),
+        ("move_scale", moved["scale"]),
+        ("move_after", moved["scale_after"]),
+        ("move_after_min", moved["scale_after"]),
+        ("move_after_max", moved["scale_after"]),
     ):
         cells[name][at, which] = values
 
 
-def _fill_costs(cells: Cells, rows: npt.NDArray[Any]) -> None:
+def _fill_costs(cells: Cells, rows: Rows) -> None:
     """What timed updates took: one without a duration was the first of its process."""
     timed = rows["duration_ns"] >= 0
     cells["timed"] = timed
@@ -146,6 +166,11 @@ class Counts(NamedTuple):
 
     def minus(self, other: Counts) -> Counts:
         return Counts(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def count_rows(rows: Rows) -> Counts:
+    """What rows, each step once, count."""
+    return Counts(len(rows), int(rows["skipped"].sum()), int(rows["sampled"].sum()))
 
 
 def count(cells: Cells) -> Counts:

@@ -18,8 +18,8 @@ from ampmon_server.store import Busy, Due, Failures, Keep, Pruning, Size, Unusab
 REST = 1.0
 """Between two transactions it rests so many times as long as one took, for servers to write, unless told otherwise."""
 
-GIVEN_BACK_AFTER = 50_000
-"""Rows and blocks after which space is given back: SQLite looks for each page that it cuts off among all free ones."""
+GIVEN_BACK_AFTER = 5_000
+"""Parts after which space is given back: SQLite looks for each page that it cuts off among all free ones."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _prune(
     began = time.monotonic()
     removed = cut_at = 0
     with progress() as bar:
-        task = bar.add_task("pruning", total=sum(size.rows for size in sizes.values()))
+        task = bar.add_task("pruning", total=sum(size.parts for size in sizes.values()))
         space = bar.add_task("giving space back", total=None, visible=cuts)
         for one in sizes:
             with failures.of(one):
@@ -99,13 +99,13 @@ def _prune(
                 if finding is not None:
                     print(f"not pruned: {finding}", file=sys.stderr)
                     continue
-                for rows in _gently(pruning.prune(one), rest, bar, task):
-                    removed += rows
+                for parts in _gently(pruning.prune(one), rest, bar, task):
+                    removed += parts
                     if cuts and removed - cut_at >= GIVEN_BACK_AFTER:
                         deque(_gently(pruning.give_back(), rest, bar, space), 0)
                         cut_at = removed
     if sizes:
-        print(f"removed {removed:,} rows and blocks in {time.monotonic() - began:.1f} s")
+        print(f"removed {removed:,} pages, blocks and rows in {time.monotonic() - began:.1f} s")
 
 
 def _gently(steps: Iterator[int], rest: float, bar: Progress, task: TaskID) -> Iterator[int]:

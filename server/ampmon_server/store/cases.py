@@ -41,7 +41,7 @@ from ampmon_server.store.scalers import Scaler, scalers_of
 from ampmon_server.store.streams import newest_header
 from ampmon_server.store.updates import read_cells, read_rows
 from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import attempts, headers, updates
+from ampmon_server.tables import attempts, headers
 
 
 SCALERS, RANKS, EVENTS, NAMES = 8, 64, 500, 8
@@ -116,11 +116,10 @@ def _scaler(connection: Connection, run_id: UUID, scaler: Scaler) -> ScalerCase:
 
 
 def _growth_tracker(connection: Connection, scaler: Scaler, whole: Cells) -> int | None:
-    columns = (updates.c.step, updates.c.growth_tracker)
-    rows = (
-        read_rows(connection, scaler, columns, start=int(whole["last"][-1])) if len(whole) else []
-    )
-    return rows[-1][1] if rows else None
+    if not len(whole):
+        return None
+    rows = read_rows(connection, scaler, start=int(whole["last"][-1]))
+    return int(rows["growth_tracker"][-1]) if len(rows) else None
 
 
 def samples_of(connection: Connection, scaler: Scaler) -> GradientSeries:

@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from sqlalchemy import Connection
 
-from ampmon_server.series import EVENTS
+from ampmon_server.cells.updates import Rows
+from ampmon_server.series import EVENTS, Floats, Ints
 from ampmon_server.store import derived, samples
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.rows import PATHS
 from ampmon_server.store.scalers import Scaler
 from ampmon_server.store.updates import read_rows, skipped_elsewhere
-from ampmon_server.tables import updates
 
 
 Column: TypeAlias = list[Any]
@@ -39,57 +40,53 @@ def read(connection: Connection, scaler: Scaler, *, start: int, stop: int, limit
     Columns are lists of one length, null where an update was not sampled. A column of kinds is null as a whole where
     every number of its column is finite.
     """
-    table = updates.c
-    wanted = (
-        table.step,
-        table.attempt,
-        table.time,
-        table.duration_ns,
-        table.scale,
-        table.scale_after,
-        table.kinds,
-        table.growth_tracker,
-        table.event,
-        table.skipped,
-        table.paths,
-        table.cost_ns,
-        table.memory_peak,
-    )
     start = max(start, scaler.rows_from)
-    rows = read_rows(connection, scaler, wanted, start=start, stop=stop, limit=limit + 1)
-    following = rows[limit][0] if len(rows) > limit else None
+    rows = read_rows(connection, scaler, start=start, stop=stop, limit=limit + 1)
+    following = int(rows["step"][limit]) if len(rows) > limit else None
     rows = rows[:limit]
-    raw = {column.name: [row[place] for row in rows] for place, column in enumerate(wanted)}
-    elsewhere = (
-        set(skipped_elsewhere(connection, scaler, rows[0][0], rows[-1][0])) if rows else set()
-    )
-    columns = {**_recorded(raw, elsewhere), **_sampled(connection, scaler, raw["step"])}
+    steps = rows["step"].tolist()
+    if steps:
+        elsewhere = skipped_elsewhere(connection, scaler, steps[0], steps[-1])
+        rows["skipped"] |= np.isin(rows["step"], elsewhere)
+    columns = {**_recorded(rows), **_sampled(connection, scaler, steps)}
     return Page(columns, following, scaler.rows_from)
 
 
-def _recorded(raw: dict[str, Column], elsewhere: set[int]) -> Columns:
-    kinds = raw["kinds"]
-    skipped = list(map(bool, raw["skipped"]))
-    if elsewhere:
-        skipped = [
-            flag or step in elsewhere for flag, step in zip(skipped, raw["step"], strict=True)
-        ]
+def _recorded(rows: Rows) -> Columns:
+    scale, scale_kind = _numbers(rows["scale"])
+    after, after_kind = _numbers(rows["scale_after"])
+    if scale_kind or after_kind:  # both or neither
+        scale_kind, after_kind = (each or [None] * len(rows) for each in (scale_kind, after_kind))
     return {
-        "step": raw["step"],
-        "attempt": raw["attempt"],
-        "time": raw["time"],
-        "duration_us": [None if each is None else each / 1000 for each in raw["duration_ns"]],
-        "scale": raw["scale"],
-        "scale_kind": [KINDS[each & 3] for each in kinds] if any(kinds) else None,
-        "scale_after": raw["scale_after"],
-        "scale_after_kind": [KINDS[each >> 2] for each in kinds] if any(kinds) else None,
-        "growth_tracker": raw["growth_tracker"],
-        "event": [EVENTS[each] for each in raw["event"]],
-        "skipped": skipped,
-        "path": [_PATH_NAMES[each] for each in raw["paths"]],
-        "cost_us": [each / 1000 for each in raw["cost_ns"]],
-        "memory_peak": raw["memory_peak"],
+        "step": rows["step"].tolist(),
+        "attempt": rows["attempt"].tolist(),
+        "time": rows["time"].tolist(),
+        "duration_us": _known(rows["duration_ns"], 1000),
+        "scale": scale,
+        "scale_kind": scale_kind,
+        "scale_after": after,
+        "scale_after_kind": after_kind,
+        "growth_tracker": rows["growth_tracker"].tolist(),
+        "event": [EVENTS[each] for each in rows["event"].tolist()],
+        "skipped": rows["skipped"].astype(bool).tolist(),
+        "path": [_PATH_NAMES[each] for each in rows["paths"].tolist()],
+        "cost_us": (rows["cost_ns"] / 1000).tolist(),
+        "memory_peak": _known(rows["memory_peak"]),
     }
+
+
+def _known(values: Ints, unit: int = 1) -> Column:
+    """Numbers in a unit, null for -1."""
+    given = values.tolist() if unit == 1 else (values / unit).tolist()
+    return [None if value < 0 else value for value in given] if (values < 0).any() else given
+
+
+def _numbers(values: Floats) -> tuple[Column, Column | None]:
+    """Floats, null where they are not finite, and their kinds, null as a whole where all are."""
+    if np.isfinite(values).all():
+        return values.tolist(), None
+    pairs = [split(value) for value in values.tolist()]
+    return [value for value, _ in pairs], [KINDS[kind] for _, kind in pairs]
 
 
 def _sampled(connection: Connection, scaler: Scaler, steps: Sequence[int]) -> Columns:

@@ -15,7 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ampmon_server.store import postgresql, sqlite
-from ampmon_server.store.errors import Busy, Conflict, Unusable
+from ampmon_server.store.errors import Busy, Conflict, Damaged, Unusable
 from ampmon_server.store.inserting import insert_rows
 
 
@@ -127,6 +127,8 @@ def _busy_as_such(engine: Engine) -> Iterator[None]:
         if error.connection_invalidated:
             raise Busy("The connection to the database was lost.") from error
         raise
+    except Damaged as error:
+        raise Busy(f"{error}; `ampmon db verify` says where") from error
     except sqlite3.DatabaseError as error:  # of rows that `fetch` lets the driver get by itself
         raise Busy(f"The database cannot be used now: {_line(error)}") from error
 

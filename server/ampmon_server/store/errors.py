@@ -61,3 +61,7 @@ class Conflict(Busy):
 
 class Unusable(StoreError):
     """The database cannot be opened; the message says what to do."""
+
+
+class Damaged(ValueError):
+    """Bytes that are not what was packed; a caller of the store is told of it as `Busy`."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import Connection, select
 
 from ampmon_server.policy import UPDATES_MAX, History
 from ampmon_server.store import cases, samples, scalers
@@ -14,15 +13,7 @@ from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.scalers import Scaler, not_superseded
 from ampmon_server.store.updates import read_rows, skipped_elsewhere
-from ampmon_server.tables import skips, updates
-
-
-_COLUMNS: tuple[ColumnElement[Any], ...] = (
-    updates.c.step,
-    func.coalesce(updates.c.scale, -1.0),  # one that is no number is no scale
-    updates.c.skipped,
-)
-_ROWS = np.dtype([("step", np.int64), ("scale", np.float64), ("skipped", np.bool_)])
+from ampmon_server.tables import skips
 
 
 def read(connection: Connection, run_id: UUID, stream: int | None) -> History:
@@ -32,17 +23,18 @@ def read(connection: Connection, run_id: UUID, stream: int | None) -> History:
         (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
     )
     start = max(last + 1 - UPDATES_MAX, scaler.rows_from)
-    rows = read_rows(connection, scaler, _COLUMNS, start=start)
-    if not rows:
+    rows = read_rows(connection, scaler, start=start)
+    if not len(rows):
         raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
-    told = np.fromiter(rows, _ROWS, len(rows))
-    ends = int(told["step"][0]), int(told["step"][-1])
-    told["skipped"] |= np.isin(told["step"], skipped_elsewhere(connection, scaler, *ends))
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    elsewhere = skipped_elsewhere(connection, scaler, *ends)
     return History.of(
-        told["step"],
-        told["scale"],
-        told["skipped"],
-        np.isin(told["step"], _nan(connection, scaler, ends)),
+        rows["step"],
+        np.where(
+            np.isfinite(rows["scale"]), rows["scale"], -1.0
+        ),  # one that is no number is no scale
+        (rows["skipped"] > 0) | np.isin(rows["step"], elsewhere),
+        np.isin(rows["step"], _nan(connection, scaler, ends)),
         policy=cases.policy_of(connection, scaler),
         samples=samples.read_series(connection, scaler, start=start),
         updates=max(each.updates for each in scaler.sources),

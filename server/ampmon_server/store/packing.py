@@ -18,6 +18,7 @@ import numpy.typing as npt
 import zstandard
 
 from ampmon.histogram import BINS, SMALL, Statistics
+from ampmon_server.store.errors import Damaged
 
 
 _COUNTS = ("looked", "zeros", "on_grid", "inf", "nan", "histogram", "run_squares")
@@ -29,10 +30,6 @@ VERSION = b"\x02"
 
 _BINS_OUTERMOST = b"\x01"
 """An older version, which is still read: its columns are by bin, parameter and sample."""
-
-
-class Damaged(ValueError):
-    """Bytes that are not what was packed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.series import Ints
 from ampmon_server.store import packing, pyramid, sparse
 from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.errors import Damaged
 from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, VERSION, BadPage, Key, Pyramid
+from ampmon_server.store.pyramid import BITS, VERSION, Key, Pyramid
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import current, reading
 from ampmon_server.store.scalers import Scaler, Source
@@ -72,11 +73,11 @@ class Parameters(Pyramid):
         try:
             version, (had,) = page[:1], struct.unpack("<I", page[1:5])
             if version != VERSION:
-                raise BadPage(f"a page of {self.table.name} is of version {version.hex()}")
+                raise Damaged(f"a page of {self.table.name} is of version {version.hex()}")
             planes = np.frombuffer(packing.decompress(page[5:]), np.uint8).reshape(8, -1)
             cells = np.frombuffer(planes.T.tobytes(), of_parameters.layout(had).dtype)
-        except (struct.error, packing.Damaged, ValueError) as error:
-            raise BadPage(f"a page of {self.table.name} is damaged: {error}") from error
+        except (struct.error, Damaged, ValueError) as error:
+            raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
         return of_parameters.grown(cells, had, self.parameters)
 
 
@@ -129,9 +130,7 @@ class Told:
 
     def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
         if (places[stack.parameters] < 0).any():
-            raise packing.Damaged(
-                f"the names of stream {self.source.number}'s parameters are not held"
-            )
+            raise Damaged(f"the names of stream {self.source.number}'s parameters are not held")
         return of_parameters.of_samples(
             stack.steps,
             stack.times,

@@ -1,7 +1,7 @@
 """Prunes old runs: raw rows and samples go, and what is rolled up of them, skips, events and the summary stay.
 
-What goes ends at the edge of a cell, so that every cell has either all of its rows or none, and is never made anew from
-a part of them. A run's last cells keep their rows: one that is resumed goes on from them.
+What goes ends at the edge of a page, so that every cell has either all of its rows or none, and is never made anew from
+a part of them. A run's newest page keeps its rows: a run that is resumed goes on from them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sqlalchemy import (
 from ampmon_server.store import engine, removing
 from ampmon_server.store import state as run_state
 from ampmon_server.store.errors import Busy
+from ampmon_server.store.pages import PAGE_BITS
 from ampmon_server.store.pyramid import BITS, THIN
 from ampmon_server.store.removing import Removal
 from ampmon_server.tables import (
@@ -35,7 +36,7 @@ from ampmon_server.tables import (
     runs,
     scalars,
     streams,
-    updates,
+    update_pages,
 )
 
 
@@ -77,17 +78,22 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What pruning a run removes: updates and logged values, sampled updates, and the bytes of their blocks."""
+    """What pruning a run removes: updates and logged values, sampled updates, and the bytes of their blocks.
+
+    ``parts``: in so many rows of the database's tables.
+    """
 
     rows: int = 0
     samples: int = 0
     block_bytes: int = 0
+    parts: int = 0
 
     def __add__(self, other: Size) -> Size:
         return Size(
             self.rows + other.rows,
             self.samples + other.samples,
             self.block_bytes + other.block_bytes,
+            self.parts + other.parts,
         )
 
 
@@ -150,19 +156,22 @@ def _some(connection: Connection, removal: Removal) -> bool:
 def size(connection: Connection, one: Due) -> Size:
     """How much pruning a run removes. Counts all of it."""
     removals = removing.of_run(one.run_id.bytes) if one.deleted else _removals(connection, one)
-    rows = samples = block_bytes = 0
-    for removal in removals:
-        table = removal.table
-        if table in {updates, scalars}:
-            counted = select(func.count()).select_from(table).where(removal.of)
-            rows += connection.scalar(counted) or 0
-        elif table in _SAMPLES:
-            lengths = select(func.sum(func.length(table.c.data))).where(removal.of)
-            block_bytes += int(connection.scalar(lengths) or 0)
-            if table is gradient_totals:
-                counted = select(func.sum(table.c.samples)).where(removal.of)
-                samples = int(connection.scalar(counted) or 0)
-    return Size(rows, samples, block_bytes)
+    return sum((_size(connection, each.table, each.of) for each in removals), start=Size())
+
+
+def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Size:
+    def total(what: ColumnElement[int]) -> int:
+        return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
+
+    parts = total(func.count())
+    return Size(
+        rows=total(func.sum(table.c.updates))
+        if table is update_pages
+        else parts * (table is scalars),
+        samples=total(func.sum(table.c.samples)) if table is gradient_totals else 0,
+        block_bytes=total(func.sum(func.length(table.c.data))) if table in _SAMPLES else 0,
+        parts=parts,
+    )
 
 
 def prune(database: Engine, one: Due) -> Iterator[int]:
@@ -198,8 +207,11 @@ def _marked(connection: Connection, one: Due) -> list[Removal]:
 def _removals(connection: Connection, one: Due) -> list[Removal]:
     found = []
     for cut in _cuts(connection, one):
-        for table in (scalars, updates):
-            found.append(Removal(table, _of(table, one, cut) & (table.c.step < cut.rows)))
+        for table, before in (
+            (scalars, scalars.c.step < cut.rows),
+            (update_pages, update_pages.c.bucket < cut.rows >> PAGE_BITS),
+        ):
+            found.append(Removal(table, _of(table, one, cut) & before))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
     return found
@@ -227,7 +239,7 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
 
 
 def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
-    """The edge of the last cell of any rank."""
+    """The first step of the newest page of any rank."""
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
     numbers = [row.stream for row in together]
     if not lasts:
@@ -236,7 +248,7 @@ def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> in
             table.run_id == one.run_id.bytes, table.stream.in_(numbers)
         )
         lasts = [connection.scalar(newest) or 0]
-    return max(lasts) >> BITS << BITS
+    return max(lasts) >> PAGE_BITS << PAGE_BITS
 
 
 def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:

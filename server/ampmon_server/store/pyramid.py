@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import zstandard
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -30,6 +29,8 @@ from sqlalchemy import (
 from ampmon_server.cells.merging import Cells, joined, starts_of
 from ampmon_server.series import Ints
 from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.packing import compress, decompress
 from ampmon_server.store.ranges import Range
 
 
@@ -47,10 +48,6 @@ Key: TypeAlias = tuple[Any, ...]
 
 Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
 """Adds to the cells that are held of a level those in the pages at both ends of a range of cells, but for the range."""
-
-
-class BadPage(ValueError):
-    """A page that is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +72,30 @@ class Pyramid:
         return level not in THIN or int(cells["n"].sum()) >= self.rows_per_cell * len(cells)
 
     def pack(self, cells: Cells) -> bytes:
-        return VERSION + _compressor().compress(cells.tobytes())
+        return VERSION + compress(cells.tobytes())
 
     def unpack(self, pages: Iterable[bytes]) -> Cells:
-        """The cells of pages one after another, read-only. Raises BadPage."""
-        decompress = zstandard.ZstdDecompressor().decompress
+        """The cells of pages one after another, read-only. Raises Damaged."""
         try:
             data = b"".join([decompress(_unversioned(page)) for page in pages])
             return np.frombuffer(data, self.dtype)
-        except (zstandard.ZstdError, ValueError) as error:
-            raise BadPage(f"a page of {self.table.name} is damaged: {error}") from error
+        except ValueError as error:
+            raise Damaged(f"a page of {self.table.name} is damaged: {error}") from error
 
 
 def key_is(table: Table) -> ColumnElement[bool]:
     """That a row is of the key that `bound` binds."""
-    names = [column.name for column in table.primary_key][:-2]
-    return and_(*(table.c[name] == bindparam(f"of_{name}") for name in names))
+    return and_(*(table.c[name] == bindparam(f"of_{name}") for name in _key_names(table)))
 
 
 def bound(table: Table, key: Key) -> dict[str, Any]:
     """The parameters of `key_is`."""
-    names = [column.name for column in table.primary_key][:-2]
-    return {f"of_{name}": value for name, value in zip(names, key, strict=True)}
+    return {f"of_{name}": value for name, value in zip(_key_names(table), key, strict=True)}
 
 
-def _compressor() -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=1, write_checksum=True)
+def _key_names(table: Table) -> list[str]:
+    names = [column.name for column in table.primary_key]
+    return [name for name in names if name not in {"level", "bucket"}]
 
 
 def _unversioned(page: bytes) -> bytes:

@@ -71,7 +71,7 @@ def beside(
             source.rank,
             len(scaler.sources),
             steps,
-            read_at(connection, scaler, source, steps.tolist()),
+            read_at(connection, scaler, source, steps),
         )
         for source in sources
     )

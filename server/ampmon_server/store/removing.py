@@ -15,6 +15,7 @@ from ampmon_server.tables import (
     module_blocks,
     runs,
     streams,
+    update_pages,
 )
 
 
@@ -22,7 +23,7 @@ ROWS_MAX = 2000
 BLOCKS_MAX = 64
 """Removed in one transaction. A block is many pages of the file; its row is read to find out where they are."""
 
-_LARGE = {gradient_blocks, gradient_totals, module_blocks}
+_LARGE = {gradient_blocks, gradient_totals, module_blocks, update_pages}
 
 
 @dataclass(frozen=True, slots=True)

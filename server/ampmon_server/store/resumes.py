@@ -16,9 +16,12 @@ from ampmon import wire
 from ampmon_server.series import Forgotten, Resume
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import fetch, insert_rows
+from ampmon_server.store.numbers import split
+from ampmon_server.store.pages import PAGE_BITS
 from ampmon_server.store.rows import Rows
 from ampmon_server.store.scalers import Scaler
-from ampmon_server.tables import events, updates
+from ampmon_server.store.updates import PAGES
+from ampmon_server.tables import events
 
 
 KIND = "resume"
@@ -49,19 +52,15 @@ def note(connection: Connection, rows: Rows, first: wire.Update) -> bool:
 
 def _scale_before(connection: Connection, rows: Rows) -> float | None:
     """The scale that the step before an attempt left; None where there is none, or none that is a number."""
-    table = updates.c
-    found: float | None = connection.scalar(
-        select(table.scale_after)
-        .where(
-            table.run_id == rows.run_id,
-            table.stream == rows.stream.number,
-            table.step < rows.attempt.origin,
-            table.attempt < rows.attempt.number,
-        )
-        .order_by(table.step.desc(), table.attempt.desc())
-        .limit(1)
-    )
-    return found
+    key, origin = (rows.run_id, rows.stream.number), rows.attempt.origin
+    before = origin
+    while (number := PAGES.preceding(connection, key, before)) is not None:
+        before = number << PAGE_BITS
+        found = PAGES.read(connection, key, before, origin - 1)
+        found = found[found["attempt"] < rows.attempt.number]
+        if len(found):
+            return split(float(found["scale_after"][-1]))[0]
+    return None
 
 
 def _resume(step: int, time: int, told: Mapping[str, Any]) -> Resume:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ampmon import wire
 from ampmon.histogram import Statistics
+from ampmon_server.cells.updates import ROWS
+from ampmon_server.cells.updates import Rows as UpdateRows
 from ampmon_server.series import EVENTS
 from ampmon_server.store.activations import Activations
 from ampmon_server.store.attempts import Attempt
@@ -16,19 +19,13 @@ from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, json_text, split, split_pair
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.streams import Stream
-from ampmon_server.tables import updates
 
 
 Row: TypeAlias = tuple[Any, ...]
 
 EVENT_CODES = {event: code for code, event in enumerate(EVENTS)}
 PATHS = {"plain": 1, "unscaled": 2, "fused": 4}
-"""Bits of `updates.paths`. Append only."""
-
-STEP, ATTEMPT, SKIPPED, SAMPLED = (
-    list(updates.c.keys()).index(name) for name in ("step", "attempt", "skipped", "sampled")
-)
-"""Places in a row of `tables.updates`."""
+"""Bits of an update's `paths`. Append only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +43,28 @@ class Rows:
             raise BadBatch(f"records[{place}].ordinal", f"step {step} is beyond 2^53")
         return step
 
-    def update(self, update: wire.Update) -> Row:
-        # Of the two zeros the positive one, for SQLite has no other.
-        scale: float | None = update.scale + 0.0
-        after: float | None = update.scale_after + 0.0
-        kinds = 0
-        if not (math.isfinite(update.scale) and math.isfinite(update.scale_after)):
-            scale, after, kinds = split_pair(update.scale, update.scale_after)
+    def updates(self, updates: Sequence[wire.Update]) -> UpdateRows:
+        return np.fromiter(map(self._update, updates), ROWS, len(updates))
+
+    def _update(self, update: wire.Update) -> Row:
         skipped = paths = 0
         for optimizer in update.optimizers:
             paths |= PATHS[optimizer.path]
             skipped |= optimizer.skipped
         return (
-            self.run_id,
-            self.stream.number,
             self.attempt.origin + update.ordinal,
             self.attempt.number,
             update.time,
-            scale,
-            after,
-            kinds,
+            update.scale + 0.0,  # of the two zeros the positive one
+            update.scale_after + 0.0,
             update.growth_tracker,
             EVENT_CODES[update.event],
-            int(skipped),
-            int(update.gradients is not None),
+            skipped,
+            update.gradients is not None,
             paths,
-            None if update.duration is None else round(update.duration * 1000),
+            -1 if update.duration is None else round(update.duration * 1000),
             round(update.cost * 1000),
-            update.memory_peak,
+            -1 if update.memory_peak is None else update.memory_peak,
         )
 
     def skips(self, update: wire.Update, place: int, activations: Activations | None) -> list[Row]:

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
+from ampmon_server.store.pages import PAGE_BITS
 from ampmon_server.tables import headers, ledger, runs, streams
 
 
@@ -33,6 +34,10 @@ class Source:
     samples_from: int = 0
     overlaid: bool = True
     exact: bool = True
+
+    def is_before(self, step: int) -> bool:
+        """Whether all of its updates are before a step."""
+        return self.last_step is None or self.last_step < step
 
     def meets(self, first: int, last: int) -> bool:
         """Whether it may have an update from step ``first`` to ``last``."""
@@ -59,6 +64,12 @@ class Scaler:
     def rows_from(self) -> int:
         """The first step whose rows are all held."""
         return max((source.rows_from for source in self.sources), default=0)
+
+    @property
+    def edge(self) -> int:
+        """The first step of the newest page: its rows are not rolled up yet."""
+        last = max((source.last_step or 0 for source in self.sources), default=0)
+        return last >> PAGE_BITS << PAGE_BITS
 
     @property
     def samples_from(self) -> int:

@@ -1,17 +1,19 @@
-"""What is drawn of many runs' scales in a list: a bounded number of cells of each, in two statements for all."""
+"""What is drawn of many runs' scales in a list: a bounded number of cells of each, in three statements for all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select, tuple_
+from sqlalchemy import Connection, Table, func, select, tuple_
 
-from ampmon_server.cells.merging import Cells
-from ampmon_server.cells.updates import empty
+from ampmon_server.cells.merging import Cells, joined
+from ampmon_server.cells.updates import ROWS, empty, of_rows
+from ampmon_server.store.pages import PAGE_BITS, last_of_each_step, unpack
 from ampmon_server.store.pyramid import BITS, TOP
 from ampmon_server.store.rollups import UPDATES
-from ampmon_server.tables import rollups, runs, streams
+from ampmon_server.tables import rollups, runs, streams, update_pages
 
 
 CELLS = 16
@@ -26,23 +28,60 @@ def read(
     Runs that are gone are left out, and so are those of other ``projects``, if some are given.
     """
     ids = [run_id.bytes for run_id in run_ids]
-    keys: dict[bytes, tuple[int, int | None]] = {}
+    found: dict[bytes, _Place] = {}
     for run_id, number, first, last in _scalers(connection, ids, projects):
-        level = None if first is None or last is None else _level(first, last)
-        keys.setdefault(run_id, (number, level))
-    wanted = [(run_id, number, level) for run_id, (number, level) in keys.items() if level]
-    of = rollups.c
-    pages: dict[bytes, list[bytes]] = {run_id: [] for run_id in keys}
-    for run_id, data in connection.execute(
-        select(of.run_id, of.data)
-        .where(tuple_(of.run_id, of.stream, of.level).in_(wanted))
-        .order_by(of.run_id, of.bucket)
-    ):
-        pages[run_id].append(data)
+        found.setdefault(run_id, _Place(number, first, last))
+    rolled = _pages(connection, rollups, {run_id: each.cells for run_id, each in found.items()})
+    newest = _pages(connection, update_pages, {run_id: each.rows for run_id, each in found.items()})
     return {
-        UUID(bytes=run_id): UPDATES.unpack(found) if found else empty()
-        for run_id, found in pages.items()
+        UUID(bytes=run_id): _cells(place, rolled.get(run_id, []), newest.get(run_id, []))
+        for run_id, place in found.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The stream under which a scaler is rolled up, and the first and the last of its steps."""
+
+    stream: int
+    first: int | None
+    last: int | None
+
+    @property
+    def level(self) -> int:
+        """The coarsest level with enough cells from the first to the last step, or the finest."""
+        steps = 0 if self.first is None or self.last is None else self.last - self.first + 1
+        enough = (level for level in range(TOP, 1, -1) if steps >> BITS * level >= CELLS)
+        return next(enough, 1)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return (self.stream, self.level)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The newest page of all ranks, which is not rolled up."""
+        return (self.stream, (self.last or 0) >> PAGE_BITS)
+
+
+def _pages(
+    connection: Connection, table: Table, places: Mapping[bytes, tuple[int, ...]]
+) -> dict[bytes, list[bytes]]:
+    """By run, its pages at a place: a stream, and a level or a number."""
+    of = table.c
+    which = tuple_(of.run_id, of.stream, of.level if "level" in of else of.bucket)
+    wanted = [(run_id, *place) for run_id, place in places.items()]
+    pages: dict[bytes, list[bytes]] = {}
+    for run_id, data in connection.execute(
+        select(of.run_id, of.data).where(which.in_(wanted)).order_by(of.run_id, of.bucket)
+    ):
+        pages.setdefault(run_id, []).append(data)
+    return pages
+
+
+def _cells(place: _Place, rolled: Sequence[bytes], newest: Sequence[bytes]) -> Cells:
+    rows = [of_rows(last_of_each_step(unpack(data, ROWS))) for data in newest]
+    return UPDATES.roll(joined([empty(), UPDATES.unpack(rolled), *rows]), place.level)
 
 
 def _scalers(
@@ -61,9 +100,3 @@ def _scalers(
     if projects is not None:
         statement = statement.where(runs.c.project.in_(projects))
     return [tuple(row) for row in connection.execute(statement)]
-
-
-def _level(first: int, last: int) -> int:
-    """The coarsest level with enough cells from the first to the last step, or the finest."""
-    enough = (level for level in range(TOP, 1, -1) if (last - first + 1) >> BITS * level >= CELLS)
-    return next(enough, 1)

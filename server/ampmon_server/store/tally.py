@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from ampmon import wire
-from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.updates import Counts, Rows, count_rows
 from ampmon_server.store import rollups
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.engine import fetch, insert_rows
-from ampmon_server.store.numbers import split
+from ampmon_server.store.numbers import split, split_pair
+from ampmon_server.store.pyramid import Key
 from ampmon_server.store.roster import Roster
-from ampmon_server.store.rows import SAMPLED, SKIPPED, STEP, Row
+from ampmon_server.store.rows import Row
+from ampmon_server.store.scalers import Scaler
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Stream
-from ampmon_server.store.updates import ROWS, cells_of
-from ampmon_server.tables import headers, skips, streams, updates
+from ampmon_server.store.updates import PAGES, agreed, read_rows
+from ampmon_server.tables import headers, moves, skips, streams
 
-
-_PLACES = {name: place for place, name in enumerate(updates.c.keys())}
-_CELL = [
-    (name, _PLACES[name], -1 if name in {"duration_ns", "memory_peak"} else 0)
-    for name in ROWS.names or ()
-]
-"""Where in a row of `tables.updates` that stands which `ROWS` has, and what it is there for null."""
 
 _BELOW = (
     select(streams.c.stream)
@@ -53,50 +47,51 @@ class Tally:
     state: RunState
     roster: Roster
 
-    def store(self, stream: Stream, rows: Sequence[Row], skipped: Sequence[Row]) -> None:
-        """Insert rows of `tables.updates`, in order of step, and those of `tables.skips`, and count them."""
-        first, last = rows[0][STEP], rows[-1][STEP]
-        before = None if self._stood_for(stream, rows) else self.roster.scaler(stream.scaler)
-        stream.count(self._unheard(stream, rows), sum(row[SAMPLED] for row in rows), first, last)
-        insert_rows(self.connection, updates, rows)
-        insert_rows(self.connection, skips, skipped)
-        if before is not None:
-            ends = [each.last_step for each in before.sources if each.last_step is not None]
-            newest = first > max(ends, default=-1)
-            scaler = before if newest else self.roster.scaler(stream.scaler)
-            new = _cells(rows) if newest else None
-            self.state.count(rollups.refresh(self.connection, scaler, first, last, new))
+    def store(self, stream: Stream, rows: Rows, skipped: Sequence[Row]) -> None:
+        """Store new updates, in order of step, and rows of `tables.skips`, and count them."""
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        if self._stood_for(stream, rows):
+            self._put(stream, rows, skipped)
+        else:
+            before = self.roster.scaler(stream.scaler)
+            newest = all(each.is_before(first) for each in before.sources)
+            held = Counts() if newest else self._counted(before, first, last)
+            self._put(stream, rows, skipped)
+            after = self.roster.scaler(stream.scaler)
+            counts = count_rows(rows) if newest else self._counted(after, first, last)
+            self.state.count(counts.minus(held))
+            rollups.refresh(self.connection, after, first, last, before.edge)
         self.roster.save(stream)
         self.state.last_step = max(self.state.last_step or 0, last)
 
-    def _stood_for(self, stream: Stream, rows: Sequence[Row]) -> bool:
+    def _put(self, stream: Stream, rows: Rows, skipped: Sequence[Row]) -> None:
+        key = (self.state.run_id, stream.number)
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        held = rows[rows["step"] >= stream.rows_from]
+        new = PAGES.put(self.connection, key, held) if len(held) else 0
+        stream.count(new, int(rows["sampled"].sum()), first, last)
+        insert_rows(self.connection, moves, list(_moves(key, rows)))
+        insert_rows(self.connection, skips, skipped)
+
+    def _counted(self, scaler: Scaler, first: int, last: int) -> Counts:
+        """The distinct steps of a scaler whose rows are held."""
+        first = max(first, scaler.rows_from)
+        if last < first:
+            return Counts()
+        rows = read_rows(self.connection, scaler, start=first, stop=last + 1)
+        return count_rows(agreed(self.connection, scaler, rows))
+
+    def _stood_for(self, stream: Stream, rows: Rows) -> bool:
         """Whether these rows change no cell: a lower rank has all of their steps, and they add no skip and no sample.
 
         A step done again may take a skip back, so only steps that are new to the stream can be.
         """
-        first, last = rows[0][STEP], rows[-1][STEP]
-        if not stream.is_before(first) or any(row[SKIPPED] for row in rows):
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        if not stream.is_before(first) or rows["skipped"].any():
             return False
-        if any(row[SAMPLED] for row in rows) and stream.layout != "sharded":
+        if rows["sampled"].any() and stream.layout != "sharded":
             return False
         return self.roster.stood_for(stream, first, last)
-
-    def _unheard(self, stream: Stream, rows: Sequence[Row]) -> int:
-        """How many of the steps are new to the stream; of those whose rows are pruned, none."""
-        first, last = max(rows[0][STEP], stream.rows_from), rows[-1][STEP]
-        if stream.is_before(first):
-            return len(rows)
-        table = updates.c
-        held = self.connection.scalars(
-            select(table.step)
-            .distinct()
-            .where(
-                table.run_id == self.state.run_id,
-                table.stream == stream.number,
-                table.step.between(first, last),
-            )
-        )
-        return len({row[STEP] for row in rows if row[STEP] >= first}.difference(held))
 
     def note(self, stream: Stream, attempt: Attempt, new: Sequence[wire.Update], held: int) -> None:
         """Note what updates say of the monitor's cost, how often it samples, of the schedule, and the scale now.
@@ -124,15 +119,9 @@ class Tally:
     def _known(self, stream: Stream, steps: set[int]) -> set[int]:
         """Those of some steps that any rank has told of, in any attempt, or whose rows are pruned."""
         scaler = self.roster.scaler(stream.scaler)
-        table = updates.c
-        held = self.connection.scalars(
-            select(table.step).where(
-                table.run_id == self.state.run_id,
-                table.stream.in_([source.number for source in scaler.sources]),
-                table.step.between(min(steps), max(steps)),
-            )
-        )
-        return {*held, *(step for step in steps if step < scaler.rows_from)}
+        rows = read_rows(self.connection, scaler, start=min(steps), stop=max(steps) + 1)
+        held = steps.intersection(rows["step"].tolist())
+        return held.union(step for step in steps if step < scaler.rows_from)
 
     def is_present(self, stream: Stream, attempt: Attempt) -> bool:
         """Whether the summary's present is that of this stream: its first scaler's, and no attempt's that is over."""
@@ -145,13 +134,8 @@ class Tally:
         return stream.rank == 0 or not fetch(self.connection, _BELOW, of)
 
 
-def _cells(rows: Sequence[Row]) -> Cells:
-    """Rows of `tables.updates` as cells of one."""
-    told = np.zeros(len(rows), ROWS)
-    columns = list(zip(*rows, strict=True))
-    for name, place, unknown in _CELL:
-        column = columns[place]
-        told[name] = (
-            [unknown if each is None else each for each in column] if None in column else column
-        )
-    return cells_of(told)
+def _moves(key: Key, rows: Rows) -> Iterator[Row]:
+    """Rows of `tables.moves`."""
+    for row in rows[(rows["event"] > 0) | (rows["skipped"] > 0)]:
+        at = [int(row[name]) for name in ("step", "attempt", "time", "event", "skipped")]
+        yield (*key, *at, *split_pair(float(row["scale"]), float(row["scale_after"])))

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ampmon import estimates
 from ampmon.histogram import BINS, ON_GRID_SHARE, SMALL, Classes, Floats, Ints, classify
 from ampmon_server.series import GradientSeries, Totals
-from ampmon_server.store.packing import Damaged, Stack, compress, decompress
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.packing import Stack, compress, decompress
 
 
 _TOTALS = np.dtype(

@@ -1,245 +1,199 @@
-"""Reads updates: the rows of a scaler over all ranks, each step once."""
+"""Updates: the rows of each stream in pages, and those of a scaler over all ranks, each step once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
+from sqlalchemy import Connection, select
 
 from ampmon_server.cells.merging import Cells
-from ampmon_server.cells.updates import empty, of_rows
-from ampmon_server.series import Floats
+from ampmon_server.cells.updates import ROWS, Rows, of_rows
+from ampmon_server.series import Ints
 from ampmon_server.store import ranges
 from ampmon_server.store.engine import fetch
-from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.scalers import Scaler, Source, not_superseded
-from ampmon_server.tables import skips, streams, updates
+from ampmon_server.store.numbers import INTEGER_MAX, split
+from ampmon_server.store.pages import PAGE_BITS, Paged, joined, last_of_each_step
+from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.tables import skips, streams, update_pages
 
-
-Row = tuple[Any, ...]
 
 GAPS_MAX = 64
 """With more holes than this in the lowest rank's rows, the others' are read as a whole."""
 
-ROWS = np.dtype(
-    [
-        ("step", np.int64),
-        ("time", np.int64),
-        ("scale", np.float64),
-        ("scale_after", np.float64),
-        ("kinds", np.uint8),
-        ("event", np.uint8),
-        ("skipped", np.bool_),
-        ("sampled", np.bool_),
-        ("duration_ns", np.int64),
-        ("cost_ns", np.int64),
-        ("memory_peak", np.int64),
-    ]
-)
-"""What cells are made of, of an update; a duration or a peak of -1 is not known."""
 
-_COLUMNS: tuple[ColumnElement[Any], ...] = (
-    updates.c.step,
-    updates.c.time,
-    func.coalesce(updates.c.scale, 0.0),  # what it is instead is in the kinds
-    func.coalesce(updates.c.scale_after, 0.0),
-    updates.c.kinds,
-    updates.c.event,
-    updates.c.skipped,
-    updates.c.sampled,
-    func.coalesce(updates.c.duration_ns, -1),
-    updates.c.cost_ns,
-    func.coalesce(updates.c.memory_peak, -1),
-)
-"""Those of `ROWS`."""
+def _told(rows: Rows) -> tuple[Any, ...]:
+    """What SQL can ask of a page."""
+    rows = last_of_each_step(rows)
+    scale, timed = rows["scale"], rows["duration_ns"][rows["duration_ns"] >= 0]
+    known = scale[np.isfinite(scale)]
+    return (
+        len(rows),
+        int(rows["skipped"].sum()),
+        int(rows["sampled"].sum()),
+        int(rows["step"][0]),
+        int(rows["step"][-1]),
+        int(rows["time"][0]),
+        int(rows["time"][-1]),
+        split(float(scale[0]))[0],
+        split(float(rows["scale_after"][-1]))[0],
+        float(known.min()) if len(known) else None,
+        float(known.max()) if len(known) else None,
+        len(timed),
+        float(timed.sum(dtype=np.float64)) / 1000,
+    )
 
-_KIND_VALUES = np.array([np.nan, np.nan, np.inf, -np.inf])
+
+PAGES = Paged(update_pages, ROWS, _told)
+"""By run and stream."""
+
+
+def empty() -> Rows:
+    return np.zeros(0, ROWS)
 
 
 def read_rows(
     connection: Connection,
     scaler: Scaler,
-    columns: Sequence[ColumnElement[Any]],
     *,
     start: int = 0,
     stop: int = INTEGER_MAX + 1,
     limit: int | None = None,
-) -> list[Row]:
-    """Rows of ``columns``, of which `step` is the first, in order of step, each step once.
+) -> Rows:
+    """The first ``limit`` rows with ``start`` <= step < ``stop``, each step once. Raises Damaged.
 
     The lowest rank's row of a step stands for all; where it has none, the next one's that has.
     """
-    if not any(source.meets(start, stop - 1) for source in scaler.sources):
-        return []
-    lead, *others = scaler.sources
-    rows = _of_source(connection, scaler, lead, columns, (start, stop - 1), limit)
-    if others:
-        last = rows[-1][0] if limit is not None and len(rows) == limit else stop - 1
-        rows = _filled(connection, scaler, others, columns, rows, (start, last), limit)
+    if limit is None:
+        return _read(connection, scaler, start, stop - 1)
+    parts: list[Rows] = []
+    while limit > 0 and (first := next_step(connection, scaler, start)) is not None:
+        start = first + max(limit, 1 << PAGE_BITS)
+        if first >= stop:
+            break
+        parts.append(_read(connection, scaler, first, min(start, stop) - 1)[:limit])
+        limit -= len(parts[-1])
+    return joined(parts or [empty()], ROWS)
+
+
+def next_step(connection: Connection, scaler: Scaler, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a row."""
+    found = [
+        PAGES.following(connection, (scaler.run_id, source.number), step)
+        for source in scaler.sources
+        if source.last_step is not None and source.last_step >= step
+    ]
+    first = min((number for number in found if number is not None), default=None)
+    return None if first is None else max(step, first << PAGE_BITS)
+
+
+def _read(connection: Connection, scaler: Scaler, first: int, last: int) -> Rows:
+    meeting = [source for source in scaler.sources if source.meets(first, last)]
+    if not meeting:
+        return empty()
+    first = max(first, min(source.first_step or 0 for source in meeting))
+    last = min(last, max(source.last_step or 0 for source in meeting))
+    rows = _of_source(connection, scaler, meeting[0], first, last)
+    for source in meeting[1:]:
+        if len(rows) > last - first:
+            break
+        rows = _with(connection, scaler, source, rows, (first, last))
     return rows
 
 
 def _of_source(
-    connection: Connection,
-    scaler: Scaler,
-    source: Source,
-    columns: Sequence[ColumnElement[Any]],
-    within: ranges.Range,
-    limit: int | None = None,
-) -> list[Row]:
-    statement = _reading(tuple(columns), source.overlaid)
-    wanted = {"of": scaler.run_id, "number": source.number, "first": within[0], "last": within[1]}
-    return fetch(connection, statement if limit is None else statement.limit(limit), wanted)
-
-
-def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Sequence[int]) -> Cells:
-    """What one of a scaler's streams has of a few ``steps``, as cells of one."""
-    table = updates.c
-    at = (table.run_id == scaler.run_id, table.stream == source.number, table.step.in_(steps))
-    statement = select(*_COLUMNS).where(*at).order_by(table.step)
-    if source.overlaid:
-        alone = not_superseded(table.run_id, table.stream, table.step, table.attempt)
-        statement = statement.where(alone)
-    rows = fetch(connection, statement)
-    return cells_of(np.fromiter(rows, ROWS, len(rows)))
-
-
-@lru_cache(maxsize=8)
-def _reading(columns: tuple[ColumnElement[Any], ...], overlaid: bool) -> Select[Any]:
-    """The rows of a stream in order of step."""
-    table = updates.c
-    statement = (
-        select(*columns)
-        .where(
-            table.run_id == bindparam("of"),
-            table.stream == bindparam("number"),
-            table.step.between(bindparam("first"), bindparam("last")),
-        )
-        .order_by(table.step)
-    )
-    if not overlaid:
-        return statement
-    return statement.where(not_superseded(table.run_id, table.stream, table.step, table.attempt))
-
-
-def _filled(
-    connection: Connection,
-    scaler: Scaler,
-    others: Sequence[Source],
-    columns: Sequence[ColumnElement[Any]],
-    rows: list[Row],
-    within: ranges.Range,
-    limit: int | None,
-) -> list[Row]:
-    """``rows`` with those that only other ranks have: the first ``limit`` of all."""
-    extents = [(each.first_step, each.last_step) for each in scaler.sources]
-    first = max(within[0], min((low for low, _ in extents if low is not None), default=0))
-    last = min(within[1], max((high for _, high in extents if high is not None), default=-1))
-    for source in others:
-        if len(rows) >= last - first + 1:
-            break
-        if not source.meets(first, last):
-            continue
-        rows = _with(connection, scaler, source, columns, rows, (first, last), limit)
-        if len(rows) == limit:
-            last = rows[-1][0]
-    return rows
+    connection: Connection, scaler: Scaler, source: Source, first: int, last: int
+) -> Rows:
+    rows = PAGES.read(connection, (scaler.run_id, source.number), first, last)
+    return last_of_each_step(rows) if source.overlaid else rows
 
 
 def _with(
-    connection: Connection,
-    scaler: Scaler,
-    source: Source,
-    columns: Sequence[ColumnElement[Any]],
-    rows: list[Row],
-    within: ranges.Range,
-    limit: int | None,
-) -> list[Row]:
+    connection: Connection, scaler: Scaler, source: Source, rows: Rows, within: ranges.Range
+) -> Rows:
     """``rows`` with those that only this source has."""
-    gaps = ranges.gaps([row[0] for row in rows], *within)
-    at_most = limit
+    gaps = ranges.gaps(rows["step"].tolist(), *within)
     if len(gaps) > GAPS_MAX:
         gaps = [within]
-        at_most = None if limit is None else limit + len(rows)  # it may have those too
-    by_step = {row[0]: row for row in rows}
-    for gap in gaps:
-        if limit is not None and len(by_step) - len(rows) >= limit:
-            break  # so many come before what is in the later gaps
-        if source.meets(*gap):
-            for row in _of_source(connection, scaler, source, columns, gap, at_most):
-                by_step.setdefault(row[0], row)
-    return [by_step[step] for step in sorted(by_step)][:limit]
+    found = [_of_source(connection, scaler, source, *gap) for gap in gaps if source.meets(*gap)]
+    others = joined(found or [empty()], ROWS)
+    both = joined([rows, others[~np.isin(others["step"], rows["step"])]], ROWS)
+    return both[np.argsort(both["step"], kind="stable")]
 
 
-def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> list[int]:
+def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Ints) -> Cells:
+    """What one of a scaler's streams has of some ``steps``, as cells of one. Raises Damaged."""
+    within = ranges.merge((step, step) for step in (steps >> PAGE_BITS).tolist())
+    found = [
+        _of_source(connection, scaler, source, low << PAGE_BITS, (high + 1 << PAGE_BITS) - 1)
+        for low, high in within
+    ]
+    rows = joined(found or [empty()], ROWS)
+    return of_rows(rows[np.isin(rows["step"], steps)])
+
+
+def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
     """The steps from ``first`` to ``last`` that any rank skipped; none where there is one rank only."""
-    if len(scaler.sources) < 2:
-        return []
-    table = skips.c
+    found = _skips(connection, scaler, first, last) if len(scaler.sources) > 1 else {}
+    parts = [np.zeros(0, np.int64)]
+    for source in scaler.sources:
+        steps = np.array(found.get(source.number, []), np.int64)
+        if len(steps) and source.overlaid:
+            rows = _of_source(connection, scaler, source, int(steps[0]), int(steps[-1]))
+            steps = rows["step"][rows["skipped"] == 1]
+        parts.append(steps)
+    return np.concatenate(parts)
+
+
+def _skips(connection: Connection, scaler: Scaler, first: int, last: int) -> dict[int, list[int]]:
+    """By stream, the steps that any of its attempts skipped, in order."""
+    table, of = skips.c, streams.c
     statement = (
-        select(table.step)
+        select(table.stream, table.step)
         .distinct()
         .where(
             table.run_id == scaler.run_id,
             table.step.between(first, last),
-            table.stream.in_(_streams(scaler)),
-            not_superseded(table.run_id, table.stream, table.step, table.attempt),
+            table.stream.in_(
+                select(of.stream).where(of.run_id == scaler.run_id, of.scaler == scaler.name)
+            ),
         )
+        .order_by(table.step)
     )
-    return [step for (step,) in fetch(connection, statement)]
+    found: dict[int, list[int]] = {}
+    for stream, step in fetch(connection, statement):
+        found.setdefault(stream, []).append(step)
+    return found
 
 
-def _sampled_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> list[int]:
+def _sampled_elsewhere(
+    connection: Connection, scaler: Scaler, first: int, last: int
+) -> Iterator[Ints]:
     """The steps that another rank than the lowest sampled, where each may speak for all.
 
     Where gradients are sharded they count only where all ranks sampled, so one of them tells.
     """
-    if scaler.is_sharded or not any(source.sampled for source in scaler.sources[1:]):
-        return []
-    table = updates.c
-    statement = (
-        select(table.step)
-        .distinct()
-        .where(
-            table.run_id == scaler.run_id,
-            table.stream.in_([each.number for each in scaler.sources[1:] if each.sampled]),
-            table.step.between(first, last),
-            table.sampled == 1,
-            not_superseded(table.run_id, table.stream, table.step, table.attempt),
-        )
-    )
-    return [step for (step,) in fetch(connection, statement)]
-
-
-def _streams(scaler: Scaler) -> Select[Any]:
-    table = streams.c
-    return select(table.stream).where(table.run_id == scaler.run_id, table.scaler == scaler.name)
+    for source in () if scaler.is_sharded else scaler.sources[1:]:
+        if source.sampled and source.meets(first, last):
+            rows = _of_source(connection, scaler, source, first, last)
+            yield rows["step"][rows["sampled"] == 1]
 
 
 def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) -> Cells:
     """The updates from step ``first`` to ``last``, both included, as cells of one: what is rolled up, and drawn."""
-    rows = read_rows(connection, scaler, _COLUMNS, start=first, stop=last + 1)
-    if not rows:
-        return empty()
-    # Straight into one structured array: a Python list per column would take three times as long.
-    read = np.fromiter(rows, ROWS, len(rows))
-    ends = int(read["step"][0]), int(read["step"][-1])
-    read["skipped"] |= np.isin(read["step"], skipped_elsewhere(connection, scaler, *ends))
-    read["sampled"] |= np.isin(read["step"], _sampled_elsewhere(connection, scaler, *ends))
-    return cells_of(read)
-
-
-def cells_of(rows: npt.NDArray[Any]) -> Cells:
-    """Cells of rows as `ROWS` has them, in order of step."""
-    kinds = rows["kinds"]
     return of_rows(
-        rows, _floats(rows["scale"], kinds & 3), _floats(rows["scale_after"], kinds >> 2)
+        agreed(connection, scaler, read_rows(connection, scaler, start=first, stop=last + 1))
     )
 
 
-def _floats(values: Floats, kinds: npt.NDArray[Any]) -> Floats:
-    return np.where(kinds == 0, values, _KIND_VALUES[kinds])
+def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
+    """Rows of `read_rows` that are skipped and sampled where any rank's are."""
+    if len(scaler.sources) < 2 or not len(rows):
+        return rows
+    ends = int(rows["step"][0]), int(rows["step"][-1])
+    sampled: Sequence[Ints] = [*_sampled_elsewhere(connection, scaler, *ends)]
+    rows["skipped"] |= np.isin(rows["step"], skipped_elsewhere(connection, scaler, *ends))
+    for steps in sampled:
+        rows["sampled"] |= np.isin(rows["step"], steps)
+    return rows

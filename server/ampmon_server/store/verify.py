@@ -14,13 +14,12 @@ from sqlalchemy.exc import DatabaseError
 from ampmon_server.settings import Settings
 from ampmon_server.store import engine, looking, removing
 from ampmon_server.store import state as run_state
-from ampmon_server.store.checks import Finding, blocks, records, strays
+from ampmon_server.store.checks import Finding, blocks, pages, records, strays
 from ampmon_server.store.checks.cells import Comparison
 from ampmon_server.store.checks.finding import RESTORE
 from ampmon_server.store.checks.kinds import KINDS
-from ampmon_server.store.errors import Busy, NotFound
+from ampmon_server.store.errors import Busy, Damaged, NotFound
 from ampmon_server.store.opening import Opened
-from ampmon_server.store.packing import Damaged
 from ampmon_server.tables import runs
 
 
@@ -85,6 +84,7 @@ class Verification:
             row = _row(connection, run_id, held=True)
             if row is None:
                 return
+            list(pages.check(connection, run_id.bytes, "", mending=True))
             list(rolled_up(connection, run_id.bytes, "", mending=True))
             strays.sweep(connection, run_id.bytes)
             row = _row(connection, run_id)
@@ -115,6 +115,7 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
     if row is None:
         return
     where = f"run {run_id}"
+    yield from pages.check(connection, run_id.bytes, where)
     yield from records.contiguity(connection, run_id.bytes, where)
     yield from rolled_up(connection, run_id.bytes, where)
     yield from records.totals(connection, row, where)

@@ -67,13 +67,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series and its cells. Of the steps before ``rows_from`` there are cells only."""
+    """One series and its cells: cells only before step ``rows_from``, and rows only from step ``edge`` on."""
 
     connection: Connection
     pyramid: Pyramid
     key: Key
     rows: Rows
     rows_from: int = 0
+    edge: int = INTEGER_MAX + 1
 
     def window(self, stretch: Stretch, columns: int) -> Cells:
         """The cells of a stretch, in order of step: a quarter of ``columns`` to four times as many, or all of its rows.
@@ -83,7 +84,7 @@ class Series:
         wide, and multiples of a power of two, each holds whole cells.
         """
         level = TOP
-        cells = self._cut(levels.read(*self._of, TOP, _numbers(stretch.steps, TOP)), stretch)
+        cells = self._cut(self._read(TOP, *stretch.steps), stretch)
         while level and WIDE * len(cells) < columns:
             below = level - 1 if int(cells["n"].sum()) >= (1 << BITS) // WIDE * columns else 0
             cells = self._cut(self._under(cells, level, below), stretch)
@@ -128,7 +129,7 @@ class Series:
 
     def _read(self, level: int, first: int, last: int) -> Cells:
         if level:
-            return levels.read(*self._of, level, _numbers((first, last), level))
+            return self._with_newest(level, first, last)
         parts = []
         if first < self.rows_from:
             old = _numbers((first, min(last, self.rows_from - 1)), 1)
@@ -136,6 +137,15 @@ class Series:
         if last >= self.rows_from:
             parts.append(self.rows(max(first, self.rows_from), last))
         return joined(parts)
+
+    def _with_newest(self, level: int, first: int, last: int) -> Cells:
+        """The cells of ``level`` that cover steps, with those of the newest page made of its rows."""
+        low, high = _numbers((first, last), level)
+        cells = levels.read(*self._of, level, (low, high))
+        start, stop = max(low << BITS * level, self.edge), (high + 1) << BITS * level
+        if start >= stop:
+            return cells
+        return self.pyramid.roll(joined([cells, self.rows(start, stop - 1)]), level)
 
 
 def _numbers(steps: Range, level: int) -> Range:

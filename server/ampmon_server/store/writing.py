@@ -17,7 +17,7 @@ from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.gradient_rollups import Change
 from ampmon_server.store.packing import Stack
 from ampmon_server.store.roster import Roster
-from ampmon_server.store.rows import SKIPPED, STEP, Rows
+from ampmon_server.store.rows import Rows
 from ampmon_server.store.scalars import Logged, refresh, supersede, too_many
 from ampmon_server.store.state import RunState
 from ampmon_server.store.tally import Tally
@@ -55,22 +55,23 @@ class Writer:
     def _updates(
         self, rows: Rows, placed: Sequence[tuple[int, wire.Update]], share: Share, held: int
     ) -> None:
-        last_place, last = placed[-1]
-        rows.step(last.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
-        new = [rows.update(update) for _, update in placed]
+        last_place, newest = placed[-1]
+        rows.step(newest.ordinal, last_place)  # ordinals rise within a batch: it is the greatest
+        new = rows.updates([update for _, update in placed])
         tally = Tally(self.connection, self.state, self.roster)
         skipped = [
             row
-            for (place, update), stored in zip(placed, new, strict=True)
-            if stored[SKIPPED]
+            for (place, update), is_skipped in zip(placed, new["skipped"].tolist(), strict=True)
+            if is_skipped
             for row in rows.skips(update, place, share.activations.get(place))
         ]
         stream = rows.stream
-        redone, begins = not stream.is_before(new[0][STEP]), not stream.sampled
+        first, last = int(new["step"][0]), int(new["step"][-1])
+        redone, begins = not stream.is_before(first), not stream.sampled
         if resumes.is_first(self.attempt, placed[0][1]):
             self.state.forgotten += resumes.note(self.connection, rows, placed[0][1])
         tally.note(rows.stream, self.attempt, [update for _, update in placed], held)
-        tally.store(rows.stream, new, skipped)
+        tally.store(stream, new, skipped)
         samples = [
             rows.sample(update, share.statistics[place], place)
             for place, update in placed
@@ -85,9 +86,7 @@ class Writer:
                 gradients.summarize(
                     self.connection, self.state, self.attempt, rows.stream, self.roster
                 )
-        change = Change(
-            new[0][STEP], new[-1][STEP], redone, bool(samples), bool(samples) and begins
-        )
+        change = Change(first, last, redone, bool(samples), bool(samples) and begins)
         if change.redone or change.sampled:
             gradient_rollups.note(self.connection, self.roster, stream, self.attempt, change)
             parameter_rollups.note(

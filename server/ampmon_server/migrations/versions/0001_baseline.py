@@ -3,8 +3,8 @@
 No version with an older schema was released. The revision that follows the first release spells its change out, and
 freezes what stands here as statements of its own.
 
-The views, `v_runs`, `v_updates`, `v_skips` and `v_scalars`, have ids as text and words for codes. Whoever alters a
-table that they read drops them first and makes them again: SQLite lets no such table be renamed.
+The views, `v_runs`, `v_stretches`, `v_moves`, `v_skips` and `v_scalars`, have ids as text and words for codes. Whoever
+alters a table that they read drops them first and makes them again: SQLite lets no such table be renamed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,23 @@ def _runs(run_id: str, time: str, now: str) -> str:
         FROM runs r WHERE r.deleted = 0"""
 
 
-def _updates(run_id: str, time: str, _: str) -> str:
+def _stretches(run_id: str, time: str, _: str) -> str:
     return f"""
-        SELECT {run_id} AS run_id, s.scaler, s.rank, u.step, u.attempt, {_at(time, "u.time")} AS time,
-            u.scale, {_kind("u.kinds & 3")} AS scale_kind,
-            u.scale_after, {_kind("u.kinds >> 2")} AS scale_after_kind,
-            u.growth_tracker, {_event("u.event")} AS event, u.skipped = 1 AS skipped, u.sampled = 1 AS sampled,
-            u.duration_ns / CAST(1000 AS double precision) AS duration_us,
-            u.cost_ns / CAST(1000 AS double precision) AS cost_us, u.memory_peak
-        {_of("updates", "u")}"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, p.first_step, p.last_step,
+            {_at(time, "p.first_time")} AS first_time, {_at(time, "p.last_time")} AS last_time,
+            p.updates, p.skipped, p.sampled AS sampled_updates,
+            p.scale, p.scale_after, p.scale_min, p.scale_max,
+            p.duration_us / NULLIF(p.timed, 0) AS duration_us
+        {_of("update_pages", "p")}"""
+
+
+def _moves(run_id: str, time: str, _: str) -> str:
+    return f"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, m.step, m.attempt, {_at(time, "m.time")} AS time,
+            m.scale, {_kind("m.kinds & 3")} AS scale_kind,
+            m.scale_after, {_kind("m.kinds >> 2")} AS scale_after_kind,
+            {_event("m.event")} AS event, m.skipped = 1 AS skipped
+        {_of("moves", "m")} AND {_newest("m")}"""
 
 
 def _skips(run_id: str, time: str, _: str) -> str:
@@ -61,26 +69,30 @@ def _skips(run_id: str, time: str, _: str) -> str:
             k.scale, {_kind("k.kinds & 3")} AS scale_kind,
             k.scale_after, {_kind("k.kinds >> 2")} AS scale_after_kind,
             k.culprits, k.culprit_order, k.culprit_parameters, k.origin
-        {_of("skips", "k")}"""
+        {_of("skips", "k")} AND {_newest("k")}"""
 
 
 def _scalars(run_id: str, time: str, _: str) -> str:
     return f"""
         SELECT {run_id} AS run_id, s.scaler, s.rank, c.name, c.step, c.user_step, c.attempt,
             {_at(time, "c.time")} AS time, c.value, {_kind("c.kind")} AS value_kind
-        {_of("scalars", "c")}
+        {_of("scalars", "c")} AND {_newest("c")}
             AND NOT EXISTS (SELECT 1 FROM scalars e WHERE e.run_id = c.run_id AND e.stream = c.stream
                 AND e.name = c.name AND e.step = c.step AND e.attempt > c.attempt)"""
 
 
 def _of(table: str, name: str) -> str:
-    """Its rows that no later attempt has done again, of runs that are not deleted."""
+    """Its rows of runs that are not deleted."""
     # The run's id as text is that of its own row, and SQLite joins in this order where it says CROSS, so that a
     # question about one run looks its rows up by their key.
     return f"""FROM runs r CROSS JOIN streams s CROSS JOIN {table} {name}
         WHERE r.deleted = 0 AND s.run_id = r.run_id
-            AND {name}.run_id = s.run_id AND {name}.stream = s.stream
-            AND NOT EXISTS (SELECT 1 FROM ledger later WHERE later.run_id = {name}.run_id
+            AND {name}.run_id = s.run_id AND {name}.stream = s.stream"""
+
+
+def _newest(name: str) -> str:
+    """That no later attempt has done the step again."""
+    return f"""NOT EXISTS (SELECT 1 FROM ledger later WHERE later.run_id = {name}.run_id
                 AND later.stream = {name}.stream AND later.attempt > {name}.attempt
                 AND {name}.step BETWEEN later.first_step AND later.last_step)"""
 
@@ -117,7 +129,8 @@ _POSTGRESQL = (
 
 _VIEWS = {
     "v_runs": _runs,
-    "v_updates": _updates,
+    "v_stretches": _stretches,
+    "v_moves": _moves,
     "v_skips": _skips,
     "v_scalars": _scalars,
 }

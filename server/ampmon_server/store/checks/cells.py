@@ -12,7 +12,9 @@ from ampmon_server.cells.merging import Cells, joined, starts_of
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.engine import fetch, insert_rows
-from ampmon_server.store.pyramid import BITS, THIN, TOP, BadPage, Key, Pyramid
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pyramid import BITS, THIN, TOP, Key, Pyramid
 from ampmon_server.store.ranges import Range
 from ampmon_server.store.windows import Rows
 
@@ -31,7 +33,7 @@ class Series:
     """One series that is rolled up. ``name`` says which of the run's.
 
     ``rows`` gives the rows of a stretch of steps as cells of one; ``next_row`` the first step from a step on that may
-    have one. Of the steps before ``rows_from`` there may be cells only.
+    have one. Of the steps before ``rows_from`` there may be cells only, and from ``edge`` on there are none.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Series:
     rows: Rows
     next_row: Callable[[int], int | None]
     rows_from: int = 0
+    edge: int = INTEGER_MAX + 1
 
     @property
     def base(self) -> int:
@@ -113,7 +116,7 @@ class Comparison:
         """The cells of level 4 under which there is anything."""
         found = set(self._pages(_CHUNK - 1, contents=False))
         step = self.series.next_row(0)
-        while step is not None:
+        while step is not None and step < self.series.edge:
             found.add(step >> BITS * _CHUNK)
             step = self.series.next_row(((step >> BITS * _CHUNK) + 1) << BITS * _CHUNK)
         return sorted(found)
@@ -126,8 +129,8 @@ class Comparison:
             level: self._pages(level, (low >> BITS * (level + 1), high >> BITS * (level + 1)))
             for level in range(1, _CHUNK)
         }
-        first = max(low, series.whole_from)
-        rows = series.rows(first, high) if first <= high else np.zeros(0, pyramid.dtype)
+        first, last = max(low, series.whole_from), min(high, series.edge - 1)
+        rows = series.rows(first, last) if first <= last else np.zeros(0, pyramid.dtype)
         for level in range(1, series.base):
             span = BITS * (level + 1)
             pages = {at: page for at, page in held[level].items() if at << span >= first}
@@ -204,7 +207,7 @@ class Comparison:
     def _cells(self, *data: bytes) -> Cells | None:
         try:
             return self.series.pyramid.unpack(data)
-        except BadPage:
+        except Damaged:
             return None
 
 

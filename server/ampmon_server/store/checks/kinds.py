@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, scalars
 from ampmon_server.store.checks.cells import Series
-from ampmon_server.store.packing import Damaged
+from ampmon_server.store.errors import Damaged
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import scalers_of
-from ampmon_server.store.updates import read_cells
-from ampmon_server.tables import gradient_blocks, streams, updates
+from ampmon_server.store.updates import next_step, read_cells
+from ampmon_server.tables import gradient_blocks, streams
 from ampmon_server.tables import parameter_rollups as parameter_pages
 from ampmon_server.tables import scalar_rollups as scalar_pages
 from ampmon_server.tables import scalars as scalar_rows
@@ -36,8 +36,9 @@ def _updates(connection: Connection, run_id: bytes) -> Iterator[Series]:
                 rollups.UPDATES,
                 (run_id, scaler.number),
                 partial(read_cells, connection, scaler),
-                _next_row(connection, updates, run_id, [each.number for each in scaler.sources]),
+                partial(next_step, connection, scaler),
                 scaler.rows_from,
+                scaler.edge,
             )
 
 

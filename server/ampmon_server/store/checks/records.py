@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection, Row, Table, func, select
 
 from ampmon_server.cells.updates import Counts
 from ampmon_server.store import ranges, resumes, rollups
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
-from ampmon_server.store.pyramid import BadPage
+from ampmon_server.store.errors import Damaged
+from ampmon_server.store.pages import last_of_each_step
 from ampmon_server.store.ranges import Range
 from ampmon_server.store.scalers import scalers_of
-from ampmon_server.tables import events, ledger, runs, scalars, streams, updates
+from ampmon_server.store.updates import PAGES
+from ampmon_server.tables import events, ledger, runs, scalars, streams, update_pages
 
 
 Place = tuple[int, int]
@@ -42,8 +46,42 @@ def contiguity(connection: Connection, run_id: bytes, where: str) -> Iterator[Fi
             place = f"{where}, stream {stream}, attempt {attempt}"
             yield Finding(place, "ranges of its ledger touch or overlap", RESTORE)
     yield from _events(connection, run_id, held, where)
-    yield from _rows(connection, run_id, held, where)
-    yield from _steps(connection, run_id, where)
+    spans, unknown = _spans(connection, run_id)
+    unknown |= _pruned(connection, run_id)
+    yield from _rows(connection, run_id, held, spans, unknown, where)
+    yield from _steps(connection, run_id, spans, unknown, where)
+
+
+class Span(NamedTuple):
+    """How many updates, and the steps of the first and the last."""
+
+    updates: int
+    first: int
+    last: int
+
+
+def _spans(connection: Connection, run_id: bytes) -> tuple[dict[Place, Span], set[int]]:
+    """What is held of updates by stream and attempt, and the streams of which a page is damaged."""
+    found: dict[Place, Span] = {}
+    damaged = set()
+    for stream in _streams(connection, run_id):
+        try:
+            for rows in PAGES.walk(connection, (run_id, stream)):
+                for attempt in np.unique(rows["attempt"]).tolist():
+                    steps = rows["step"][rows["attempt"] == attempt]
+                    before = found.get((stream, attempt), Span(0, int(steps[0]), 0))
+                    found[stream, attempt] = Span(
+                        before.updates + len(steps), before.first, int(steps[-1])
+                    )
+        except Damaged:  # `checks.pages` says where
+            damaged.add(stream)
+    return found, damaged
+
+
+def _streams(connection: Connection, run_id: bytes) -> list[int]:
+    """Every stream that has updates, itself held or not."""
+    table = update_pages.c
+    return list(connection.scalars(select(table.stream).distinct().where(table.run_id == run_id)))
 
 
 def _events(
@@ -65,17 +103,21 @@ def _events(
 
 
 def _rows(
-    connection: Connection, run_id: bytes, held: Mapping[Place, Sequence[Range]], where: str
+    connection: Connection,
+    run_id: bytes,
+    held: Mapping[Place, Sequence[Range]],
+    spans: Mapping[Place, Span],
+    unknown: Collection[int],
+    where: str,
 ) -> Iterator[Finding]:
     """A record of scalars may be several rows or none, so where there are such only an excess shows."""
-    of_updates = _counts(connection, updates, run_id)
     of_events = _counts(connection, events, run_id)
     of_scalars = _counts(connection, scalars, run_id)
-    pruned = _pruned(connection, run_id)
-    for place in sorted(held.keys() | of_updates.keys()):
+    for place in sorted(held.keys() | spans.keys()):
         recorded = ranges.size(held.get(place, []))
-        rows = of_updates.get(place, 0) + of_events.get(place, 0) + of_scalars.get(place, 0)
-        complete = place[0] not in pruned and place not in of_scalars
+        updates = spans[place].updates if place in spans else 0
+        rows = updates + of_events.get(place, 0) + of_scalars.get(place, 0)
+        complete = place[0] not in unknown and place not in of_scalars
         if rows > recorded or (rows < recorded and complete):
             yield Finding(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
@@ -84,25 +126,28 @@ def _rows(
             )
 
 
-def _steps(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding]:
+def _steps(
+    connection: Connection,
+    run_id: bytes,
+    spans: Mapping[Place, Span],
+    unknown: Collection[int],
+    where: str,
+) -> Iterator[Finding]:
     """That the ledger says of which step the first and the last update is, of streams whose rows are all held."""
-    told, rows = (
-        {
-            (stream, attempt): (first, last)
-            for stream, attempt, first, last in connection.execute(
-                select(of.c.stream, of.c.attempt, func.min(first), func.max(last))
-                .where(of.c.run_id == run_id, last.is_not(None))
-                .group_by(of.c.stream, of.c.attempt)
+    table = ledger.c
+    told = {
+        (stream, attempt): (first, last)
+        for stream, attempt, first, last in connection.execute(
+            select(
+                table.stream, table.attempt, func.min(table.first_step), func.max(table.last_step)
             )
-        }
-        for of, first, last in (
-            (ledger, ledger.c.first_step, ledger.c.last_step),
-            (updates, updates.c.step, updates.c.step),
+            .where(table.run_id == run_id, table.last_step.is_not(None))
+            .group_by(table.stream, table.attempt)
         )
-    )
-    pruned = _pruned(connection, run_id)
+    }
+    rows = {place: (span.first, span.last) for place, span in spans.items()}
     for place in sorted(told.keys() | rows.keys()):
-        if place[0] not in pruned and told.get(place) != rows.get(place):
+        if place[0] not in unknown and told.get(place) != rows.get(place):
             yield Finding(
                 f"{where}, stream {place[0]}, attempt {place[1]}",
                 f"its ledger says steps {told.get(place)} where its updates have {rows.get(place)}",
@@ -152,7 +197,7 @@ def expected_totals(connection: Connection, run: Row[Any]) -> dict[str, tuple[in
         for scaler in scalers_of(connection, run.run_id):
             if scaler.sources:
                 counts = counts.plus(rollups.totals(connection, scaler))
-    except BadPage:
+    except Damaged:
         return found  # which is a finding of its own
     for name, count in counts._asdict().items():
         found[name] = (getattr(run, name), count)
@@ -164,23 +209,28 @@ Counted = tuple[int, int, int | None, int | None]
 
 
 def stream_counts(connection: Connection, run_id: bytes) -> Iterator[tuple[int, Counted, Counted]]:
-    """Stream, what it says and what its rows say, for those whose rows are all held."""
-    table, of = streams.c, updates.c
-    counted = (
-        func.count(of.step.distinct()),
-        func.coalesce(func.sum(of.sampled), 0),
-        func.min(of.step),
-        func.max(of.step),
-    )
+    """Stream, what it says and what its rows say, for those whose rows are all held and can be read."""
+    table = streams.c
     told = connection.execute(
         select(table.stream, table.updates, table.sampled, table.first_step, table.last_step)
         .where(table.run_id == run_id, table.rows_from == 0)
         .order_by(table.stream)
     ).all()
     for stream, *says in told:
-        rows = select(*counted).where(of.run_id == run_id, of.stream == stream)
-        distinct, sampled, first, last = connection.execute(rows).one()
-        yield stream, (says[0], says[1], says[2], says[3]), (distinct, int(sampled), first, last)
+        with suppress(Damaged):  # `checks.pages` says where
+            counted = _counted(connection, run_id, stream)
+            yield stream, (says[0], says[1], says[2], says[3]), counted
+
+
+def _counted(connection: Connection, run_id: bytes, stream: int) -> Counted:
+    distinct = sampled = 0
+    first = last = None
+    for rows in PAGES.walk(connection, (run_id, stream)):
+        distinct += len(last_of_each_step(rows))
+        sampled += int(rows["sampled"].sum())
+        first = int(rows["step"][0]) if first is None else first
+        last = int(rows["step"][-1])
+    return distinct, sampled, first, last
 
 
 def mend(connection: Connection, run: Row[Any]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Column, Connection, Table, delete, func, select, text
 
 from ampmon_server.store.checks.finding import RESTORE, Finding
 from ampmon_server.store.checks.kinds import KINDS, Kind
-from ampmon_server.store.packing import Damaged
+from ampmon_server.store.errors import Damaged
 from ampmon_server.tables import metadata, runs, streams
 
 
