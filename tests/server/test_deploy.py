@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ampmon_server.cli.commands import _parser
+from ampmon_server.cli.commands import parser
 from serving import Server
 from tools import SYSTEMD
 from waiting import DEADLINE_S, wait_for
@@ -79,7 +79,7 @@ def test_every_command_is_one() -> None:
     """Each command of ampmon's that these files or the page on operations show is taken by the real parser."""
     told = [each for each in commands() if "..." not in each[1]]
     for _, words in told:
-        _parser().parse_args(words)
+        parser().parse_args(words)
 
     assert len(told) >= 12
 
