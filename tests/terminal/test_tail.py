@@ -118,7 +118,7 @@ def test_plain_lines_end_with_the_run(server: Server) -> None:
 def test_an_offline_training_is_followed_without_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a spool that grows each look takes in what is new, and the end of the run too; the spool stays as it is."""
+    """Each look takes in what was written since, to the end; others may look meanwhile; the spool stays as it is."""
     ampmon.init("tests", "offline", dir=tmp_path, mode="offline")
     model = torch.nn.Linear(4, 2)
     scaler = ampmon.GradScaler("cpu", model=model)
@@ -131,17 +131,20 @@ def test_an_offline_training_is_followed_without_a_server(
             scaler.update()
 
     train(3)
-    with answering(data_dir=tmp_path) as asked:
+    with answering(data_dir=tmp_path, for_long=True) as asked:
         run_id = str(scaler.monitor.run_id)
         follower = Follower(asked, run_id)
         wait_for(lambda: follower.look().run.updates == 3)
         train(4)
         wait_for(lambda: follower.look().run.updates == 7)
+        assert main(["runs", "--data-dir", str(tmp_path)]) == 0
+        assert " 7 " in capsys.readouterr().out
         ampmon.finish()
         wait_for(lambda: follower.look().ended)
         assert follower.look().run.status == "finished"
     (spool,) = (tmp_path / "spool").iterdir()
 
+    assert main(["show", "--data-dir", str(tmp_path)]) == 0
     assert {"000000.seg", "closed"} <= {file.name for file in spool.iterdir()}
     assert not (spool / "cursor").exists()
 

@@ -7,9 +7,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from ampmon import private
 from ampmon_server.asking.client import Asking, Unanswered
 from ampmon_server.asking.taking_in import TakingIn, take_in, waiting
 from ampmon_server.auth import KeyProblem
@@ -23,8 +24,11 @@ START_S = 30.0
 
 
 @contextmanager
-def alone(settings: Settings) -> Iterator[Asking]:
-    """A server that nobody else uses, with what waits for it in spools taken in. Raises Unanswered."""
+def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
+    """A server for one who asks, with what waits for it in spools taken in. Raises Unanswered.
+
+    ``announced`` lets others find it on the data directory: it keeps them from the file.
+    """
     left = waiting(settings.data_directory)
     if not left and not (settings.server_directory / "ampmon.db").exists():
         raise Unanswered(
@@ -48,9 +52,19 @@ def alone(settings: Settings) -> Iterator[Asking]:
                 file=sys.stderr,
             )
             server.catch_up = lambda: take_in(spools)
-            yield server
+            with _address(settings.address_file, url) if announced else nullcontext():
+                yield server
     finally:
         service.close()
+
+
+@contextmanager
+def _address(path: Path, url: str) -> Iterator[None]:
+    private.replace(path, f"{url}\n".encode(), durable=False)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

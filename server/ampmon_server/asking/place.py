@@ -15,9 +15,16 @@ from ampmon_server.settings import Settings
 
 @contextmanager
 def answering(
-    url: str | None = None, data_dir: Path | None = None, token_file: Path | None = None
+    url: str | None = None,
+    data_dir: Path | None = None,
+    token_file: Path | None = None,
+    *,
+    for_long: bool = False,
 ) -> Iterator[Asking]:
-    """Whoever can be asked: the server at ``url``, else for the data directory. Raises Unanswered."""
+    """Whoever can be asked: the server at ``url``, else for the data directory. Raises Unanswered.
+
+    Who asks ``for_long`` where no server runs lets others ask the same one meanwhile.
+    """
     try:
         options = resolve(url=url, dir=data_dir)
     except ConfigurationError as error:
@@ -32,7 +39,7 @@ def answering(
     else:
         from ampmon_server.asking.alone import alone
 
-        with alone(settings) as server:
+        with alone(settings, announced=for_long) as server:
             yield server
 
 

@@ -45,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ampmon_server.asking import Unanswered, answering, choose
 
     try:
-        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
+        where = arguments.url, arguments.data_dir, arguments.token_file
+        with answering(*where, for_long=True) as server:
             run_id = choose(server, arguments.run).run_id
             if arguments.follow or not _draws():
                 follow_plainly(server, run_id, arguments.every)
