@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 import ampmon
 from device.place import EMULATED, PLACE, Device, device
+from waiting import DEADLINE_S
 
 
 UPDATES = 20
@@ -140,6 +141,19 @@ def test_no_route_adds_a_wait(
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
     assert added == [0, 0], (stock, ours)
+
+
+def test_a_stream_of_one_s_own_waits_for_nothing(emulated: Device) -> None:
+    """`ampmon.stream` takes scales and flags that are on the device, and reads none of them on the training thread."""
+    feed = ampmon.stream("mine", policy=ampmon.Policy(init_scale=4.0))
+    scale, found = torch.full((1,), 4.0, device=PLACE), torch.zeros((), device=PLACE)
+    waits, _ = seen(emulated, lambda: feed.update(scale, scale, found))
+    torch.accelerator.synchronize()
+    feed.update(scale, scale / 2, found + 1)
+    ampmon.finish(deadline_s=DEADLINE_S)
+    assert waits == Counter()
+    assert (feed.updates, feed.skips, feed.errors) == (WARM_UP + UPDATES + 1, 1, 0)
+    assert feed.metrics()["amp/scale"] == 2.0
 
 
 def test_an_added_wait_would_show(emulated: Device) -> None:
