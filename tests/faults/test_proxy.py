@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from ampmon.transport import HttpTransport
 from proxy import FAULTS, Fault, Proxy
 from recording_server import RecordingServer
 from serving import free_port
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 ATTEMPT = UUID(int=2)
@@ -58,10 +59,12 @@ def proxy(server: RecordingServer) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def transport(proxy: Proxy) -> Iterator[HttpTransport]:
-    transport = HttpTransport(proxy.url, token="a-token", read_timeout_s=PATIENCE_S)
-    yield transport
-    transport.close()
+def connect(proxy: Proxy) -> Iterator[Callable[[float], HttpTransport]]:
+    """Makes clients that wait so many seconds for an answer."""
+    with ExitStack() as made:
+        yield lambda patience_s: made.enter_context(
+            closing(HttpTransport(proxy.url, token="a-token", read_timeout_s=patience_s))
+        )
 
 
 def send(transport: HttpTransport, seq: int = 0) -> str:
@@ -86,14 +89,17 @@ def send(transport: HttpTransport, seq: int = 0) -> str:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_does_what_it_says(
-    server: RecordingServer, proxy: Proxy, transport: HttpTransport, fault: Fault
+    server: RecordingServer, proxy: Proxy, connect: Callable[[float], HttpTransport], fault: Fault
 ) -> None:
     """The server takes the batch as often as stated and the client what is stated; the next one passes."""
     arrivals, outcome = MEETS[fault]
     proxy.next(fault)
+    transport = connect(PATIENCE_S if outcome == "timed out" else DEADLINE_S)
     assert re.search(outcome, send(transport))
     wait_for(lambda: len(server.store.batches) >= arrivals)
     proxy.next("pass")
+    if outcome == "timed out":  # which ended the connection
+        transport = connect(DEADLINE_S)
     # Where the kept connection ends just as it is used again, the request is lost before it is one.
     if send(transport, seq=1) != "acknowledged":
         assert fault == "hang_up"
@@ -119,7 +125,7 @@ def test_chances_are_drawn_alike_from_a_seed(server: RecordingServer) -> None:
     assert fates[0] == fates[1]
 
 
-def test_server_that_is_away_is_one_that_does_not_answer(transport: HttpTransport) -> None:
+def test_server_that_is_away_is_one_that_does_not_answer() -> None:
     """Without a server the client's connection ends, which is counted as such, and is no lost acknowledgement."""
     with Proxy(free_port()) as proxy:
         proxy.next("lose_ack", "repeat")
