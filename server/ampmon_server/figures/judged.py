@@ -142,5 +142,5 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
         view,
         "sampled gradient",
         "No gradient sampled yet. One is at least every 128 updates, and after each change of the scale; "
-        "Config(every=1) samples every update.",
+        "Config(every=1) samples every update. A stream of ampmon.stream has no gradients.",
     )
