@@ -29,6 +29,7 @@ BUDGET_S = {
     "examples": 48,
     "faults": 10,
     "figures": 13,
+    "files": 6,
     "policy": 10,
     "probe": 48,
     "scaler": 38,

@@ -25,10 +25,10 @@ PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SOURCES = {
     "ampmon": ("torch",),
-    "server": ("server", "postgres", "alerts", "torch"),
-    "tests": ("server", "postgres", "alerts", "torch", "dev", "frameworks"),
-    "campaigns": ("server", "postgres", "alerts", "torch", "dev"),
-    "benchmarks": ("server", "postgres", "alerts", "torch", "dev", "bench"),
+    "server": ("server", "postgres", "alerts", "files", "torch"),
+    "tests": ("server", "postgres", "alerts", "files", "torch", "dev", "frameworks"),
+    "campaigns": ("server", "postgres", "alerts", "files", "torch", "dev"),
+    "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
 """The extras from which each tree may import, beside what ampmon always needs."""
 OPTIONAL = {"ampmon": {"triton", "zstandard"}}

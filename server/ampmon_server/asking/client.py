@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import msgspec
@@ -73,6 +74,17 @@ class Asking:
         """What the server has at a path under /api/v1. Blocks; raises Unanswered."""
         return self._ask("GET", path, fields)
 
+    @contextmanager
+    def stream(self, path: str, fields: dict[str, str]) -> Iterator[urllib3.BaseHTTPResponse]:
+        """An answer of any length, to be read piece by piece. Blocks; raises Unanswered, also where it breaks off."""
+        answer = self._request("GET", f"/api/v1{path}", fields, preload=False)
+        try:
+            yield answer
+        except urllib3.exceptions.HTTPError as error:
+            raise Unanswered(f"{self.url} broke off its answer ({type(error).__name__})") from None
+        finally:
+            answer.close()
+
     def alive(self) -> None:
         """Make sure that somebody answers who takes the token. Blocks; raises Unanswered."""
         self._ask("GET", "/healthz", under="")
@@ -101,15 +113,27 @@ class Asking:
         body: bytes | None = None,
         under: str = "/api/v1",
     ) -> bytes:
+        return self._request(method, f"{under}{path}", fields, body).data
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        preload: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
         try:
             answer = self._http.request(
                 method,
-                f"{self._base}{under}{path}",
+                f"{self._base}{path}",
                 fields=fields,
                 body=body,
                 headers=self._headers,
                 redirect=False,
                 retries=False,
+                preload_content=preload,
             )
         except Unreachable as error:  # it does not prove who it is
             if str(error) == WRONG_PROOF:
@@ -128,7 +152,7 @@ class Asking:
             raise Refused(401, self._not_accepted)
         if answer.status not in {200, 201, 204}:
             raise Refused(answer.status, _detail(answer))
-        return answer.data
+        return answer
 
 
 def _detail(answer: urllib3.BaseHTTPResponse) -> str:

@@ -13,6 +13,7 @@ from ampmon_server.cli import (
     alerts,
     db,
     doctor,
+    export,
     health,
     limits,
     proxies,
@@ -58,6 +59,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "demo": demo.main,
     "delete": changing.run,
     "doctor": doctor.run,
+    "export": export.run,
     "health": health.run,
     "rename": changing.run,
     "report": report.run,
@@ -107,6 +109,11 @@ def parser() -> argparse.ArgumentParser:
     )
     report.add_arguments(
         commands.add_parser("report", help="write a run as one file that opens offline")
+    )
+    export.add_arguments(
+        commands.add_parser(
+            "export", help="write a run's rows as CSV, JSON lines, Parquet or Arrow"
+        )
     )
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))

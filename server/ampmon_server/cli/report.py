@@ -38,8 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
             chosen = choose(server, arguments.run)
-            file = arguments.output or Path(f"{_name(chosen.name)}.html")
-            _refuse(file, arguments.force)
+            file = arguments.output or Path(f"{file_name(chosen.name)}.html")
+            refuse(file, arguments.force)
             text = _made(server, chosen.run_id)
         _write(file, text)
     except (Unanswered, OSError) as why:
@@ -67,7 +67,8 @@ def _made(server: Asking, run_id: str) -> str:
         return page(tell(server, run_id, each), version("ampmon"))
 
 
-def _refuse(file: Path, force: bool) -> None:
+def refuse(file: Path, force: bool) -> None:
+    """Raise FileExistsError where a file would be overwritten."""
     if file.exists() and not force:
         raise FileExistsError(
             f"{file} is there already: name another with -o, or write over it with --force"
@@ -84,6 +85,6 @@ def _write(file: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _name(run: str) -> str:
+def file_name(run: str) -> str:
     """A run's name as a file's."""
     return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"

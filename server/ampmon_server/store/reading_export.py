@@ -1,0 +1,101 @@
+"""Reads sampled gradients for an export: every parameter of every sample of a run, a bounded piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+from sqlalchemy import Connection, Row, Select, select, tuple_
+
+from ampmon import wire
+from ampmon_server.store import engine, packing, samples, scalers
+from ampmon_server.store.packing import Sample
+from ampmon_server.store.scalers import Source
+from ampmon_server.store.store import Store
+from ampmon_server.store.streams import unpack_parameters
+from ampmon_server.tables import gradient_blocks, headers
+
+
+_BLOCKS = 4
+"""So many blocks are read in one transaction."""
+
+
+class Sampled(NamedTuple):
+    """One sampled update on one rank; the sample's indices are into ``parameters``."""
+
+    scaler: str
+    rank: int
+    attempt: int
+    sample: Sample
+    parameters: Sequence[wire.Parameter]
+
+
+def read_samples(store: Store, run_id: UUID) -> Iterator[Sampled]:
+    """Every sample that no later attempt has done over: by scaler, then rank, then step. Raises NotFound."""
+    database = store._engine
+    with engine.reading(database) as connection:
+        runs = scalers.find(connection, run_id, None)
+        found = [
+            (scaler.name, source)
+            for scaler in scalers.scalers_of(connection, runs.run_id)
+            for source in scaler.sources
+            if source.sampled
+        ]
+    for name, source in found:
+        after = (-1, -1)
+        known: dict[int, Sequence[wire.Parameter]] = {}
+        while True:
+            with engine.reading(database) as connection:
+                rows = _blocks(connection, run_id.bytes, source, after)
+                held = [_current(connection, run_id.bytes, source, row) for row in rows]
+                for row in rows:
+                    if row.attempt not in known:
+                        known = {
+                            row.attempt: _parameters(connection, run_id.bytes, source, row.attempt)
+                        } | known
+            for row, kept in zip(rows, held, strict=True):
+                for sample in kept:
+                    yield Sampled(name, source.rank, row.attempt, sample, known[row.attempt])
+            if len(rows) < _BLOCKS:
+                break
+            after = (rows[-1].first_step, rows[-1].attempt)
+
+
+def _blocks(
+    connection: Connection, run_id: bytes, source: Source, after: tuple[int, int]
+) -> Sequence[Row[Any]]:
+    table = gradient_blocks.c
+    key = (table.first_step, table.attempt)
+    statement: Select[Any] = (
+        select(*key, table.data)
+        .where(table.run_id == run_id, table.stream == source.number)
+        .where(tuple_(*key) > tuple_(*after))
+        .order_by(*key)
+        .limit(_BLOCKS)
+    )
+    return connection.execute(statement).all()
+
+
+def _current(
+    connection: Connection, run_id: bytes, source: Source, row: Row[Any]
+) -> list[packing.Sample]:
+    stack = packing.stack_from_bytes(row.data)
+    if not source.overlaid:
+        return stack.samples()
+    attempts = np.full(len(stack), row.attempt)
+    keep = samples.current(connection, run_id, source, stack.steps, attempts)
+    return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]
+
+
+def _parameters(
+    connection: Connection, run_id: bytes, source: Source, attempt: int
+) -> Sequence[wire.Parameter]:
+    told = headers.c
+    held = connection.scalar(
+        select(told.parameters).where(
+            told.run_id == run_id, told.stream == source.number, told.attempt == attempt
+        )
+    )
+    return () if held is None else unpack_parameters(held)

@@ -1,0 +1,49 @@
+"""A store with a small run whose numbers are known, and what of it is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+import known_run
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store
+from databases import provide
+
+
+Export = Callable[..., Path]
+
+
+def store_with_known_run(directory: Path) -> Store:
+    """The store on a new data directory, with the known run."""
+    directory.chmod(0o700)
+    provide(directory)
+    store = Store.open(Settings(data_directory=directory, judging=False))
+    known_run.send(store)
+    return store
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Store]]:
+    """A data directory, and the store on it, with the known run."""
+    directory = tmp_path_factory.mktemp("held")
+    store = store_with_known_run(directory)
+    yield directory, store
+    store.close()
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Export:
+    """Write a table of a run of a store, as its route would, and give the file."""
+    from ampmon_server.exporting import formats, pieces
+
+    def write(store: Store, what: str, kind: str, run_id: UUID = known_run.RUN) -> Path:
+        file = tmp_path / f"{run_id}-{what}.{kind}"
+        parts = formats.written(formats.writer(kind, what), pieces(store, run_id, what))
+        file.write_bytes(b"".join(parts))
+        return file
+
+    return write

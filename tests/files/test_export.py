@@ -1,0 +1,157 @@
+"""An export holds every row, other programs read it, and neither side holds more than a piece of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+import known_run
+from ampmon_server.cli import main
+from ampmon_server.exporting import TABLES, formats, pieces
+from ampmon_server.exporting.tables import COLUMNS
+from ampmon_server.store import Store
+from batches import Trainer
+from files.conftest import store_with_known_run
+
+
+ROWS = {
+    "updates": known_run.STEPS - 1,
+    "skips": 2,
+    "events": 0,
+    "samples": 3 * len(known_run.SAMPLED),
+    "scalars": known_run.STEPS - 1,
+}
+"""Of the known run: one update is lost, and two ranks skip one."""
+
+Export = Callable[..., Path]
+Held = tuple[Path, Store]
+
+
+def read(file: Path) -> pd.DataFrame:
+    """A file as pandas reads it."""
+    if file.suffix == ".csv":
+        return pd.read_csv(file)
+    if file.suffix == ".jsonl":
+        return pd.read_json(file, lines=True)
+    return pd.read_parquet(file)
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_other_programs_read_every_row(held: Held, written: Export, what: str) -> None:
+    """DuckDB and pandas find the same columns and every row in CSV, JSON lines and Parquet, pandas in Arrow too."""
+    _, store = held
+    asked = {
+        "csv": "read_csv('{}', header = true, auto_detect = true)",
+        "jsonl": "read_json('{}', format = 'newline_delimited')",
+        "parquet": "'{}'",
+    }
+    for kind, reading in asked.items():
+        file = written(store, what, kind)
+        frame = read(file) if file.stat().st_size else pd.DataFrame(columns=list(COLUMNS[what]))
+        assert len(frame) == ROWS[what], kind
+        assert list(frame.columns) == list(COLUMNS[what])
+        if len(frame):
+            found = duckdb.sql(f"SELECT * FROM {reading.format(file)}")
+            assert found.columns == list(COLUMNS[what])
+            assert len(found.fetchall()) == ROWS[what]
+    arrow = pd.DataFrame(_arrow(written(store, what, "arrow")))
+    assert len(arrow) == ROWS[what]
+
+
+def _arrow(file: Path) -> list[dict[str, object]]:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(file) as stream:
+        return stream.read_all().to_pylist()
+
+
+def test_updates_say_what_the_store_holds(held: Held, written: Export) -> None:
+    """The scale, the skip and what was sampled are in a file as the store tells of them, at their steps."""
+    _, store = held
+    frame = read(written(store, "updates", "parquet")).set_index("step")
+    page = store.updates(known_run.RUN, stream=None, start=0, stop=2**40, limit=1000)
+
+    assert known_run.LOST not in frame.index
+    assert frame["scale"].tolist() == page.columns["scale"]
+    assert frame.index[frame["skipped"]].tolist() == [known_run.SKIPPED]
+    assert frame["zero_fraction"].dropna().index.tolist() == sorted(known_run.SAMPLED)
+    assert np.allclose(frame.loc[0, ["zero_fraction", "subnormal_fraction"]].tolist(), [0.1, 0.05])
+
+
+def test_samples_hold_every_parameter_whole(held: Held, written: Export) -> None:
+    """A row for each parameter of each sample has its histogram; zeros, bins and what is not finite add up."""
+    _, store = held
+    frame = read(written(store, "samples", "parquet"))
+    bins = frame["histogram"].map(sum)
+
+    assert set(frame["parameter"]) == {each.name for each in known_run.PARAMETERS}
+    assert (frame["looked"] == frame["zeros"] + frame["inf"] + frame["nan"] + bins).all()
+    overflowed = frame[(frame["step"] == known_run.SKIPPED) & (frame["parameter"] == "head.weight")]
+    assert overflowed[["amax_kind", "inf"]].to_numpy().tolist() == [["inf", 3]]
+
+
+def test_every_piece_is_asked_for(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows a piece has, all of them come, each once and in order."""
+    from ampmon_server.exporting import tables
+
+    _, store = held
+    whole = [step for each in pieces(store, known_run.RUN, "updates") for step in each["step"]]
+    monkeypatch.setattr(tables, "ROWS", 5)
+    small = [list(each["step"]) for each in pieces(store, known_run.RUN, "updates")]
+
+    assert len(small) == 5
+    assert [step for each in small for step in each] == whole == sorted(whole)
+
+
+def test_samples_of_resumed_runs_come_once(held: Held) -> None:
+    """Samples that a later start has done over are left out, as they are everywhere else."""
+    _, store = held
+    first = Trainer()
+    store.ingest(first.batch(first.updates(20, sampled=range(20))))
+    again = Trainer(run_id=first.run_id, resume_step=12)
+    store.ingest(again.batch(again.updates(10, sampled=range(10))))
+
+    found = [
+        (row, attempt)
+        for each in pieces(store, first.run_id, "samples")
+        for row, attempt in zip(each["step"][::2], each["attempt"][::2], strict=True)
+    ]
+    assert found == [(step, int(step >= 12)) for step in range(22)]
+
+
+def test_a_cell_of_text_begins_no_formula() -> None:
+    """A name that a spreadsheet would compute is text in a CSV; Parquet and JSON hold it as it is."""
+    row = {name: [None] for name in COLUMNS["scalars"]} | {"name": ["=1+1"]}
+    line = formats.writer("csv", "scalars").write(row).decode().splitlines()[1]
+
+    assert "'=1+1" in line
+    assert json.loads(formats.writer("jsonl", "scalars").write(row))["name"] == "=1+1"
+
+
+def test_the_command_writes_all_or_nothing(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`ampmon export` writes what the server sends; it overwrites nothing, and leaves nothing where there is no run."""
+    directory = tmp_path_factory.mktemp("alone")
+    store = store_with_known_run(directory)
+    store.close()
+    file = tmp_path / "run.parquet"
+    asked = ["export", "known", "--data-dir", str(directory), "-o", str(file)]
+
+    assert main(asked) == 0
+    assert len(pd.read_parquet(file)) == ROWS["updates"]
+    assert main(asked) == 2
+    assert main(["export", "nobody", "--data-dir", str(directory), "-o", f"{file}.csv"]) == 2
+    assert main([*asked[:4], "-o", "-", "--what", "skips", "--format", "csv"]) == 0
+    told = capfd.readouterr()
+    assert f"{file}: known, 23 rows of updates, 0.0 MB" in told.out
+    assert "--force" in told.err
+    assert "there is no run 'nobody'" in told.err
+    assert told.out.splitlines()[1].startswith("step,time,stream")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.parquet"]
