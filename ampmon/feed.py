@@ -39,6 +39,8 @@ class Policy:
     hysteresis: int = 1
     """Of the overflows since the scale last grew, the one from which on each lowers the scale. Those before are skips
     that leave it as it is."""
+    consecutive: bool = False
+    """Whether ``hysteresis`` is of overflows in a row instead."""
     min_scale: float = 0.0
     """The scale is never lowered below it."""
 
@@ -53,7 +55,8 @@ class Policy:
 
     def header(self, stream: str) -> wire.StreamHeader:
         """What a stream's header says of it. Rules that torch's scaler has not stand behind the name."""
-        more = f"(hysteresis={self.hysteresis}, min_scale={self.min_scale:g})"
+        row = ", consecutive=1" if self.consecutive else ""
+        more = f"(hysteresis={self.hysteresis}{row}, min_scale={self.min_scale:g})"
         plain = self.hysteresis == 1 and not self.min_scale
         return wire.StreamHeader(
             stream=stream,

@@ -53,5 +53,6 @@ def _policy(scaler: Any) -> Policy:
         backoff_factor=1.0 / float(scaler.scale_factor),
         growth_interval=int(scaler.scale_window),
         hysteresis=max(int(getattr(scaler, "delayed_shift", 1)), 1),
+        consecutive=bool(getattr(scaler, "consecutive_hysteresis", False)),
         min_scale=float(least),
     )

@@ -94,6 +94,11 @@ class Policy:
         return int(self._further("hysteresis") or 1)
 
     @property
+    def consecutive(self) -> bool:
+        """Whether the hysteresis is of overflows in a row instead."""
+        return bool(self._further("consecutive"))
+
+    @property
     def min_scale(self) -> float:
         """The scale is never lowered below it: torch's is 0."""
         return self._further("min_scale") or 0.0

@@ -65,9 +65,11 @@ def test_skips_that_a_hysteresis_lets_pass_make_no_floor():
     before = after = [64.0] * 100
     skipped = [step in {30, 50, 70} for step in range(100)]
     cells = cells_of(before, after, ["steady"] * 100, skipped)
-    patient = Policy(scaler_type="mine(hysteresis=4, min_scale=1)", device="none")
+    rules = ("hysteresis=4, min_scale=1", "hysteresis=2, consecutive=1, min_scale=1")
     assert "scale_floor" in rules_of(case(scaler(cells)))
-    assert "scale_floor" not in rules_of(case(scaler(cells, policy=patient)))
+    for rule in rules:
+        patient = Policy(scaler_type=f"mine({rule})", device="none")
+        assert "scale_floor" not in rules_of(case(scaler(cells, policy=patient)))
 
 
 def test_a_real_floor_is_found_under_a_hysteresis():

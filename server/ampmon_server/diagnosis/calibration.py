@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.updates import GROW, MANUAL, held_scale, whole_skips
 
@@ -23,7 +23,7 @@ def calibrated_from(scaler: ScalerCase) -> int:
     if not len(first):
         return 0
     quiet = _quiet_from(first)
-    other = np.flatnonzero(_ends_search(first, scaler.policy.hysteresis))
+    other = np.flatnonzero(_ends_search(first, scaler.policy))
     at = min(quiet, int(other[0]) if len(other) else len(first))
     return int(first["first"][at]) if at < len(first) else int(first["last"][-1]) + 1
 
@@ -38,7 +38,7 @@ def _quiet_from(cells: Cells) -> int:
     return int(begins[found[0]]) if len(found) else len(cells)
 
 
-def _ends_search(cells: Cells, hysteresis: int) -> np.ndarray:
+def _ends_search(cells: Cells, policy: Policy) -> np.ndarray:
     moved = (cells["moves"][:, GROW] > 0) | (cells["moves"][:, MANUAL] > 0)
     below = (cells["scale_first"] < 1) & ~whole_skips(cells)
-    return np.asarray(moved | held_scale(cells, hysteresis) | below)
+    return np.asarray(moved | held_scale(cells, policy) | below)

@@ -58,18 +58,21 @@ def whole_skips(cells: Cells) -> Flags:
     return found
 
 
-def held_scale(cells: Cells, hysteresis: int) -> Flags:
+def held_scale(cells: Cells, policy: Policy) -> Flags:
     """Which updates were skipped, and left a scale that is no smaller, or that somebody put back, [n].
 
-    Those that the scaler's ``hysteresis`` lets pass since the scale last grew, or since the first update, are not it.
+    Those that the policy's hysteresis lets pass are not it.
     """
     after = cells["after_last"].copy()
     together = cells["first"][1:] == cells["last"][:-1] + 1
     after[:-1] = np.where(together, cells["scale_first"][1:], after[:-1])
     found: Flags = whole_skips(cells) & (after >= cells["scale_first"]) & (cells["scale_first"] > 0)
     count = np.cumsum(found)
-    at_growth = np.maximum.accumulate(np.where(cells["moves"][:, GROW] > 0, count, 0))
-    return np.asarray(found & (count - at_growth >= hysteresis))
+    anew = cells["moves"][:, GROW] > 0
+    if policy.consecutive:
+        anew |= ~whole_skips(cells)
+    passed = np.maximum.accumulate(np.where(anew, count, 0))
+    return np.asarray(found & (count - passed >= policy.hysteresis))
 
 
 def since(cells: Cells, step: int) -> Cells:

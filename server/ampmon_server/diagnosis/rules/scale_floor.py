@@ -32,7 +32,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     window = scaler.recent[-thresholds.skip_window :]
     if len(window) < 2:
         return
-    held = window[:-1][held_scale(window, scaler.policy.hysteresis)[:-1]]
+    held = window[:-1][held_scale(window, scaler.policy)[:-1]]
     held = held[held["scale_first"] <= window["scale_first"][-1]]
     if int(held["n"].sum()) < HELD:
         return
