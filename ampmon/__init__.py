@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ampmon.config import Config
     from ampmon.feed import Policy, stream
+    from ampmon.notebook import show
     from ampmon.process import finish
     from ampmon.run import init, log, metrics
     from ampmon.scaler import GradScaler, watch
@@ -31,6 +32,7 @@ __all__ = [
     "init",
     "log",
     "metrics",
+    "show",
     "stream",
     "watch",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "init": "ampmon.run",
     "log": "ampmon.run",
     "metrics": "ampmon.run",
+    "show": "ampmon.notebook",
     "stream": "ampmon.feed",
     "watch": "ampmon.scaler",
 }
@@ -58,8 +61,10 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
+        from ampmon.installing import install
+
         raise ModuleNotFoundError(
-            f"ampmon.{name} needs PyTorch, which is not installed here: pip install 'ampmon[torch]'",
+            f"ampmon.{name} needs PyTorch, which is not installed here: {install('torch')}",
             name="torch",
         ) from error
     globals()[name] = value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import textwrap
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import plotly.graph_objects as go
 
+from ampmon.plain import plain, plain_finding
 from ampmon_server import assets
 from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
+from ampmon_server.asking.answers import Diagnosed, Run, read
 from ampmon_server.figures import OF_A_RUN, resolve
 from ampmon_server.figures.layout import escaped
+from ampmon_server.words import plural
 
 
 Theme: TypeAlias = Literal["light", "dark"]
@@ -32,6 +36,11 @@ LINE = 120
 """Characters of a caption's line above a chart."""
 
 LINE_PIXELS = 16
+
+IN_A_CELL = ("scale", "skips", "underflow")
+"""The charts that a cell has in place of the page."""
+
+AGAIN_S = 0.2
 
 
 def figure(
@@ -108,6 +117,86 @@ def page(
         shown = (browser_url or server.page).rstrip("/")
         path = "#/" if run is None else f"#/runs/{choose(server, run).run_id}"
     return Page(f"{shown}/{path}", height, partial(_code, ask))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a cell shows of a run where its live page cannot be: words, and charts below them."""
+
+    words: str
+    charts: tuple[go.Figure, ...] = ()
+
+    def __repr__(self) -> str:
+        return self.words
+
+    def _ipython_display_(self) -> None:
+        from IPython import get_ipython
+        from IPython.display import display
+
+        written = f'<pre style="white-space: pre-wrap">{html.escape(self.words)}</pre>'
+        display({"text/plain": self.words, "text/html": written}, raw=True)
+        if hasattr(get_ipython(), "kernel"):  # a terminal draws no chart
+            for chart in self.charts:
+                display(chart)
+
+
+def show(
+    run: str = LATEST,
+    *,
+    theme: Theme = "light",
+    height: int = 800,
+    browser_url: str | None = None,
+    url: str | None = None,
+    data_dir: Path | str | None = None,
+    token_file: Path | str | None = None,
+    wait_s: float = 0.0,
+) -> Page | Cell:
+    """The live page of a run in a cell, or its findings and charts where no server can show it there, or why not.
+
+    Arguments are those of `page` and `figure`. A run that has just begun is waited for ``wait_s``. Blocks.
+    """
+    ask = partial(_answering, url, data_dir, token_file)
+    try:
+        with ask() as server:
+            run_id = _awaited(server, run, wait_s).run_id
+            if server.page is not None and server.may_be_framed:
+                shown = (browser_url or server.page).rstrip("/")
+                return Page(f"{shown}/#/runs/{run_id}", height, partial(_code, ask))
+            charts = tuple(_drawn(server, run_id, name, theme, {}) for name in IN_A_CELL)
+            return Cell(_words(server, run_id), charts)
+    except Unanswered as why:
+        return Cell(f"ampmon: {why}")
+
+
+def _awaited(server: Asking, run: str, wait_s: float) -> Run:
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            return choose(server, run)
+        except Unanswered:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(AGAIN_S)
+        server.catch_up()
+
+
+def _words(server: Asking, run_id: str) -> str:
+    """A run in words: its findings with their fixes, and where its page is."""
+    run = read(server.get(f"/runs/{run_id}"), Run)
+    told = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
+    head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'update')}"
+    parts = [f"{head}\n{told.training.sentence}"]
+    parts += [
+        f"{each.severity}: {each.title}\n{textwrap.indent(each.fix, '    ')}".rstrip()
+        for each in map(plain_finding, told.findings)
+    ] or [told.verdict if run.updates else "no update yet"]
+    where = "No server runs. For the live page: ampmon serve"
+    if server.page is not None:
+        where = (
+            f"Live page: {server.page}/#/runs/{run_id}\nTo show it here, start the server with the notebook's address: "
+            "ampmon serve --frame-ancestors http://localhost:8888"
+        )
+    return plain("\n\n".join([*parts, where]), lines=True)
 
 
 def _answering(

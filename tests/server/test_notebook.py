@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import ampmon
 from ampmon_server import notebook
 from ampmon_server.asking import Unanswered
 from ampmon_server.figures import OF_A_RUN, resolve
@@ -109,3 +111,51 @@ def _source(frame: str) -> str:
     found = re.fullmatch(r'<iframe src="([^"]*)" width="100%" .*</iframe>', frame)
     assert found is not None
     return html.unescape(found[1])
+
+
+def test_a_cell_has_words_and_charts_where_no_frame_may_be(posted: PostedRun) -> None:
+    """Of a server that no page may frame, and of a directory without one, it shows findings, charts and what to do."""
+    server = posted.server
+    for running, words in ((True, "--frame-ancestors"), (False, "For the live page: ampmon serve")):
+        if not running:
+            server.stop()
+        cell = ampmon.show("a <b>run</b>", data_dir=server.directory)
+        assert repr(cell).startswith("a <b>run</b>  tests, running, 40 updates\n")
+        assert "warning: " in repr(cell)
+        assert "    scaler = " in repr(cell)
+        assert words in repr(cell)
+        titles = [each.layout.title.text for each in cell.charts]
+        assert [chart.data != () for chart in cell.charts] == [True] * 3
+        assert titles[0].startswith("<b>Loss scale</b>")
+    server.start()
+
+
+def test_a_cell_without_an_answer_says_why(tmp_path: Path) -> None:
+    """Where nothing is to be had it raises nothing: the words name what to do."""
+    cell = ampmon.show(data_dir=tmp_path)
+
+    assert repr(cell).startswith("ampmon: no server runs on ")
+    assert cell.charts == ()
+
+
+def test_a_cell_has_the_live_page_of_the_run_that_trains(
+    new_server: Callable[..., Server], data_directory: Path
+) -> None:
+    """Without a name it is the run of this process, in a frame where the server allows one."""
+    server = new_server(data_directory, options=["--frame-ancestors", "http://localhost:8888"])
+    run_id = ampmon.init("tests", "in a cell", url=server.url)
+    PostedRun(server, "in a cell", run_id=run_id)
+    PostedRun(server, "a newer one")
+    page = ampmon.show()
+    ampmon.finish()
+
+    assert _source(page._repr_html_()).startswith(f"{server.url}/#/runs/{run_id}?code=")
+
+
+def test_without_the_server_a_cell_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names the command that installs the extra from where ampmon came from."""
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    monkeypatch.delitem(sys.modules, "ampmon_server.notebook")
+    cell = ampmon.show()
+
+    assert f"pip install '{Path(__file__).parents[2]}[server]'" in repr(cell)

@@ -36,8 +36,9 @@ class Refused(Unanswered):
 class Asking:
     """A server at ``url``. A context: its connections are closed at the end.
 
-    ``page`` is where a browser finds it, None where it is gone once it has been asked. ``catch_up`` has it take in what
-    waits in spools by now, where nobody else does; it blocks.
+    ``page`` is where a browser finds it, None where it is gone once it has been asked. ``may_be_framed``, once
+    something was asked, says whether it lets other pages show it in a frame. ``catch_up`` has it take in what waits in
+    spools by now, where nobody else does; it blocks.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Asking:
     ) -> None:
         self.url = url.rstrip("/")
         self.page = self.url if lasts else None
+        self.may_be_framed = False
         self.catch_up: Callable[[], object] = lambda: None
         self._not_accepted = (
             f"{self.url} does not accept this token: name its --data-dir or --token-file"
@@ -148,6 +150,7 @@ class Asking:
             raise Unanswered(
                 f"{self.url} does not answer ({type(error).__name__}): start `ampmon serve`, or name its --url"
             ) from None
+        self.may_be_framed = "X-Frame-Options" not in answer.headers
         if answer.status == 401:
             raise Refused(401, self._not_accepted)
         if answer.status not in {200, 201, 204}:

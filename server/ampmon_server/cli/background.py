@@ -14,6 +14,7 @@ from ampmon import interpreter, private
 from ampmon.config import DEFAULT_URL, RunOptions, resolve, server_address
 from ampmon.errors import ConfigurationError
 from ampmon.identity.ids import rank_of_process
+from ampmon.installing import install
 
 
 IDLE_MINUTES = 60
@@ -36,7 +37,7 @@ def start() -> bool:
     if not all(map(find_spec, _NEEDED)):
         print(
             f"ampmon run: no server runs on {options.dir}, and this environment has none: records wait there. "
-            "pip install 'ampmon[server]', then ampmon serve",
+            f"{install('server')}, then ampmon serve",
             file=sys.stderr,
         )
         return False

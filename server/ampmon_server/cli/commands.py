@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ampmon.installing import install
 from ampmon_server import demo
 from ampmon_server.cli import (
     alerts,
@@ -25,7 +26,6 @@ from ampmon_server.cli import (
 from ampmon_server.cli.terminal import changing, completing, listing, showing, tailing, welcome
 
 
-EXTRA_MISSING = "This needs ampmon's server: pip install 'ampmon[server]'"
 _OURS = ("ampmon", "ampmon_server")
 
 
@@ -44,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OURS:
             raise
-        print(f"{EXTRA_MISSING} ({error.name} is missing)", file=sys.stderr)
+        needed = f"This needs ampmon's server: {install('server')}"
+        print(f"{needed} ({error.name} is missing)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

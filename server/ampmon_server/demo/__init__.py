@@ -10,6 +10,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from ampmon.installing import install
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the demo's options."""
@@ -54,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the demo until it is done or interrupted; returns the exit code."""
     if importlib.util.find_spec("torch") is None:
         print(
-            "ampmon demo trains a model, which needs PyTorch: pip install 'ampmon[torch]'",
+            f"ampmon demo trains a model, which needs PyTorch: {install('torch')}",
             file=sys.stderr,
         )
         return 1
