@@ -6,7 +6,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -56,6 +56,20 @@ def alone(settings: Settings, *, announced: bool = False) -> Iterator[Asking]:
                 yield server
     finally:
         service.close()
+
+
+@contextmanager
+def filled(fill: Callable[[str, str], object]) -> Iterator[Asking]:
+    """A server on a new database, to which ``fill`` sends records, given its address and token. Nothing of it stays."""
+    with tempfile.TemporaryDirectory(prefix="ampmon-asking-") as folder:
+        service = Service.open(Settings(data_directory=Path(folder) / "data", judging=False))
+        try:
+            token = service.keys.token
+            with _served(service) as url, Asking(url, token, lasts=False) as server:
+                fill(url, token)
+                yield server
+        finally:
+            service.close()
 
 
 @contextmanager

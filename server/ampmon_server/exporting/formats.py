@@ -23,7 +23,7 @@ MEDIA_TYPES: Mapping[Format, str] = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.stream",
 }
-ROW_GROUP = 262_144
+ROW_GROUP = 131_072
 """Rows of a row group of Parquet, at least: fewer, larger ones are smaller, and read faster."""
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ampmon.wire import Severity
 from ampmon_server.cli.which import add_run, add_server
 
 
+if TYPE_CHECKING:
+    from ampmon_server.asking import Asking
+
 CANNOT = 2
 """Nothing was diagnosed; one line says why. It is argparse's own code too."""
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 """What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
+FRAMEWORKS = ("deepspeed", "megatron", "fairseq", "apex", "prints")
 POLICIES = ("torch", "fixed", "megatron", "deepspeed", "fairseq")
 REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
@@ -22,6 +28,17 @@ REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_i
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_run(parser)
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="diagnose the text log of a run that nobody watched",
+    )
+    parser.add_argument(
+        "--log-of",
+        choices=FRAMEWORKS,
+        help="the framework that wrote the log (the first whose lines are in it)",
+    )
     parser.add_argument("--json", action="store_true", help="print the server's answer as it is")
     parser.add_argument(
         "--fail-on",
@@ -50,20 +67,20 @@ def _add_replay(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Diagnose a run and print it: 0, or the code of its worst finding; 2 where there is no answer."""
-    from ampmon_server.asking import Unanswered, answering, choose
+    from ampmon_server.asking import Unanswered, choose
     from ampmon_server.asking.answers import Diagnosed, Simulated, read
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
 
     try:
-        with waiting("asking"), answering(*_whom(arguments)) as server:
+        with waiting("asking"), _asked(arguments) as server:
             asked = choose(server, arguments.run)
             body = server.get(f"/runs/{asked.run_id}/diagnosis")
             diagnosed = read(body, Diagnosed)
             if (setting := _setting(arguments)) is not None:
                 body = server.get(f"/runs/{asked.run_id}/simulate", setting)
                 simulated = read(body, Simulated)
-    except Unanswered as why:
+    except (Unanswered, OSError) as why:
         print(f"ampmon doctor: {why}", file=sys.stderr)
         return CANNOT
     if arguments.json:
@@ -76,8 +93,30 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_code(diagnosed.severity, arguments.fail_on)
 
 
-def _whom(arguments: argparse.Namespace) -> tuple[str | None, Path | None, Path | None]:
-    return arguments.url, arguments.data_dir, arguments.token_file
+@contextmanager
+def _asked(arguments: argparse.Namespace) -> Iterator[Asking]:
+    """The server that has the run; of a log one that lasts as long as it is asked."""
+    from ampmon_server.asking import Unanswered, answering
+
+    if arguments.log is None:
+        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
+            yield server
+        return
+    from ampmon_server.asking.alone import filled
+    from ampmon_server.importing import NoScale, TooLong, log_batches, name_of, read_log, send
+
+    try:
+        log = read_log(arguments.log, arguments.log_of)
+        batches = list(log_batches(log, name_of(arguments.log), "logs"))
+    except (NoScale, TooLong) as why:
+        raise Unanswered(str(why)) from None
+    print(
+        f"{arguments.log}: read as a log of {log.framework}, {len(log.marks):,} lines tell of the scale; "
+        "steps between them are estimates",
+        file=sys.stderr,
+    )
+    with filled(lambda url, token: send(url, token, batches)) as server:
+        yield server
 
 
 def _setting(arguments: argparse.Namespace) -> dict[str, str] | None:

@@ -1,0 +1,244 @@
+"""Reads what text logs tell of a loss scale: lines of DeepSpeed, Megatron-LM, fairseq and Apex, and prints.
+
+Each reader knows the lines that its framework writes; what became of the updates in between is `laying`'s to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Mark(NamedTuple):
+    """What one line says.
+
+    ``step`` is how many updates were done, ``scale`` the one in force from then on. A line about a single skip has no
+    step, ``skipped`` 1 and the scale ``before``; another has how many were skipped since the line before, None where
+    it does not say. Times are microseconds since the epoch.
+    """
+
+    line: int
+    step: int | None = None
+    scale: float | None = None
+    before: float | None = None
+    skipped: int | None = None
+    time: int | None = None
+    loss: float | None = None
+
+    @property
+    def is_skip(self) -> bool:
+        return self.step is None and self.skipped == 1
+
+
+class Rules(NamedTuple):
+    """How a framework moves its scale, where its log does not say otherwise."""
+
+    scaler: str
+    device: str = "none"
+    growth_interval: int = 1000
+    hysteresis: int = 1
+    min_scale: float = 0.0
+    told: bool = False
+    """Whether the interval is the log's own word."""
+
+
+class Log(NamedTuple):
+    """A log that was read: whose it is, by which rules, and its marks."""
+
+    framework: str
+    rules: Rules
+    marks: list[Mark]
+
+
+class NoScale(Exception):
+    """The log says nothing of a loss scale, or nothing that can be judged; the message says what was looked for."""
+
+
+Lines: TypeAlias = Iterable[tuple[int, str]]
+_NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[,.](\d{1,6}))?")
+_STEP = re.compile(
+    r"(?:\b(?:global[_ ]step|step|iteration|iter|it)\b[\"']?[\s:=#\[(]*(\d+))|\b(\d+)/\d+ \[\d",
+    re.IGNORECASE,
+)
+_LOSS = re.compile(rf"\bloss\b[\"']?[\s:=]*{_NUMBER}", re.IGNORECASE)
+
+
+def _time(line: str) -> int | None:
+    """When a line was written, by a clock whose zone nobody knows."""
+    found = _TIME.search(line)
+    if found is None:
+        return None
+    told = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=timezone.utc)
+    return int(told.timestamp()) * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+
+
+def _step(line: str) -> int | None:
+    found = _STEP.search(line)
+    return None if found is None else int(found[1] or found[2])
+
+
+def _loss(line: str) -> float | None:
+    found = _LOSS.search(line)
+    return None if found is None else float(found[1])
+
+
+# deepspeed/runtime/fp16/loss_scaler.py, fused_optimizer.py and unfused_optimizer.py; engine.py for `step=`
+_DEEPSPEED = re.compile(
+    rf"Skipping step\. Attempted loss scale: {_NUMBER}, (?:reducing to {_NUMBER}|but hysteresis)"
+)
+_DEEPSPEED_STEP = re.compile(r"\bstep=(\d+), skipped=\d+, lr=\[")
+
+
+def _deepspeed(lines: Lines) -> Iterator[Mark]:
+    for number, line in lines:
+        if found := _DEEPSPEED.search(line):
+            before = float(found[1])
+            after = float(found[2]) if found[2] else before
+            yield Mark(number, scale=after, before=before, skipped=1, time=_time(line))
+        elif (found := _DEEPSPEED_STEP.search(line)) and int(found[1]):  # 0: the engine's start
+            yield Mark(number, int(found[1]), time=_time(line))
+
+
+# megatron/training/training.py, `training_log`
+_MEGATRON = re.compile(rf"\biteration\s+(\d+)/\s*\d+ \|.*\| loss scale: {_NUMBER} \|")
+_MEGATRON_SKIPPED = re.compile(r"number of skipped iterations:\s*(\d+)")
+_MEGATRON_LOSS = re.compile(rf"\| (?:lm )?loss: {_NUMBER} \|")
+
+
+def _megatron(lines: Lines) -> Iterator[Mark]:
+    for number, line in lines:
+        if found := _MEGATRON.search(line):
+            skipped, loss = _MEGATRON_SKIPPED.search(line), _MEGATRON_LOSS.search(line)
+            yield Mark(
+                number,
+                int(found[1]),
+                float(found[2]),
+                skipped=int(skipped[1]) if skipped else None,
+                time=_time(line),
+                loss=float(loss[1]) if loss else None,
+            )
+
+
+# fairseq/trainer.py and optim/dynamic_loss_scaler.py; fairseq/logging/progress_bar.py: as JSON, or words
+_FAIRSEQ = re.compile(
+    rf"gradient overflow detected, ignoring gradient, setting loss scale to: {_NUMBER}"
+)
+_FAIRSEQ_AMP = re.compile(rf"AMP: overflow detected, setting scale to (?:to )?{_NUMBER}")
+_FAIRSEQ_END = re.compile(rf"Minimum loss scale reached \({_NUMBER}\)")
+_FAIRSEQ_FIELD = r"[\"']?{}[\"']?[=:]\s*[\"']?"
+_FAIRSEQ_DONE = re.compile(_FAIRSEQ_FIELD.format("num_updates") + r"(\d+)")
+_FAIRSEQ_SCALE = re.compile(_FAIRSEQ_FIELD.format("loss_scale") + _NUMBER)
+_FAIRSEQ_LOSS = re.compile(_FAIRSEQ_FIELD.format(r"\bloss") + _NUMBER)
+
+
+def _fairseq(lines: Lines) -> Iterator[Mark]:
+    """`num_updates` counts those that went through."""
+    skips = 0
+    for number, line in lines:
+        if found := _FAIRSEQ.search(line) or _FAIRSEQ_AMP.search(line):
+            skips += 1
+            after = float(found[1])
+            yield Mark(number, scale=after, before=2 * after, skipped=1, time=_time(line))
+        elif found := _FAIRSEQ_END.search(line):
+            skips += 1
+            yield Mark(number, scale=float(found[1]) / 2, skipped=1, time=_time(line))
+            return
+        elif "train_inner" in line and (found := _FAIRSEQ_DONE.search(line)):
+            scale, loss = _FAIRSEQ_SCALE.search(line), _FAIRSEQ_LOSS.search(line)
+            yield Mark(
+                number,
+                int(found[1]) + skips,
+                float(scale[1]) if scale else None,
+                time=_time(line),
+                skipped=0 if scale else None,
+                loss=float(loss[1]) if loss else None,
+            )
+
+
+# apex/amp/handle.py; apex/fp16_utils/fp16_optimizer.py
+_APEX = re.compile(
+    rf"Gradient overflow\.\s+Skipping step,(?: loss scaler \S+)? reducing loss scale to {_NUMBER}"
+    rf"|OVERFLOW! Skipping step\. Attempted loss scale: {_NUMBER}, reducing to {_NUMBER}"
+)
+
+
+def _apex(lines: Lines) -> Iterator[Mark]:
+    overflows = False
+    for number, line in lines:
+        if found := _APEX.search(line):
+            overflows = True
+            after = float(found[1] or found[3])
+            before = float(found[2]) if found[2] else 2 * after
+            yield Mark(number, scale=after, before=before, skipped=1, time=_time(line))
+        elif overflows and (step := _step(line)) is not None:
+            yield Mark(number, step, time=_time(line), loss=_loss(line))
+
+
+# `scaler.get_scale()` as people print it: by name, or alone on its line
+_SCALE = re.compile(
+    rf"\b(?:\w*[_ ])?scale(?:r)?\b(?:\.get_scale\(\))?[\"']?[\s:=]+{_NUMBER}", re.IGNORECASE
+)
+_BARE = re.compile(r"^\s*(\d+\.\d*(?:e[-+]?\d+)?)\s*$")
+
+
+def _prints(lines: Lines) -> Iterator[Mark]:
+    for number, line in lines:
+        if found := _SCALE.search(line) or _BARE.search(line):
+            yield Mark(number, _step(line), float(found[1]), time=_time(line), loss=_loss(line))
+
+
+_READERS: Mapping[str, tuple[Callable[[Lines], Iterator[Mark]], Rules]] = {
+    "deepspeed": (_deepspeed, Rules("deepspeed.DynamicLossScaler", hysteresis=2, min_scale=1.0)),
+    "megatron": (_megatron, Rules("megatron.DynamicGradScaler", hysteresis=2, min_scale=1.0)),
+    "fairseq": (_fairseq, Rules("fairseq.DynamicLossScaler", growth_interval=2000)),
+    "apex": (_apex, Rules("apex.amp.scaler.LossScaler", growth_interval=2000)),
+    "prints": (
+        _prints,
+        Rules("torch.amp.grad_scaler.GradScaler", device="cuda", growth_interval=2000),
+    ),
+}
+FRAMEWORKS = tuple(_READERS)
+_SETTING = re.compile(
+    r"\b(loss_scale_window|fp16_scale_window|scale_window|growth_interval|hysteresis|delayed_shift|min_loss_scale|"
+    r"min_scale)[\"']?\s*(?:\.{2,}|[:=])\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\b"
+)
+_MEANS = {"hysteresis": "hysteresis", "delayed_shift": "hysteresis"}
+
+
+def read_log(path: Path, framework: str | None = None) -> Log:
+    """What a log says, read as that of the first framework whose lines are in it. Raises NoScale and OSError."""
+    for name in (framework,) if framework else FRAMEWORKS:
+        reader, rules = _READERS[name]
+        marks = list(reader(_lines(path)))
+        scales = {each.scale for each in marks} - {None}
+        if not scales:
+            continue
+        if scales == {1.0} and not any(each.skipped for each in marks):
+            raise NoScale(f"{path}: the loss scale is always 1: a run in bf16 or fp32 needs none")
+        return Log(name, rules._replace(**_settings(path)), marks)
+    known = "DeepSpeed, Megatron-LM, fairseq, Apex, or a printed scaler.get_scale()"
+    raise NoScale(f"{path}: no line tells of a loss scale as {framework or known} would")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from enumerate(file)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Rules that the log itself tells, as a framework prints its configuration."""
+    found: dict[str, Any] = {}
+    for _, line in _lines(path):
+        if "scale" in line or "hysteresis" in line:
+            for name, value in _SETTING.findall(line):
+                if name in _MEANS:
+                    found["hysteresis"] = max(int(float(value)), 1)
+                elif name.startswith("min"):
+                    found["min_scale"] = float(value)
+                elif float(value) >= 1:
+                    found |= {"growth_interval": int(float(value)), "told": True}
+    return found

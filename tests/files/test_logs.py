@@ -1,0 +1,101 @@
+"""`ampmon doctor --log` names what was wrong with a run from its text log alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from ampmon_server.cli import main
+from ampmon_server.diagnosis import diagnose
+from ampmon_server.importing import NoScale, log_batches, read_log
+from ampmon_server.store import Store
+from ampmon_server.thresholds import Thresholds
+from files.train_logs import HEALTHY, KNOWN, always, deepspeed, megatron
+
+
+BAR = 9
+"""Of the ten logs with a known fault so many are named rightly."""
+
+
+@pytest.fixture
+def store(held: tuple[Path, Store]) -> Store:
+    return held[1]
+
+
+def stored(store: Store, file: Path, lines: Iterator[str] | Sequence[str]) -> UUID:
+    """Write a log, and store what it says as a run."""
+    file.write_text("\n".join(lines) + "\n")
+    (run_id,) = {
+        (batch.run_id, store.ingest(batch))[0]
+        for batch in log_batches(read_log(file), file.stem, "logs")
+    }
+    return run_id
+
+
+def rules(store: Store, run_id: UUID) -> list[tuple[str, str]]:
+    found = diagnose(store.case(run_id), Thresholds())
+    assert not found.failed
+    return [(each.rule, each.severity) for each in found.findings]
+
+
+def test_nine_of_ten_known_faults_are_named(store: Store, tmp_path: Path) -> None:
+    """The verdict on a log of each framework, and of prints, is the fault that its training has."""
+    verdicts = {
+        name: rules(store, stored(store, tmp_path / "train.log", lines))[:1]
+        for name, (lines, _) in KNOWN.items()
+    }
+    wrong = [name for name, found in verdicts.items() if not {found[0][0]} & KNOWN[name][1]]
+
+    assert len(KNOWN) == 10
+    assert len(wrong) <= 10 - BAR, verdicts
+
+
+def test_healthy_logs_are_told_no_fault(store: Store, tmp_path: Path) -> None:
+    """Of trainings whose scale was found, and tried now and then, nothing more than a notice is said."""
+    for name, lines in HEALTHY.items():
+        found = rules(store, stored(store, tmp_path / "train.log", lines))
+        assert {severity for _, severity in found} <= {"notice"}, name
+
+
+def test_counts_are_those_of_the_log(store: Store, tmp_path: Path) -> None:
+    """As many updates and skips are laid out as DeepSpeed and Megatron-LM counted."""
+    lines = list(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1))
+    summary, _ = store.run(stored(store, tmp_path / "deepspeed.log", lines))
+    assert (summary.updates, summary.skipped) == (900, sum("OVERFLOW" in line for line in lines))
+
+    lines = list(megatron(1000, always(2.0**20)))
+    told = [line.split("iterations: ")[1].split("|")[0] for line in lines if "skipped" in line]
+    summary, _ = store.run(stored(store, tmp_path / "megatron.log", lines))
+    assert (summary.updates, summary.skipped) == (1000, sum(map(int, told)))
+    assert summary.scale == 2.0**20
+    assert summary.status == "finished"
+
+
+def test_what_tells_of_no_scale_is_refused(tmp_path: Path) -> None:
+    """A log without a loss scale, and one of bf16, are refused with a reason."""
+    file = tmp_path / "train.log"
+    file.write_text("epoch 1 loss 0.5\n")
+    with pytest.raises(NoScale, match="no line tells of a loss scale"):
+        read_log(file)
+    file.write_text("step 1 loss scale: 1.0\nstep 2 loss scale: 1.0\n")
+    with pytest.raises(NoScale, match="bf16"):
+        read_log(file)
+
+
+def test_the_doctor_reads_a_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The command prints the findings with the framework's own settings, and its exit code is the verdict's."""
+    file = tmp_path / "train.log"
+    file.write_text("\n".join(deepspeed(900, always(2.0**12), window=20, power=12, hysteresis=1)))
+
+    assert main(["doctor", "--log", str(file)]) == 20
+    told = capfd.readouterr()
+    assert '"loss_scale_window": 2000' in told.out
+    assert "read as a log of deepspeed" in told.err
+    assert main(["doctor", "--log", str(file), "--json"]) == 20
+    assert json.loads(capfd.readouterr().out)["findings"][0]["rule"] == "sawtooth"
+    assert main(["doctor", "--log", str(tmp_path / "none.log")]) == 2
+    assert main(["doctor", "--log", str(file), "--log-of", "megatron"]) == 2
