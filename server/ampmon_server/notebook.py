@@ -25,6 +25,7 @@ from ampmon.plain import plain, plain_finding
 from ampmon_server import assets
 from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
 from ampmon_server.asking.answers import Diagnosed, Run, read
+from ampmon_server.asking.sketch import sketch
 from ampmon_server.figures import OF_A_RUN, resolve
 from ampmon_server.figures.layout import escaped
 from ampmon_server.words import plural
@@ -39,6 +40,9 @@ LINE_PIXELS = 16
 
 IN_A_CELL = ("scale", "skips", "underflow")
 """The charts that a cell has in place of the page."""
+
+SKETCH = 72
+"""Characters across of the scale in words, for a notebook that cannot draw Plotly's charts."""
 
 AGAIN_S = 0.2
 
@@ -133,7 +137,9 @@ class Cell:
         from IPython import get_ipython
         from IPython.display import display
 
-        written = f'<pre style="white-space: pre-wrap">{html.escape(self.words)}</pre>'
+        written = (
+            f'<pre style="white-space: pre-wrap; line-height: 1.3">{html.escape(self.words)}</pre>'
+        )
         display({"text/plain": self.words, "text/html": written}, raw=True)
         if hasattr(get_ipython(), "kernel"):  # a terminal draws no chart
             for chart in self.charts:
@@ -185,7 +191,10 @@ def _words(server: Asking, run_id: str) -> str:
     run = read(server.get(f"/runs/{run_id}"), Run)
     told = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
     head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'update')}"
+    drawn = sketch(server.get(f"/runs/{run_id}/figures/scale", {"width": "100"}), SKETCH)
+    between = f"loss scale, 2^{drawn.low:g} to 2^{drawn.high:g}, and skipped steps\n"
     parts = [f"{head}\n{told.training.sentence}"]
+    parts += [f"{between}{drawn.line}\n{drawn.marks}".rstrip()] if drawn.line else []
     parts += [
         f"{each.severity}: {each.title}\n{textwrap.indent(each.fix, '    ')}".rstrip()
         for each in map(plain_finding, told.findings)
@@ -247,7 +256,7 @@ def _titled(told: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
             "y": 1,
             "yanchor": "top",
             "yref": "container",
-            "pad": {"l": 8, "t": 8},
+            "pad": {"l": 8, "t": 16},
         },
     )
     if "empty" in meta:

@@ -11,9 +11,9 @@ from ampmon.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.asking import Asking
 from ampmon_server.asking.answers import Diagnosed, read
+from ampmon_server.asking.sketch import Sketch, sketch
 from ampmon_server.cli.terminal.answers import Logged, LoggedNames, Skip, Skips, Summary
 from ampmon_server.cli.terminal.numbers import loss_among, scale_of
-from ampmon_server.cli.terminal.sketch import Sketch, sketch
 from ampmon_server.words import count, plural
 
 

@@ -73,8 +73,8 @@ def show(server: Asking, run_id: str) -> None:
 
 
 def _scale(paper: Paper, server: Asking, run: Summary) -> None:
+    from ampmon_server.asking.sketch import sketch
     from ampmon_server.cli.terminal.numbers import scale_of
-    from ampmon_server.cli.terminal.sketch import sketch
 
     drawn = sketch(server.get(f"/runs/{run.run_id}/figures/scale", {"width": "100"}), COLUMNS)
     now = scale_of(run.scale, run.scale_kind)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ampmon_server.asking import Unanswered
+from ampmon_server.asking.client import Unanswered
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
