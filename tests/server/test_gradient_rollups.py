@@ -231,6 +231,7 @@ def held(connection: Connection, scaler: Scaler, level: int) -> Cells:
         lambda first, last: cells.of_series(
             read_series(connection, scaler, start=first, stop=min(last, INTEGER_MAX) + 1)
         ),
+        edge=scaler.edge,
     )
     return series._read(level, 0, (1 << BITS * 6) - 1)
 

@@ -206,7 +206,7 @@ DAMAGE = {
         "gradient_totals only",
     ),
     "sums of samples": (
-        "UPDATE gradient_totals SET data = substr(data, 1, 50) WHERE attempt = 1",
+        "UPDATE gradient_totals SET data = substr(data, 1, 50) WHERE first_step < 500",
         "a block of it cannot be read",
     ),
     "names of parameters": ("DELETE FROM parameter_rollups WHERE level = 0", "the names of stream"),

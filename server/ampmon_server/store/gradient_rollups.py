@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
@@ -17,6 +18,7 @@ from ampmon_server.store import pyramid, sparse
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.ranges import Range
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import read_series
 from ampmon_server.store.scalers import Scaler
@@ -29,6 +31,13 @@ _REBUILT = 4 * BITS
 """So many bits of steps are made anew at a time."""
 
 
+class Edges(NamedTuple):
+    """The edges of a scaler and of one of its streams before a batch: what lies before them is rolled up."""
+
+    scaler: int
+    stream: int
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a batch did to a stream: updates from step ``first`` to ``last``.
@@ -39,9 +48,19 @@ class Change:
 
     first: int
     last: int
+    edges: Edges
     redone: bool
     sampled: bool
     begins: bool
+
+    def rolls(self, before: int, edge: int, *, changed: bool) -> Range | None:
+        """The steps whose cells are to be made anew, where ``before`` the batch the edge was another.
+
+        ``changed``: among the batch's own there are some.
+        """
+        first = min(self.first, before) if changed else before
+        last = edge - 1 if edge > before else min(self.last, edge - 1)
+        return (first, last) if first <= last and (changed or edge > before) else None
 
 
 GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
@@ -50,18 +69,29 @@ GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=
 def note(
     connection: Connection, roster: Roster, stream: Stream, attempt: Attempt, change: Change
 ) -> None:
-    """Make those cells anew that a batch of one rank's updates has changed.
+    """Make those cells anew that a batch of one rank's updates has changed, and those of pages that it has ended.
 
     Of sharded gradients a step is added up when the last rank's sample of it has come, so that one rank's batch does
     not have those of all others read again and again.
     """
     scaler = roster.scaler(stream.scaler)
-    first, last = change.first, change.last
     if change.begins and _changes_all(scaler, stream):
-        ends = [source.last_step for source in scaler.sources if source.last_step is not None]
-        refresh(connection, scaler, 0, max(ends))
-    elif change.redone or (change.sampled and _is_last(connection, scaler, stream, attempt, first)):
-        refresh(connection, scaler, first, last)
+        refresh(connection, scaler, 0, scaler.edge - 1)
+        return
+    changed = change.redone or (
+        change.sampled and _is_last(connection, scaler, stream, attempt, change.first)
+    )
+    rolls = change.rolls(change.edges.scaler, scaler.edge, changed=changed)
+    if rolls is not None and (changed or _some(connection, scaler, *rolls)):
+        refresh(connection, scaler, *rolls)
+
+
+def _some(connection: Connection, scaler: Scaler, first: int, last: int) -> bool:
+    """Whether there may be a sample from step ``first`` to ``last``."""
+    if not any(source.sampled for source in scaler.sampled):
+        return False
+    found = next_step(connection, scaler, first)
+    return found is not None and found <= last
 
 
 def _changes_all(scaler: Scaler, stream: Stream) -> bool:
@@ -86,25 +116,25 @@ def _is_last(
 
 
 def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` anew from their rows.
+    """Make the cells of the steps from ``first`` to ``last`` that are before the edge anew from their rows.
 
     Steps whose rows are no longer all held stay as they are.
     """
-    first = max(first, whole_from(scaler.samples_from))
+    first, last = max(first, whole_from(scaler.samples_from)), min(last, scaler.edge - 1)
     if last < first:
         return
     within = pyramid.cells_of(first, last)
     rows = partial(read_cells, connection, scaler)
     cells = GRADIENTS.roll(rows(*pyramid.steps_of(within)), 1)
     key = scaler.run_id, scaler.number
-    edges = partial(sparse.edges, GRADIENTS, rows)
+    edges = partial(sparse.edges, GRADIENTS, pyramid.before(scaler.edge, rows))
     pyramid.put(connection, GRADIENTS, key, within, cells, edges)
 
 
 def rebuild(connection: Connection, scaler: Scaler) -> None:
     """Make all cells anew from the rows that are held."""
     first = next_step(connection, scaler, whole_from(scaler.samples_from))
-    while first is not None:
+    while first is not None and first < scaler.edge:
         _, last = pyramid.steps_of((first >> _REBUILT, first >> _REBUILT), _REBUILT // BITS)
         refresh(connection, scaler, first, last)
         first = next_step(connection, scaler, last + 1)
@@ -133,6 +163,7 @@ def window(connection: Connection, scaler: Scaler, stretch: Stretch, columns: in
         (scaler.run_id, scaler.number),
         partial(read_cells, connection, scaler),
         scaler.samples_from,
+        scaler.edge,
     )
     return series.window(stretch, columns)
 

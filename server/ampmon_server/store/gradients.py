@@ -36,15 +36,14 @@ def write(
     attempt: Attempt,
     stream: Stream,
     samples: Sequence[Sample],
-) -> list[packing.Stack]:
-    """Store samples in order of step, and keep the newest with its stream; the samples, alike ones together."""
+) -> None:
+    """Store samples in order of step, and keep the newest with its stream."""
     stacks = write_blocks(connection, gradient_blocks, state, attempt, stream, samples)
     rows = np.concatenate([totals.total(stack, stream.numel, stream.sample) for stack in stacks])
     _write_totals(connection, (state.run_id, stream.number, attempt.number), rows)
     newest = totals.row_to_bytes(rows)
     of = {"of": state.run_id, "number": stream.number, "newest": newest}
     connection.execute(_KEEP_NEWEST, of)
-    return stacks
 
 
 def write_blocks(

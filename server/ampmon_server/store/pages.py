@@ -37,6 +37,11 @@ Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of int64 and float64 fields, `step` and `attempt` among them, in order of both."""
 
 
+def edge_of(last_step: int | None) -> int:
+    """The first step of the newest page of a series: cells are made of what is before it."""
+    return (last_step or 0) >> PAGE_BITS << PAGE_BITS
+
+
 def pack(rows: Rows) -> bytes:
     """Rows as bytes: each field as differences from row to row, byte plane by byte plane, compressed."""
     words = np.ascontiguousarray(rows.view("<i8").reshape(len(rows), -1).T)

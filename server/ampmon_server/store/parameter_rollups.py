@@ -121,13 +121,6 @@ class Told:
             cells = cells[keep]
         return cells[np.argsort(cells["first"], kind="stable")]
 
-    def cells(self, stacks: Sequence[packing.Stack], attempt: int) -> Cells:
-        """Samples of an attempt, in order of step, as cells of one."""
-        if not stacks:
-            return np.zeros(0, self.pyramid.dtype)
-        places = self._places(attempt)
-        return joined([self._cells(stack, places) for stack in stacks])
-
     def _cells(self, stack: packing.Stack, places: Ints) -> Cells:
         if (places[stack.parameters] < 0).any():
             raise Damaged(f"the names of stream {self.source.number}'s parameters are not held")
@@ -178,20 +171,19 @@ def note(
     stream: Stream,
     attempt: int,
     change: Change,
-    stacks: Sequence[packing.Stack],
 ) -> None:
-    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of.
-
-    ``stacks`` are its samples.
-    """
+    """Make those cells anew that a batch of updates has changed, if this is a stream that the heatmap is of."""
     scaler = roster.scaler(stream.scaler)
     for source in scaler.sampled:
         if source.number == stream.number and source.sampled:
             if change.begins:
                 _drop_others(connection, scaler)
-            held = _told_more(connection, scaler.run_id, source, attempt)
-            new = None if change.redone else held.cells(stacks, attempt)
-            refresh(held, change.first, change.last, new)
+            if change.sampled:
+                _told_more(connection, scaler.run_id, source, attempt)
+            changed = change.redone or change.sampled
+            rolls = change.rolls(change.edges.stream, source.edge, changed=changed)
+            if rolls is not None:
+                refresh(told(connection, scaler.run_id, source), *rolls)
 
 
 def _drop_others(connection: Connection, scaler: Scaler) -> None:
@@ -204,22 +196,18 @@ def _drop_others(connection: Connection, scaler: Scaler) -> None:
         connection.execute(delete(parameter_rollups).where(gone))
 
 
-def refresh(of: Told, first: int, last: int, new: Cells | None = None) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` anew. Steps whose samples are pruned stay as they are.
+def refresh(of: Told, first: int, last: int) -> None:
+    """Make the cells of the steps from ``first`` to ``last`` that are before the edge anew.
 
-    ``new`` are the samples of those steps, where nothing else is held from ``first`` on.
+    Steps whose samples are pruned stay as they are.
     """
-    from_step = max(first, whole_from(of.source.samples_from))
-    if last < from_step:
+    first, last = max(first, whole_from(of.source.samples_from)), min(last, of.source.edge - 1)
+    if last < first:
         return
-    within = pyramid.cells_of(from_step, last)
-    low, high = pyramid.steps_of(within)
-    if new is None or from_step > first:
-        new = of.rows(low, high)
-    elif low < first:
-        new = joined([of.rows(low, first - 1), new])
-    edges = partial(sparse.edges, of.pyramid, of.rows)
-    pyramid.put(of.connection, of.pyramid, of.key, within, of.pyramid.roll(new, 1), edges)
+    within = pyramid.cells_of(first, last)
+    rows = of.rows(*pyramid.steps_of(within))
+    edges = partial(sparse.edges, of.pyramid, pyramid.before(of.source.edge, of.rows))
+    pyramid.put(of.connection, of.pyramid, of.key, within, of.pyramid.roll(rows, 1), edges)
 
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
@@ -234,7 +222,7 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) ->
         for attempt in attempts:
             held = _told_more(connection, run_id, source, attempt)
         first: int | None = whole_from(source.samples_from)
-        while attempts and first is not None:
+        while attempts and first is not None and first < source.edge:
             found = connection.scalar(
                 select(func.min(blocks.first_step)).where(
                     blocks.run_id == run_id,
@@ -281,7 +269,9 @@ def read(
     if not sources or stretch is None:
         return ParameterSeries((), of_parameters.empty(), None, np.zeros(0, np.int64), None)
     of = told(connection, scaler.run_id, sources[0])
-    series = sparse.Series(connection, of.pyramid, of.key, of.rows, of.source.samples_from)
+    series = sparse.Series(
+        connection, of.pyramid, of.key, of.rows, of.source.samples_from, of.source.edge
+    )
     room = max(VALUES_MAX // (8 * max(len(of.names), 1)), 2)
     cells = series.window(stretch, min(columns, room))
     held = sizes(connection, scaler.run_id, of.source.number)

@@ -46,6 +46,9 @@ VERSION = b"\x01"
 Key: TypeAlias = tuple[Any, ...]
 """Values of the table's key columns before `level`: run_id, stream, and a name where the table has one."""
 
+Rows: TypeAlias = Callable[[int, int], Cells]
+"""Rows from a first to a last step, both included, as cells of one, in order of step; none where the last is before."""
+
 Complete: TypeAlias = Callable[[Cells, int, Range], Cells]
 """Adds to the cells that are held of a level those in the pages at both ends of a range of cells, but for the range."""
 
@@ -102,6 +105,11 @@ def _unversioned(page: bytes) -> bytes:
     if page[:1] != VERSION:
         raise ValueError(f"version {page[:1].hex()}, this is {VERSION.hex()}")
     return page[1:]
+
+
+def before(edge: int, rows: Rows) -> Rows:
+    """Reads the rows of steps before ``edge`` only."""
+    return lambda first, last: rows(first, min(last, edge - 1))
 
 
 def cells_of(first: int, last: int) -> Range:

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, selec
 
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
-from ampmon_server.store.pages import PAGE_BITS
+from ampmon_server.store.pages import edge_of
 from ampmon_server.tables import headers, ledger, runs, streams
 
 
@@ -34,6 +34,11 @@ class Source:
     samples_from: int = 0
     overlaid: bool = True
     exact: bool = True
+
+    @property
+    def edge(self) -> int:
+        """The first step of its newest page."""
+        return edge_of(self.last_step)
 
     def is_before(self, step: int) -> bool:
         """Whether all of its updates are before a step."""
@@ -68,8 +73,7 @@ class Scaler:
     @property
     def edge(self) -> int:
         """The first step of the newest page: its rows are not rolled up yet."""
-        last = max((source.last_step or 0 for source in self.sources), default=0)
-        return last >> PAGE_BITS << PAGE_BITS
+        return max((source.edge for source in self.sources), default=0)
 
     @property
     def samples_from(self) -> int:

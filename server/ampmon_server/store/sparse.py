@@ -14,9 +14,8 @@ import numpy as np
 from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store import ranges, windows
-from ampmon_server.store.pyramid import BITS, THIN, Pyramid
+from ampmon_server.store.pyramid import BITS, THIN, Pyramid, Rows
 from ampmon_server.store.ranges import Range
-from ampmon_server.store.windows import Rows
 
 
 def edges(pyramid: Pyramid, rows: Rows, kept: Cells, level: int, within: Range) -> Cells:
@@ -50,12 +49,12 @@ def _with(
 class Series(windows.Series):
     """One series of which pages may not be kept. What has no rows any more and no page is shown by what is above it."""
 
-    def _read(self, level: int, first: int, last: int) -> Cells:
-        if level not in THIN:
-            return windows.Series._read(self, level, first, last)
-        low, high = first >> BITS * level, last >> BITS * level
+    def _held(self, level: int, low: int, high: int) -> Cells:
         kept = levels.read(*self._of, level, (low, high))
-        start, stop = max(low << BITS * level, self.rows_from), ((high + 1) << BITS * level) - 1
+        if level not in THIN:
+            return kept
+        start = max(low << BITS * level, self.rows_from)
+        stop = min((high + 1) << BITS * level, self.edge) - 1
         found = _with(self.pyramid, self.rows, kept, level, [(start, stop)])
         left, right = np.searchsorted(found["first"] >> BITS * level, [low, high + 1])
         return found[left:right]

@@ -5,9 +5,9 @@ So every count over what is found is exact, and how much is read does not depend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,9 @@ from ampmon_server.cells.merging import Cells, joined
 from ampmon_server.store import pyramid as levels
 from ampmon_server.store import ranges
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid
+from ampmon_server.store.pyramid import BITS, TOP, Key, Pyramid, Rows
 from ampmon_server.store.ranges import Range
 
-
-Rows: TypeAlias = Callable[[int, int], Cells]
-"""Rows from a first to a last step, both included, as cells of one, in order of step."""
 
 WIDE = 4
 """A cell may be as many columns wide."""
@@ -129,7 +126,7 @@ class Series:
 
     def _read(self, level: int, first: int, last: int) -> Cells:
         if level:
-            return self._with_newest(level, first, last)
+            return self._rolled(level, *_numbers((first, last), level))
         parts = []
         if first < self.rows_from:
             old = _numbers((first, min(last, self.rows_from - 1)), 1)
@@ -138,14 +135,16 @@ class Series:
             parts.append(self.rows(max(first, self.rows_from), last))
         return joined(parts)
 
-    def _with_newest(self, level: int, first: int, last: int) -> Cells:
-        """The cells of ``level`` that cover steps, with those of the newest page made of its rows."""
-        low, high = _numbers((first, last), level)
-        cells = levels.read(*self._of, level, (low, high))
+    def _rolled(self, level: int, low: int, high: int) -> Cells:
+        """The cells of ``level`` from number ``low`` to ``high``, with those of the newest page made of its rows."""
+        cells = self._held(level, low, high)
         start, stop = max(low << BITS * level, self.edge), (high + 1) << BITS * level
         if start >= stop:
             return cells
         return self.pyramid.roll(joined([cells, self.rows(start, stop - 1)]), level)
+
+    def _held(self, level: int, low: int, high: int) -> Cells:
+        return levels.read(*self._of, level, (low, high))
 
 
 def _numbers(steps: Range, level: int) -> Range:

@@ -14,8 +14,8 @@ from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
 from ampmon_server.store.errors import BadBatch
-from ampmon_server.store.gradient_rollups import Change
-from ampmon_server.store.packing import Stack
+from ampmon_server.store.gradient_rollups import Change, Edges
+from ampmon_server.store.pages import edge_of
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.rows import Rows
 from ampmon_server.store.scalars import Logged, refresh, supersede, too_many
@@ -68,6 +68,7 @@ class Writer:
         stream = rows.stream
         first, last = int(new["step"][0]), int(new["step"][-1])
         redone, begins = not stream.is_before(first), not stream.sampled
+        edges = Edges(self.roster.scaler(stream.scaler).edge, edge_of(stream.last_step))
         if resumes.is_first(self.attempt, placed[0][1]):
             self.state.forgotten += resumes.note(self.connection, rows, placed[0][1])
         tally.note(rows.stream, self.attempt, [update for _, update in placed], held)
@@ -77,21 +78,15 @@ class Writer:
             for place, update in placed
             if update.gradients is not None
         ]
-        stacks: list[Stack] = []
         if samples:
-            stacks = gradients.write(
-                self.connection, self.state, self.attempt, rows.stream, samples
-            )
+            gradients.write(self.connection, self.state, self.attempt, rows.stream, samples)
             if tally.is_present(rows.stream, self.attempt):
                 gradients.summarize(
                     self.connection, self.state, self.attempt, rows.stream, self.roster
                 )
-        change = Change(first, last, redone, bool(samples), bool(samples) and begins)
-        if change.redone or change.sampled:
-            gradient_rollups.note(self.connection, self.roster, stream, self.attempt, change)
-            parameter_rollups.note(
-                self.connection, self.roster, stream, self.attempt.number, change, stacks
-            )
+        change = Change(first, last, edges, redone, bool(samples), bool(samples) and begins)
+        gradient_rollups.note(self.connection, self.roster, stream, self.attempt, change)
+        parameter_rollups.note(self.connection, self.roster, stream, self.attempt.number, change)
         passed = [
             rows.modules(update, share.activations[place], place)
             for place, update in placed

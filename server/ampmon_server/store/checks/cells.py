@@ -14,9 +14,8 @@ from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
 from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, THIN, TOP, Key, Pyramid
+from ampmon_server.store.pyramid import BITS, THIN, TOP, Key, Pyramid, Rows
 from ampmon_server.store.ranges import Range
-from ampmon_server.store.windows import Rows
 
 
 _CHUNK = 4

@@ -52,6 +52,7 @@ def _gradients(connection: Connection, run_id: bytes) -> Iterator[Series]:
                 partial(gradient_rollups.read_cells, connection, scaler),
                 partial(gradient_rollups.next_step, connection, scaler),
                 scaler.samples_from,
+                scaler.edge,
             )
 
 
@@ -69,6 +70,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
                     told.rows,
                     _next_row(connection, gradient_blocks, run_id, [source.number]),
                     source.samples_from,
+                    source.edge,
                 )
 
 

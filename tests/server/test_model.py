@@ -1,0 +1,248 @@
+"""The store against a plain model of it: rows in lists, over random histories of a run.
+
+Ranks, attempts that begin anew, batches that come late, twice, in parts or never, values of every kind, and prunes in
+between. A history that fails is made smaller by Hypothesis until little is left of it. With `--hypothesis-profile=long`
+there are five hundred.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ampmon import wire
+from ampmon_server.cells.updates import count
+from ampmon_server.series import EVENTS
+from ampmon_server.settings import Settings
+from ampmon_server.store import Keep, Store, Verification
+from batches import START, Trainer, statistics
+
+
+EXAMPLES = {40: 4, 200: 10}
+"""Those of the suite's profile and of CI's."""
+SOME = settings(
+    max_examples=EXAMPLES.get(settings().max_examples, 500),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+PAGE = 256
+ALL = Keep(rows_days=0, samples_days=0)
+SCALES = (1024.0, 1024.0, 1024.0, 2.0**-140, 5e-324, 0.0, -1.0, 1.7e308, np.inf, np.nan)
+GRADIENTS = statistics().to_wire()
+
+
+class Start(NamedTuple):
+    """A process that starts on a rank at a step, and how many updates it makes, in batches of ``cut``."""
+
+    rank: int
+    step: int
+    updates: int
+    cut: int
+
+
+class History(NamedTuple):
+    """Processes, how likely a batch is lost, held back or sent again, whether the run is pruned, and a seed."""
+
+    starts: list[Start]
+    lost: float
+    late: float
+    twice: float
+    pruned: float
+    seed: int
+
+
+HISTORIES = st.builds(
+    History,
+    st.lists(
+        st.builds(
+            Start,
+            st.integers(0, 2),
+            st.sampled_from([0, 0, 0, 3, 200, 250, 256, 700, 4000]),
+            st.sampled_from([1, 5, 60, 300, 600]),
+            st.sampled_from([3, 10, 60, 400]),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([0.0, 0.0, 0.1]),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([0.0, 0.3]),
+    st.sampled_from([0.0, 0.0, 0.1]),
+    st.integers(0, 2**16),
+)
+
+
+class Model:
+    """What is held: of each rank and step the newest attempt's update, and from which step on there are rows."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[int, tuple[int, wire.Update]]] = {}
+        self.rows_from = 0
+
+    def add(self, rank: int, attempt: int, origin: int, updates: Sequence[wire.Update]) -> None:
+        """Steps whose rows are gone stay as they are."""
+        of_rank = self.rows.setdefault(rank, {})
+        for update in updates:
+            step = origin + update.ordinal
+            if step >= self.rows_from and of_rank.get(step, (-1,))[0] < attempt:
+                of_rank[step] = (attempt, update)
+
+    def prune(self) -> None:
+        last = max((step for rows in self.rows.values() for step in rows), default=0)
+        self.rows_from = max(self.rows_from, last // PAGE * PAGE)
+
+    def told(self) -> dict[int, dict[str, Any]]:
+        """Each step once: the lowest rank's update, skipped and sampled where any rank's is."""
+        found: dict[int, dict[str, Any]] = {}
+        for rank in sorted(self.rows):
+            for step, (attempt, update) in self.rows[rank].items():
+                row = found.setdefault(step, {"attempt": attempt, "of": update})
+                row["skipped"] = row.get("skipped", False) | update.optimizers[0].skipped
+                row["sampled"] = row.get("sampled", False) | (update.gradients is not None)
+        return dict(sorted(found.items()))
+
+
+def play(store: Store, run_id: UUID, history: History) -> Model:
+    """Have the processes of a history send what they recorded."""
+    model, chance = Model(), random.Random(history.seed)
+    attempts: dict[int, int] = {}
+    sent, waiting = [], []
+    for start in history.starts:
+        trainer = Trainer(run_id, start.rank, resume_step=start.step, world_size=3)
+        store.ingest(trainer.batch())  # attempts are numbered as the server first hears of them
+        attempt = attempts[start.rank] = attempts.get(start.rank, -1) + 1
+        recorded = [_update(trainer, chance) for _ in range(start.updates)]
+        for at in range(0, len(recorded), start.cut):
+            some = recorded[at : at + start.cut]
+            sent.append((trainer, (start.rank, attempt, start.step, some)))
+    while sent or waiting:
+        trainer, what = sent.pop(0) if sent else waiting.pop(chance.randrange(len(waiting)))
+        if sent and chance.random() < history.late:
+            waiting.append((trainer, what))
+        elif chance.random() >= history.lost:
+            store.ingest(trainer.batch(what[3]))
+            model.add(*what)
+            if chance.random() < history.twice:
+                waiting.append((trainer, what))
+            if chance.random() < history.pruned:
+                _prune(store)
+                model.prune()
+    return model
+
+
+def _prune(store: Store) -> None:
+    for due in store.due(ALL):
+        list(store.prune(due))
+
+
+def _update(trainer: Trainer, chance: random.Random) -> wire.Update:
+    scale = chance.choice(SCALES)
+    made = trainer.update(
+        skipped=chance.random() < 0.03,
+        scale=scale,
+        event=chance.choice(["steady"] * 30 + list(EVENTS)),
+        gradients=GRADIENTS if chance.random() < 0.02 else None,
+        duration=chance.choice([None, 0.0, 7.5, 1e9]),
+        cost=chance.choice([0.0, 20.0]),
+        memory_peak=chance.choice([None, 0, 2**52]),
+        growth_tracker=chance.choice([0, 7, 2**31 - 1]),
+    )
+    return msgspec.structs.replace(made, time=made.time + chance.choice([0, 0, 0, -(10**7), 10**6]))
+
+
+def check_rows(store: Store, run_id: UUID, model: Model) -> None:
+    """Every update whose row is held is told as it was recorded, and no other."""
+    told = {step: row for step, row in model.told().items() if step >= model.rows_from}
+    start, found = 0, []
+    while start is not None:
+        columns, start, rows_from = store.updates(
+            run_id, stream=None, start=start, stop=10**6, limit=700
+        )
+        names = (
+            "step",
+            "attempt",
+            "time",
+            "scale",
+            "scale_after",
+            "event",
+            "skipped",
+            "duration_us",
+        )
+        names += ("memory_peak", "growth_tracker", "cost_us")
+        found += list(zip(*(columns[name] for name in names), strict=True))
+    assert rows_from == model.rows_from
+    expected = [
+        (
+            step,
+            row["attempt"],
+            row["of"].time,
+            row["of"].scale if np.isfinite(row["of"].scale) else None,
+            row["of"].scale_after if np.isfinite(row["of"].scale_after) else None,
+            row["of"].event,
+            row["skipped"],
+            row["of"].duration,
+            row["of"].memory_peak,
+            row["of"].growth_tracker,
+            row["of"].cost,
+        )
+        for step, row in told.items()
+    ]
+    assert found == expected
+
+
+def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
+    """The summary, and the cells of the whole run and of stretches of it, count each step once."""
+    told = model.told()
+    summary = store.run(run_id)[0]
+    everything = (
+        len(told),
+        sum(row["skipped"] for row in told.values()),
+        sum(row["sampled"] for row in told.values()),
+    )
+    assert (summary.updates, summary.skipped, summary.sampled_updates) == everything
+    for columns in (1, 10, 1000):
+        assert count(store.series(run_id, columns=columns).updates) == everything
+    for _ in range(3):
+        low, high = sorted(chance.randrange(model.rows_from, model.rows_from + 1300) for _ in "ab")
+        inside = [row for step, row in told.items() if low <= step <= high]
+        cells = store.series(
+            run_id, start=low, stop=high + 1, columns=chance.choice([2, 40, 900])
+        ).updates
+        assert cells["n"].sum() == len(inside)
+        assert cells["skipped"].sum() == sum(row["skipped"] for row in inside)
+        assert cells["moves"].sum() == sum(row["of"].event != "steady" for row in inside)
+        usable = [row["of"].scale for row in inside if row["of"].scale >= 0]
+        if usable:
+            assert np.nanmin(cells["scale_min"]) == min(usable)
+            assert np.nanmax(cells["scale_max"]) == max(usable)
+
+
+def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
+    """A stretch of time, of a run with all of its rows, holds what happened within it."""
+    low, high = sorted(START + 50_000 * chance.randrange(0, 1300) for _ in "ab")
+    inside = [row for row in model.told().values() if low <= row["of"].time <= high]
+    cells = store.series(run_id, start=low, stop=high + 1, by="time", columns=100).updates
+    assert cells["n"].sum() == len(inside)
+    assert cells["skipped"].sum() == sum(row["skipped"] for row in inside)
+
+
+@SOME
+@given(HISTORIES)
+def test_the_store_holds_what_a_plain_model_does(
+    store: Store, settings: Settings, history: History
+) -> None:
+    """Whatever happened to a run, its rows, its totals, its figures and `db verify` agree with lists of its rows."""
+    run_id, chance = uuid4(), random.Random(history.seed)
+    model = play(store, run_id, history)
+    check_rows(store, run_id, model)
+    check_counts(store, run_id, model, chance)
+    if not model.rows_from:
+        check_times(store, run_id, model, chance)
+    with Verification.begin(settings) as verification:
+        assert verification.run(run_id) == []
