@@ -51,6 +51,7 @@ class Asking:
         self._not_accepted = (
             f"{self.url} does not accept this token: name its --data-dir or --token-file"
         )
+        self.token = token
         self._headers = {"Authorization": f"Bearer {token}"}
         place = urllib3.util.parse_url(self.url)
         self._base = place.path or ""

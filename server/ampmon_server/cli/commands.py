@@ -12,10 +12,12 @@ from ampmon.installing import install
 from ampmon_server import demo
 from ampmon_server.cli import (
     alerts,
+    bundle,
     db,
     doctor,
     export,
     health,
+    importing,
     limits,
     proxies,
     report,
@@ -55,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
 _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "alerts": alerts.run,
     "archive": changing.run,
+    "bundle": bundle.run,
     "completion": completing.run,
     "db": db.run,
     "demo": demo.main,
@@ -62,6 +65,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "doctor": doctor.run,
     "export": export.run,
     "health": health.run,
+    "import": importing.run,
     "rename": changing.run,
     "report": report.run,
     "runs": listing.run,
@@ -115,6 +119,12 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "export", help="write a run's rows as CSV, JSON lines, Parquet or Arrow"
         )
+    )
+    importing.add_arguments(
+        commands.add_parser("import", help="store exports, text logs and TensorBoard files as runs")
+    )
+    bundle.add_arguments(
+        commands.add_parser("bundle", help="pack a run into one file for a bug report")
     )
     sync.add_arguments(commands.add_parser("sync", help="send what lies in a data directory"))
     db.add_arguments(commands.add_parser("db", help="look after the database"))

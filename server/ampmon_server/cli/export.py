@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from ampmon_server.cli.report import file_name, refuse
 from ampmon_server.cli.which import add_run, add_server
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def copy(
-    server: Asking, run_id: str, what: Table, kind: Format, output: BinaryIO, count: Count
+    server: Asking, run_id: str, what: Table, kind: Format, output: IO[bytes], count: Count
 ) -> int:
     """Write a table of a run to ``output``, telling ``count`` of rows as they come; how many there were."""
     whole = kind in {"csv", "jsonl"}
@@ -102,7 +102,7 @@ def _format(arguments: argparse.Namespace) -> Format:
 
 
 @contextmanager
-def _opened(file: Path, force: bool) -> Iterator[BinaryIO]:
+def _opened(file: Path, force: bool) -> Iterator[IO[bytes]]:
     """All of the file or nothing."""
     if str(file) == "-":
         yield sys.stdout.buffer

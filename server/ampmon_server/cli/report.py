@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             chosen = choose(server, arguments.run)
             file = arguments.output or Path(f"{file_name(chosen.name)}.html")
             refuse(file, arguments.force)
-            text = _made(server, chosen.run_id)
+            text = made(server, chosen.run_id)
         _write(file, text)
     except (Unanswered, OSError) as why:
         print(f"ampmon report: {why}", file=sys.stderr)
@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _made(server: Asking, run_id: str) -> str:
+def made(server: Asking, run_id: str) -> str:
+    """A run's report, told by a bar how far it is."""
     from importlib.metadata import version
 
     from ampmon_server.cli.progress import progress

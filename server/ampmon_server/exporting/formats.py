@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import orjson
 
+from ampmon.installing import install
 from ampmon_server.exporting.tables import COLUMNS, Kind, Piece, Table
 
 
@@ -58,9 +59,7 @@ def columnar(table: Table, kind: Format) -> tuple[Columnar, Callable[[Any], Iter
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
-        raise MissingFormat(
-            f"the format {kind} needs pyarrow: pip install 'ampmon[files]'"
-        ) from None
+        raise MissingFormat(f"the format {kind} needs pyarrow: {install('files')}") from None
     return Columnar(COLUMNS[table], parquet=kind == "parquet"), batches
 
 

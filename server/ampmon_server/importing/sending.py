@@ -6,14 +6,14 @@ import getpass
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from ampmon import wire
 from ampmon.transport import HttpTransport
 from ampmon_server.importing.laying import Laid, growth_interval, lay_out
-from ampmon_server.importing.logs import Log
+from ampmon_server.importing.logs import Log, Rules
 
 
 RECORDS = 5000
@@ -37,11 +37,16 @@ def log_batches(log: Log, name: str, project: str, now: int | None = None) -> It
     rows = lay_out(log.marks, log.rules)
     run_id, ended = uuid4(), time.time_ns() // 1000 if now is None else now
     interval = growth_interval(log.marks, rows, log.rules)
-    stream = _stream(log, rows[0], interval)
+    stream = stream_of(log.rules, rows[0], interval)
     for attempt, group in groupby(rows, key=lambda row: row.attempt):
-        header = _attempt(run_id, name, project, attempt, group_rows := list(group), ended)
-        last = attempt == rows[-1].attempt
-        records = _records(group_rows, header, interval, finished=last)
+        mine = list(group)
+        origin = mine[0].step
+        at = min(mine[0].time or ended, ended)
+        header = header_of(run_id, name, project, origin if attempt else None, at)
+        records: Iterable[wire.Record] = updates(mine, origin, header, interval)
+        if attempt == rows[-1].attempt:
+            finish = wire.Event(stream="", seq=0, time=mine[-1].time or ended, kind="finish")
+            records = chain(records, [finish])
         yield from batched(header, (stream,), records)
 
 
@@ -63,29 +68,31 @@ def batched(
 
 
 def owner() -> str:
+    """Whoever imports, as the system knows them."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # no such user
         return "unknown"
 
 
-def _attempt(
-    run_id: UUID, name: str, project: str, attempt: int, rows: Sequence[Laid], ended: int
+def header_of(
+    run_id: UUID, name: str, project: str, resume_step: int | None, started: int
 ) -> wire.AttemptHeader:
+    """A start of an imported run."""
     return wire.AttemptHeader(
         run_id=run_id,
         attempt_id=uuid4(),
         project=project,
         name=name,
         owner=owner(),
-        started=min(rows[0].time or ended, ended),
-        resume_step=rows[0].step if attempt else None,
+        started=started,
+        resume_step=resume_step,
         tags=("imported",),
     )
 
 
-def _stream(log: Log, first: Laid, interval: int) -> wire.StreamHeader:
-    rules = log.rules
+def stream_of(rules: Rules, first: Laid, interval: int) -> wire.StreamHeader:
+    """The scaler of a log, as `ampmon.Policy` would describe it."""
     more = f"(hysteresis={rules.hysteresis}, min_scale={rules.min_scale:g})"
     plain = rules.hysteresis == 1 and not rules.min_scale
     return wire.StreamHeader(
@@ -97,14 +104,14 @@ def _stream(log: Log, first: Laid, interval: int) -> wire.StreamHeader:
     )
 
 
-def _records(
-    rows: Sequence[Laid], header: wire.AttemptHeader, interval: int, *, finished: bool
+def updates(
+    rows: Sequence[Laid], origin: int, header: wire.AttemptHeader, interval: int
 ) -> Iterator[wire.Record]:
-    seq, origin, ended = 0, rows[0].step, header.started
+    """The records of updates that were laid out, and of the losses beside them."""
     # How near the scale is to its next growth is a guess: it is never told to be past it.
-    most = max(interval - 1, 0)
+    seq, most = 0, max(interval - 1, 0)
     for row in rows:
-        ordinal, at = row.step - origin, row.time or ended
+        ordinal, at = row.step - origin, row.time or header.started
         yield wire.Update(
             stream=STREAM,
             seq=seq,
@@ -123,8 +130,6 @@ def _records(
         if row.loss is not None:
             yield scalar(STREAM, seq, ordinal, at, "loss", row.loss)
             seq += 1
-    if finished:
-        yield wire.Event(stream="", seq=0, time=rows[-1].time or ended, kind="finish")
 
 
 def scalar(stream: str, seq: int, ordinal: int, at: int, name: str, value: float) -> wire.Scalars:

@@ -1,0 +1,92 @@
+"""``ampmon bundle``: what is known of a run and of this installation, in one file for a bug report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ampmon_server.cli.report import file_name, made, refuse
+from ampmon_server.cli.which import add_run, add_server
+
+
+if TYPE_CHECKING:
+    from ampmon_server.asking import Asking
+    from ampmon_server.exporting import Table
+
+CANNOT = 2
+"""No file was written; one line says why. It is argparse's own code too."""
+_ANSWERS = ("", "/diagnosis")
+_TABLES: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_run(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the file to write (the run's name, here)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    add_server(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file and print what is in it: 0; 2 where none was written."""
+    from ampmon_server.asking import Unanswered, answering, choose
+
+    try:
+        with answering(arguments.url, arguments.data_dir, arguments.token_file) as server:
+            chosen = choose(server, arguments.run)
+            file = arguments.output or Path(f"{file_name(chosen.name)}.ampmon.zip")
+            refuse(file, arguments.force)
+            _write(server, chosen.run_id, file)
+    except (Unanswered, OSError) as why:
+        print(f"ampmon bundle: {why}", file=sys.stderr)
+        return CANNOT
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB. Look into it before you send it.")
+    return 0
+
+
+def _write(server: Asking, run_id: str, file: Path) -> None:
+    """All of it or nothing."""
+    from ampmon_server.cli.export import copy
+
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as bundle:
+            for answer in _ANSWERS:
+                body = server.get(f"/runs/{run_id}{answer}")
+                bundle.writestr(f"{answer[1:] or 'run'}.json", _without_host(body))
+            for table in _TABLES:
+                with bundle.open(f"{table}.jsonl", "w", force_zip64=True) as output:
+                    copy(server, run_id, table, "jsonl", output, lambda _: None)
+            bundle.writestr("report.html", made(server, run_id))
+            bundle.writestr("environment.json", json.dumps(dict(_environment()), indent=1))
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _without_host(body: bytes) -> str:
+    """An answer without the names of machines and people: what is wrong is not theirs."""
+    told = json.loads(body)
+    for each in (told, *told.get("identity", {}).get("attempts", ())):
+        for name in ("owner", "host", "boot_id"):
+            if name in each:
+                each[name] = "[removed]"
+    return json.dumps(told, indent=1)
+
+
+def _environment() -> Iterator[tuple[str, object]]:
+    """Versions, and nothing of what the environment's variables hold."""
+    yield "python", sys.version
+    yield "platform", platform.platform()
+    yield "machine", platform.machine()
+    found = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    yield "packages", dict(sorted(found.items()))

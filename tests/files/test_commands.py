@@ -1,0 +1,93 @@
+"""`ampmon import` and `ampmon bundle`, on real files and a server of their own."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+import known_run
+from ampmon_server.cli import main
+from ampmon_server.settings import Settings
+from ampmon_server.store import Store, Wanted
+from files.conftest import store_with_known_run
+from files.train_logs import always, prints
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A data directory with the known run, and no server on it."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    store_with_known_run(folder).close()
+    return folder
+
+
+def event_file(folder: Path) -> None:
+    """What `SummaryWriter` of a loop that logs its loss and its scale leaves."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    folder.mkdir()
+    with (folder / "events.out.tfevents.1790000000.host").open("wb") as file:
+        for step in range(60):
+            scale = 2.0 ** (16 - min(step, 3))
+            values = [
+                Summary.Value(tag="train/loss", simple_value=2.0 - step / 64),
+                Summary.Value(tag="train/loss_scale", simple_value=scale),
+            ]
+            event = Event(step=step, wall_time=1.79e9 + step, summary=Summary(value=values))
+            RecordWriter(file).write(event.SerializeToString())
+
+
+def test_logs_and_event_files_become_runs(
+    directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A text log and TensorBoard's event files are stored with their updates, skips and scalars, as runs that ended."""
+    log, events = tmp_path / "train.log", tmp_path / "events"
+    log.write_text("\n".join(prints(300, always(2.0**14))))
+    event_file(events)
+    way = ["--data-dir", str(directory)]
+
+    assert main(["import", str(log), *way]) == 0
+    assert main(["import", str(events), "--name", "seen", "--project", "board", *way]) == 0
+    assert main(["import", str(tmp_path / "none.log"), *way]) == 2
+    assert "seen: 181 records, in the project board" in capfd.readouterr().out
+
+    store = Store.open(Settings(data_directory=directory, judging=False))
+    found = {each.name: each for each in store.runs(Wanted()).rows}
+    assert (found["train"].updates, found["train"].skipped) == (
+        300,
+        1,
+    )  # the first print comes after the first of two
+    assert (found["seen"].updates, found["seen"].skipped, found["seen"].scale) == (60, 3, 2.0**13)
+    assert {found[name].status for name in ("train", "seen")} == {"finished"}
+    names = store.scalar_names(UUID(found["seen"].run_id))
+    assert [(each.name, each.n) for each in names] == [("train/loss", 60), ("train/loss_scale", 60)]
+    store.close()
+
+
+def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file has the report, the diagnosis, every row and the versions; no token, variable, host or user is in it."""
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
+    file = tmp_path / "bug.zip"
+
+    assert main(["bundle", "known", "--data-dir", str(directory), "-o", str(file)]) == 0
+    assert main(["bundle", "known", "--data-dir", str(directory), "-o", str(file)]) == 2
+    with zipfile.ZipFile(file) as bundle:
+        parts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    assert set(parts) == {
+        *("run.json", "diagnosis.json", "report.html", "environment.json"),
+        *("updates.jsonl", "skips.jsonl", "events.jsonl", "scalars.jsonl"),
+    }
+    assert len(parts["updates.jsonl"].splitlines()) == known_run.STEPS - 1
+    assert "numpy" in json.loads(parts["environment.json"])["packages"]
+    assert json.loads(parts["run.json"])["owner"] == "[removed]"
+    secrets = ["hf_abcdefghijklmnopqrstuvwxyz", (directory / "token").read_text().strip()]
+    assert [name for name, text in parts.items() if any(each in text for each in secrets)] == []

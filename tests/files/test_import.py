@@ -1,0 +1,81 @@
+"""What was exported comes back as it was, whichever format it was in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from ampmon import wire
+from ampmon_server.exporting import TABLES
+from ampmon_server.importing.exported import Exported, NotAnExport, tables_of
+from ampmon_server.store import Store
+from batches import Trainer
+
+
+Export = Callable[..., Path]
+Held = tuple[Path, Store]
+
+
+def taken_back(store: Store, files: list[Path]) -> UUID:
+    """Import files into the same store; the new run's id."""
+    (run_id,) = {
+        (batch.run_id, store.ingest(batch))[0]
+        for batch in Exported(tables_of(files), "again", "tests").batches()
+    }
+    return run_id
+
+
+def headers(trainer: Trainer) -> tuple[wire.Header, ...]:
+    """A trainer's headers, whose parameters have the 80 elements that its samples look at."""
+    small = tuple(wire.Parameter(name, (10, 8), "float16") for name in ("a.weight", "b.weight"))
+    return trainer.attempt, msgspec.structs.replace(trainer.stream, parameters=small)
+
+
+def a_run(store: Store) -> UUID:
+    """A resumed run with skips, samples, values that are not finite, and events."""
+    first = Trainer()
+    records = [
+        first.event("init"),
+        *first.updates(20, skipped=[3, 17], sampled=[0, 4, 19]),
+        first.scalars({"loss": 2.5, "lr": 0.1}),
+        first.update(scale=float("inf"), event="manual_set", scale_after=1024.0),
+        first.scalars({"loss": None}, kinds={"loss": "nan"}),
+        *first.updates(20),
+        first.event("state_loaded", stream="scaler", scale=1.5),
+    ]
+    store.ingest(first.batch(records, headers=headers(first)))
+    again = Trainer(run_id=first.run_id, resume_step=30)
+    more = [again.event("init"), *again.updates(25, skipped=[5], sampled=[0, 9])]
+    more.append(again.event("finish"))
+    store.ingest(again.batch(more, headers=headers(again)))
+    return first.run_id
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "arrow"])
+def test_an_export_comes_back_bit_for_bit(held: Held, written: Export, kind: str) -> None:
+    """Each table of a run that was exported and imported is exported again as the same bytes."""
+    _, store = held
+    run_id = a_run(store)
+    files = [written(store, what, kind, run_id) for what in TABLES]
+    back = taken_back(store, files)
+
+    for what, file in zip(TABLES, files, strict=True):
+        assert file.stat().st_size
+        again = written(store, what, "jsonl", back).read_text()
+        assert again == written(store, what, "jsonl", run_id).read_text(), what
+        assert written(store, what, kind, back).read_bytes() == file.read_bytes()
+
+
+def test_what_is_no_export_is_refused(held: Held, written: Export, tmp_path: Path) -> None:
+    """Other columns, and rows without the updates that they belong to, are refused with a reason."""
+    _, store = held
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"step": 1}\n')
+    with pytest.raises(NotAnExport, match="its columns are not those"):
+        tables_of([other])
+    with pytest.raises(NotAnExport, match="name the file of the updates too"):
+        tables_of([written(store, "skips", "jsonl")])
