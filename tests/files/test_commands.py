@@ -74,7 +74,7 @@ def test_logs_and_event_files_become_runs(
 def test_a_bundle_holds_what_a_bug_report_needs_and_no_secret(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file has the report, the diagnosis, every row and the versions; no token, variable, host or user is in it."""
+    """One file has the report, the diagnosis, the rows and the versions; no token and no variable is in it."""
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     file = tmp_path / "bug.zip"
 

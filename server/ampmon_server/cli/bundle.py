@@ -74,7 +74,7 @@ def _write(server: Asking, run_id: str, file: Path) -> None:
 
 
 def _without_host(body: bytes) -> str:
-    """An answer without the names of machines and people: what is wrong is not theirs."""
+    """An answer without names of machines and of whom it belongs to: what is wrong is not theirs."""
     told = json.loads(body)
     for each in (told, *told.get("identity", {}).get("attempts", ())):
         for name in ("owner", "host", "boot_id"):
