@@ -10,11 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 PEERS := $(VENV)/peers
+FRAMEWORKS := $(VENV)/frameworks
 NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns faults lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,10 @@ busy: $(VENV)/.dev ## run the suite five times beside eight busy loops (an hour;
 
 test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (ARGS="campaigns/clinic"; minutes)
 	@$(BIN)/python -m pytest --numprocesses logical --dist loadfile $(or $(ARGS),campaigns)
+
+test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes)
+	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python \
+	  $(BIN)/python -m pytest --numprocesses logical tests/frameworks $(ARGS)
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
@@ -158,4 +163,13 @@ $(PEERS)/.installed: pyproject.toml $(VENV)/.dev
 	@install="$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet --quiet install"; \
 	  peers=$$($(PEERS)/bin/python -m benchmarks.peers) && $$install $$peers || for peer in $$peers; do \
 	  $$install $$peer || echo "$$peer cannot be installed here." >&2; done
+	@touch $@
+
+# The same for the frameworks that train. What cannot be installed beside this torch is named in docs/frameworks.md.
+$(FRAMEWORKS)/.installed: pyproject.toml $(VENV)/.dev
+	@echo "Installing the frameworks into $(FRAMEWORKS); the first time takes some minutes."
+	@$(BIN)/python -m venv --without-pip $(FRAMEWORKS)
+	@$(BIN)/python -c 'import site, sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	@$(FRAMEWORKS)/bin/python -m pip --disable-pip-version-check --quiet --quiet install '$(TORCH)' --editable '.[frameworks]'
 	@touch $@

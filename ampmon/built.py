@@ -10,7 +10,13 @@ from typing import Any
 from ampmon import signals
 
 
-WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+WRAPPERS = (
+    "module.",
+    "_orig_mod.",
+    "_fsdp_wrapped_module.",
+    "_checkpoint_wrapped_module.",
+    "_forward_module.",  # Lightning Fabric's
+)
 """What DataParallel and DDP, torch.compile, FSDP and activation checkpointing put into a parameter's name."""
 
 

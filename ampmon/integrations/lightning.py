@@ -1,0 +1,98 @@
+"""Lightning: a `Callback` for `Trainer`, and a `Logger` for `Trainer` and `Fabric`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ampmon import run
+from ampmon.integrations.proposal import Proposal, numbers, run_id
+from ampmon.unchanged import auto
+
+
+try:
+    from lightning.pytorch.callbacks import Callback
+    from lightning.pytorch.loggers.logger import Logger
+except ModuleNotFoundError:  # the same under its own name
+    from pytorch_lightning.callbacks import Callback
+    from pytorch_lightning.loggers.logger import Logger
+
+
+class AmpmonLogger(Logger):
+    """Records what `self.log` and `fabric.log` are given, at the framework's step.
+
+    ``Trainer(logger=AmpmonLogger("my run"))``, ``Fabric(loggers=AmpmonLogger("my run"))``. Make it before model and
+    scaler: from then on each scaler of the process is watched, as under `ampmon run`. Never raises, blocks or syncs,
+    but for the end of a `Trainer.fit`, which may wait up to five seconds for the run's delivery.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__()
+        auto()
+        self._name = name
+        self._proposal = Proposal()
+        self._proposal.make(name)
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    @property
+    def version(self) -> str | None:
+        return run_id()
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        values = params if isinstance(params, dict) else vars(params)
+        self._proposal.make(self._name, values)
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        run.log(numbers(metrics), step=step)
+
+    def finalize(self, status: str) -> None:
+        self._proposal.end()
+
+
+class AmpmonCallback(Callback):
+    """Watches the scaler of a Trainer, and records what `self.log` was given, each `log_every_n_steps`.
+
+    ``Trainer(callbacks=[AmpmonCallback("my run")])``. A training that is resumed with `ckpt_path` goes on in its run.
+    Beside an `AmpmonLogger` it leaves the logged values to that. The end of `fit` ends the run and may wait up to five
+    seconds for its delivery; but for that, nothing here raises, blocks or syncs.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self._name = name
+        self._proposal = Proposal()
+        self._continued: str | None = None
+        self._run_id: str | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        step = trainer.global_step if self._continued else None
+        self._proposal.make(self._name, dict(pl_module.hparams), self._continued, step)
+        self._continued = self._run_id = None
+        self._proposal.watch(getattr(trainer.precision_plugin, "scaler", None), pl_module)
+
+    def on_train_batch_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        self._run_id = self._run_id or run_id()
+        step = trainer.global_step
+        if step % max(trainer.log_every_n_steps, 1) == 0:
+            rates = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
+            self._log(trainer, {"lr": rates[0]} if rates else {})
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
+            self._log(trainer, {})
+
+    def _log(self, trainer: Any, more: dict[str, Any]) -> None:
+        logged = any(isinstance(each, AmpmonLogger) for each in trainer.loggers)
+        values = more if logged else {**trainer.callback_metrics, **more}
+        if values and trainer.is_global_zero:
+            run.log(numbers(values), step=trainer.global_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"run_id": self._run_id}  # a checkpoint may be saved after the end of `fit`
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._continued = state_dict.get("run_id")
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        self._proposal.end()

@@ -1,0 +1,71 @@
+"""What a framework knows of the run that is to begin: its name, its configuration, and what it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ampmon import config, process, signals
+from ampmon.scaler import watch
+from ampmon.troubles import warn
+
+
+class Proposal:
+    """A run that begins with the framework's first scale or logged value, unless the script has begun one itself.
+
+    None of its methods raises.
+    """
+
+    def __init__(self) -> None:
+        self._taken = False
+
+    def make(
+        self,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        resume_step: int | None = None,
+    ) -> None:
+        """Propose a run; ``run_id`` continues one, whose next update is ``resume_step``."""
+        try:
+            options = config.resolve(
+                name=name, config=settings, run_id=run_id, resume_step=resume_step
+            )
+            self._taken = process.propose(options)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: not recording as the framework says: {error}")
+
+    def watch(self, scaler: Any, model: Any) -> None:
+        """Watch a scaler that nobody watches yet, nor is going to, as under `ampmon run`."""
+        known = hasattr(type(scaler), "_ampmon_waits_as") or hasattr(
+            type(scaler), "_ampmon_monitor"
+        )
+        if known or not callable(getattr(scaler, "is_enabled", None)):
+            return
+        try:
+            watch(scaler, model=model)
+        except Exception as error:
+            signals.let_through(error)
+            warn(f"ampmon: not watching the scaler of the framework: {error}")
+
+    def end(self) -> None:
+        """Deliver and end the run, where the framework began it. May wait up to five seconds."""
+        if self._taken:
+            self._taken = False
+            process.finish()
+
+
+def run_id() -> str | None:
+    """The id of the run, once it has one."""
+    run = process.current()
+    return str(run.run_id) if run is not None and run.run_id is not None else None
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a framework's values that are numbers, or tensors of one element."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (int, float)) or getattr(value, "numel", lambda: 0)() == 1
+    }

@@ -1,0 +1,57 @@
+"""Hugging Face `Trainer`, and TRL's trainers, which are its subclasses: a `TrainerCallback`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ampmon import run
+from ampmon.integrations.proposal import Proposal, numbers, run_id
+
+
+class AmpmonCallback(TrainerCallback):
+    """Records what the Trainer logs, at its own step, and names the run by `run_name`.
+
+    ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. A
+    training that is resumed from a checkpoint goes on in its run. The end of `train()` ends the run and may wait up to
+    five seconds for its delivery; but for that, nothing here raises, blocks or syncs.
+    """
+
+    def __init__(self) -> None:
+        self.run_id: str | None = None
+        self._proposal = Proposal()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        resumed = state.global_step > 0
+        kept = (state.stateful_callbacks or {}).get(type(self).__name__) if resumed else None
+        known = kept.get("attributes", {}).get("run_id") if isinstance(kept, dict) else None
+        self._proposal.make(
+            args.run_name, args.to_dict(), known, state.global_step if known else None
+        )
+        self._proposal.watch(getattr(kwargs.get("optimizer"), "scaler", None), kwargs.get("model"))
+        self.run_id = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.run_id is None and (known := run_id()) is not None:
+            self.run_id = known
+            # As the Trainer keeps the state of callbacks; without its base class, which a checkpoint must know already.
+            kept = {"args": {}, "attributes": {"run_id": known}}
+            state.stateful_callbacks = {
+                **(state.stateful_callbacks or {}),
+                type(self).__name__: kept,
+            }
+
+    def on_log(
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if state.is_world_process_zero:
+            run.log(numbers(logs or {}), step=state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._proposal.end()

@@ -1,0 +1,113 @@
+"""For tests only: fp16 without CUDA, and an independent count. A training finds it as its own `sitecustomize`.
+
+Accelerate, Lightning and MMEngine refuse fp16 on a CPU, Ignite and MONAI name CUDA in their autocast. Here their path
+for CUDA runs on CPU tensors, with torch's own `GradScaler("cpu")` and autocast. `FRAMEWORKS_SHIM` names what is
+replaced for which framework. `FRAMEWORKS_COUNT` names a folder in which each process leaves how many optimizer steps it
+made, counted by torch's own hook, without ampmon.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from pathlib import Path
+
+
+def patch_accelerate() -> None:
+    import torch
+    from accelerate import Accelerator
+
+    init = Accelerator.__init__
+
+    def __init__(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        if self.state.mixed_precision == "fp16" and self.scaler is None:
+            handler = self.scaler_handler
+            arguments = handler.to_kwargs() if handler is not None else {}
+            self.native_amp = True
+            self.scaler = torch.amp.GradScaler("cpu", **arguments)
+
+    Accelerator.__init__ = __init__
+
+
+def patch_lightning() -> None:
+    from lightning.fabric.connector import _Connector
+    from lightning.fabric.plugins import MixedPrecision as OfFabric
+    from lightning.pytorch.plugins import MixedPrecision
+    from lightning.pytorch.trainer.connectors.accelerator_connector import _AcceleratorConnector
+
+    def on_a_cpu(kind, flag, plugin):
+        stock = kind._check_and_init_precision
+
+        def _check_and_init_precision(self):
+            if getattr(self, flag) == "16-mixed" and self._accelerator_flag == "cpu":
+                return plugin("16-mixed", "cpu")
+            return stock(self)
+
+        kind._check_and_init_precision = _check_and_init_precision
+
+    on_a_cpu(_AcceleratorConnector, "_precision_flag", MixedPrecision)
+    on_a_cpu(_Connector, "_precision_input", OfFabric)
+
+
+def patch_cuda() -> None:
+    """Who asks torch for CUDA's autocast and scaler gets those of the CPU."""
+    import torch
+
+    autocast, scaler = torch.autocast.__init__, torch.amp.GradScaler.__init__
+
+    def of_autocast(self, device_type, dtype=None, enabled=True, cache_enabled=None):
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        autocast(self, device_type, dtype, enabled, cache_enabled)
+
+    def of_scaler(self, device="cuda", *args, **kwargs):
+        scaler(self, "cpu", *args, **kwargs)
+
+    torch.autocast.__init__, torch.amp.GradScaler.__init__ = of_autocast, of_scaler
+
+
+def patch_mmengine() -> None:
+    patch_cuda()
+    from mmengine.optim.optimizer import amp_optimizer_wrapper
+
+    amp_optimizer_wrapper.is_cuda_available = lambda: True
+
+
+PATCHES = {
+    "accelerate": patch_accelerate,
+    "lightning": patch_lightning,
+    "cuda": patch_cuda,
+    "mmengine": patch_mmengine,
+}
+
+
+def count() -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    steps = []
+
+    def see(optimizer, *_) -> None:
+        overflow = getattr(
+            optimizer, "found_inf", None
+        )  # a fused optimizer is called, and skips by itself
+        if overflow is None or not overflow.item():
+            steps.append(1)
+
+    register_optimizer_step_post_hook(see)
+
+    def leave() -> None:
+        if steps:
+            rank = os.environ.get("RANK", "0")
+            Path(os.environ["FRAMEWORKS_COUNT"], f"steps-{rank}.json").write_text(
+                json.dumps(len(steps))
+            )
+
+    atexit.register(leave)
+
+
+if "FRAMEWORKS_COUNT" in os.environ:
+    if "FRAMEWORKS_SHIM" in os.environ:
+        PATCHES[os.environ["FRAMEWORKS_SHIM"]]()
+    count()

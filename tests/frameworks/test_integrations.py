@@ -1,0 +1,94 @@
+"""What `ampmon.integrations` adds: names, logged values, resumes. These scripts run without `ampmon run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from frameworks import HERE, PYTHON, environment_of
+from recording import Recording, recordings
+
+
+def train(folder: Path, script: str, *words: str, shim: str) -> None:
+    command = [str(PYTHON), str(HERE / script), str(folder), *words]
+    environment = environment_of(folder, shim)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Error" not in done.stderr
+
+
+def of(folder: Path) -> list[Recording]:
+    found = recordings(folder / "ampmon")
+    assert [each.events("error") for each in found] == [[]] * len(found)
+    return found
+
+
+def logged(recorded: Recording, name: str) -> list[tuple[int | None, float]]:
+    """What was logged under a name: the user's step and the value."""
+    return [(each.user_step, each.values[name]) for each in recorded.scalars if name in each.values]
+
+
+def test_a_trainer_tells_what_it_logs_and_goes_on_in_its_run(tmp_path: Path) -> None:
+    """Loss, learning rate, gradient norm and epoch arrive at the Trainer's steps; a resume continues run and steps."""
+    for more in ((), ("resume",)):
+        train(tmp_path, "use_trainer.py", *more, shim="accelerate")
+    first, second = of(tmp_path)
+    assert first.attempt.name == second.attempt.name == "named by run_name"
+    assert first.attempt.config["max_steps"] == 12
+    assert first.attempt.run_id == second.attempt.run_id
+    assert (first.attempt.resume_step, second.attempt.resume_step) == (None, 6)
+    assert [len(first.updates), len(second.updates)] == [6, 6]
+    for name in ("loss", "learning_rate", "grad_norm", "epoch"):
+        assert [step for step, _ in logged(first, name)][:3] == [2, 4, 6]
+        assert [step for step, _ in logged(second, name)][:3] == [8, 10, 12]
+    assert [each.name for each in first.header().parameters] == ["head.weight", "head.bias"]
+    assert first.header().scaler.endswith("(transformers.Trainer)")
+    assert first.updates[0].scale == 1024
+    assert first.events("finish")
+
+
+def test_accelerate_s_log_arrives_and_its_skips_agree(tmp_path: Path) -> None:
+    """`accelerator.log` is recorded at its step, and each update is skipped where `step_was_skipped` says so."""
+    train(tmp_path, "use_accelerate.py", shim="accelerate")
+    (recorded,) = of(tmp_path)
+    assert (recorded.attempt.name, recorded.attempt.config) == ("named by the tracker", {"lr": 0.1})
+    assert [step for step, _ in logged(recorded, "loss")] == list(range(20))
+    skipped = [update.optimizers[0].skipped for update in recorded.updates]
+    assert skipped == json.loads((tmp_path / "skipped.json").read_text())
+    assert 0 < sum(skipped) < 20
+    assert recorded.updates[0].scale == 2.0**30
+    assert [each.name for each in recorded.header().parameters] == ["weight", "bias"]
+
+
+def test_a_lightning_callback_records_and_goes_on_in_its_run(tmp_path: Path) -> None:
+    """`self.log` and the learning rate arrive each `log_every_n_steps`; `ckpt_path` continues run and steps."""
+    for how in ("callback", "resume"):
+        train(tmp_path, "use_lightning.py", how, shim="lightning")
+    first, second = of(tmp_path)
+    assert first.attempt.name == second.attempt.name == "of the callback"
+    assert first.attempt.config == {"width": 4}
+    assert first.attempt.run_id == second.attempt.run_id
+    assert (first.attempt.resume_step, second.attempt.resume_step) == (None, 6)
+    assert [len(first.updates), len(second.updates)] == [6, 6]
+    assert [step for step, _ in logged(first, "train_loss")] == [2, 4, 6]
+    assert logged(second, "lr") == [(8, 0.125), (10, 0.125), (12, 0.125)]
+    assert [each.name for each in first.header().parameters] == ["head.weight", "head.bias"]
+
+
+def test_a_lightning_logger_records_with_a_scaler_of_its_own(tmp_path: Path) -> None:
+    """`self.log` arrives through `Trainer(logger=...)`, with the hyperparameters, and the plugin's own scaler."""
+    train(tmp_path, "use_lightning.py", "logger", shim="lightning")
+    (recorded,) = of(tmp_path)
+    assert (recorded.attempt.name, recorded.attempt.config) == ("of the logger", {"width": 4})
+    assert len(logged(recorded, "train_loss")) == 3
+    assert (len(recorded.updates), recorded.updates[0].scale) == (6, 1024)
+
+
+def test_fabric_s_log_arrives(tmp_path: Path) -> None:
+    """`fabric.log` arrives at its step through `Fabric(loggers=...)`."""
+    train(tmp_path, "use_lightning.py", "fabric", shim="lightning")
+    (recorded,) = of(tmp_path)
+    assert recorded.attempt.name == "of fabric"
+    assert [step for step, _ in logged(recorded, "loss")] == list(range(6))
+    assert len(recorded.updates) == 6

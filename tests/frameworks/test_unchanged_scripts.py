@@ -1,0 +1,156 @@
+"""Scripts of frameworks under `ampmon run`, with nothing changed in them: what is recorded, and what they end in.
+
+The scripts are beside this file, as each framework's documentation writes them, with data that they make. fp16 without
+CUDA is the doing of shim/sitecustomize.py, with and without ampmon.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import frameworks
+from frameworks import HERE, PYTHON, environment_of
+from recording import Recording, recordings
+from serving import free_port
+
+
+TRAININGS: dict[str, tuple[str, int, str]] = {
+    "trainer": ("accelerate", 12, "bert.embeddings.word_embeddings.weight"),
+    "accelerate": ("accelerate", 24, "0.weight"),
+    "lightning flag": ("lightning", 32, "net.0.weight"),
+    "lightning plugin": ("lightning", 32, "net.0.weight"),
+    "lightning own": ("lightning", 32, "net.0.weight"),
+    "fabric": ("lightning", 24, "0.weight"),
+    "ignite": ("cuda", 24, "0.weight"),
+    "monai": ("cuda", 12, "model.0.conv.weight"),
+    "mmengine": ("mmengine", 24, "net.0.weight"),
+}
+"""For each what the shim replaces, how many updates it makes, and what its first parameter is called."""
+MADE_BY = {
+    "trainer": " (transformers.Trainer)",
+    "accelerate": " (accelerate.Accelerator)",
+    "lightning": " (lightning.Trainer)",
+    "fabric": " (lightning.Fabric)",
+}
+"""Whose settings a finding's fix is written in."""
+AMPMON = [str(PYTHON), "-m", "ampmon_server.cli", "run"]
+
+
+def train(folder: Path, *words: str, shim: str, watched: bool) -> list[Any]:
+    """Run a script to its end: its weights, and how often each rank's optimizer stepped, by torch's own count."""
+    folder.mkdir()
+    done = subprocess.run(
+        [*(AMPMON if watched else []), *words],
+        env=environment_of(folder, shim),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = torch.load(folder / "weights.pt", weights_only=True)
+    steps = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
+    return [weights, steps]
+
+
+def assert_same(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    assert [*weights] == [*others]
+    for name, values in weights.items():
+        assert torch.equal(values, others[name]), name
+
+
+def skips(recorded: Recording) -> list[bool]:
+    return [update.optimizers[0].skipped for update in recorded.updates]
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_script_is_recorded_and_ends_in_the_same_weights(training: str, tmp_path: Path) -> None:
+    """All updates are in the ledger, with as many skips as torch's hook misses steps; weights are bit for bit those
+    of a run without ampmon, and parameters have the names of the model.
+    """
+    shim, updates, first = TRAININGS[training]
+    name, *how = training.split()
+    ends = []
+    for watched in (True, False):
+        folder = tmp_path / str(watched)
+        script = str(HERE / f"train_{name}.py")
+        ends.append(
+            train(folder, str(PYTHON), script, str(folder), *how, shim=shim, watched=watched)
+        )
+    (weights, (steps,)), (stock, stock_steps) = ends
+    assert_same(weights, stock)
+    assert [steps] == stock_steps
+    (recorded,) = recordings(tmp_path / "True" / "ampmon")
+    assert len(recorded.updates) == updates
+    assert 0 < sum(skips(recorded)) == updates - steps < updates
+    assert recorded.header().parameters[0].name == first
+    assert recorded.attempt.name == f"train_{name}"
+    assert recorded.header().scaler.endswith(f"GradScaler{MADE_BY.get(name, '')}")
+    assert recorded.events("error") == []
+    assert not (tmp_path / "False" / "ampmon").exists()
+    if name == "accelerate":
+        assert skips(recorded) == json.loads((tmp_path / "True" / "skipped.json").read_text())
+
+
+LAUNCH = [
+    "-m",
+    "accelerate.commands.launch",
+    "--cpu",
+    "--mixed_precision=fp16",
+    "--num_processes=1",
+]
+
+
+def test_accelerate_launch_starts_a_script_that_is_watched(tmp_path: Path) -> None:
+    """`accelerate launch` makes a process of its own, which is watched, and ends in the weights of a run without."""
+    ends = []
+    for watched in (True, False):
+        folder = tmp_path / str(watched)
+        words = [*LAUNCH, str(HERE / "train_accelerate.py"), str(folder)]
+        ends.append(train(folder, str(PYTHON), *words, shim="accelerate", watched=watched))
+    (weights, (steps,)), (stock, stock_steps) = ends
+    assert_same(weights, stock)
+    assert [steps] == stock_steps
+    (recorded,) = recordings(tmp_path / "True" / "ampmon")
+    assert len(recorded.updates) == 24
+    assert 0 < sum(skips(recorded)) == 24 - steps
+
+
+def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
+    """Plain DDP under torchrun needs no shim: two ranks, one run, each with all updates and skips."""
+    ends = []
+    for watched in (True, False):
+        folder = tmp_path / str(watched)
+        words = [
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            f"--master-port={free_port()}",
+        ]
+        script = [str(HERE / "train_ddp.py"), str(folder)]
+        ends.append(train(folder, str(PYTHON), *words, *script, shim="", watched=watched))
+    (weights, steps), (stock, stock_steps) = ends
+    assert_same(weights, stock)
+    assert steps == stock_steps
+    recorded = recordings(tmp_path / "True" / "ampmon")
+    assert len({each.attempt.run_id for each in recorded}) == 1
+    assert [0 < sum(skips(each)) == 12 - steps[0] for each in recorded] == [True, True]
+
+
+def test_the_environment_has_the_versions_that_are_pinned() -> None:
+    """What is tested are the versions that pyproject.toml names, beside the torch of the other tests."""
+    names = "transformers accelerate lightning pytorch-ignite monai mmengine torch"
+    script = f"from importlib.metadata import version; print(*map(version, '{names}'.split()))"
+    installed = subprocess.check_output([PYTHON, "-c", script], text=True).split()
+    text = (frameworks.ROOT / "pyproject.toml").read_text()
+    for name, version in zip(names.split()[:-1], installed, strict=False):
+        assert f'"{name}=={version}"' in text, name
+    assert installed[-1].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert "FRAMEWORKS_SHIM" not in os.environ

@@ -1,0 +1,63 @@
+"""Lightning with ampmon's callback or logger: the folder, then `callback`, `resume`, `logger`, or `fabric`."""
+
+from __future__ import annotations
+
+import sys
+
+import lightning as L
+import torch
+from lightning.pytorch.plugins import MixedPrecision
+from torch.utils.data import DataLoader, TensorDataset
+
+from ampmon.integrations.lightning import AmpmonCallback, AmpmonLogger
+
+
+class Line(L.LightningModule):
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.head = torch.nn.Linear(width, 1)
+
+    def training_step(self, batch, index):
+        loss = self.head(batch[0]).float().square().mean()
+        self.log("train_loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.125)
+
+
+def fabric() -> None:
+    fabric = L.Fabric(accelerator="cpu", precision="16-mixed", loggers=AmpmonLogger("of fabric"))
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in range(6):
+        loss = model(torch.randn(4, 4)).float().square().mean()
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        fabric.log("loss", loss, step)
+
+
+def trainer(folder: str, how: str) -> None:
+    logger = AmpmonLogger("of the logger") if how == "logger" else False  # before the scaler
+    # The one with a logger has a scaler of its own, made by the plugin from a setting, as a fix says.
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024) if how == "logger" else None
+    trainer = L.Trainer(
+        max_epochs=2 if how == "resume" else 1,
+        accelerator="cpu",
+        plugins=MixedPrecision("16-mixed", "cpu", scaler),
+        callbacks=[] if how == "logger" else [AmpmonCallback("of the callback")],
+        logger=logger,
+        log_every_n_steps=2,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+    )
+    path = f"{folder}/last.ckpt"
+    loader = DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4)
+    trainer.fit(Line(), loader, ckpt_path=path if how == "resume" else None)
+    trainer.save_checkpoint(path)
+
+
+L.seed_everything(0)
+fabric() if sys.argv[2] == "fabric" else trainer(sys.argv[1], sys.argv[2])

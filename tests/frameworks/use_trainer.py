@@ -1,0 +1,48 @@
+"""`Trainer` with ampmon's callback: the folder, then `resume` for a second start that goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from ampmon.integrations.transformers import AmpmonCallback
+
+
+class Line(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1)
+
+    def forward(self, x, labels):
+        out = self.head(x)
+        return {"loss": (out.float() - labels).square().mean(), "logits": out}
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == 6
+        return control
+
+
+folder, resume = sys.argv[1], "resume" in sys.argv
+torch.manual_seed(0)
+data = [{"x": torch.randn(4), "labels": torch.ones(1)} for _ in range(24)]
+arguments = TrainingArguments(
+    output_dir=folder,
+    run_name="named by run_name",
+    max_steps=12,
+    per_device_train_batch_size=4,
+    logging_steps=2,
+    save_steps=6,
+    fp16=True,
+    use_cpu=True,
+    report_to="none",
+    disable_tqdm=True,
+)
+callbacks = [AmpmonCallback(), *([] if resume else [Stop()])]
+trainer = Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=callbacks)
+if not resume:
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024)  # as a fix says
+trainer.train(resume_from_checkpoint=resume or None)
