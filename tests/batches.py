@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 import numpy as np
+import numpy.typing as npt
 
 from ampmon import wire
 from ampmon.histogram import BINS, Statistics, no_runs
@@ -52,18 +53,40 @@ def statistics(
     random = np.random.default_rng(seed)
     histogram = np.zeros((parameters, BINS), np.int64)
     histogram[:, 20:25] = random.multinomial(72, np.ones(5) / 5, size=parameters)
-    count = np.zeros(parameters, np.int64)
-    return Statistics(
-        parameters=np.arange(parameters, dtype=np.int32),
-        looked=count + 80,
-        zeros=count + 8,
-        on_grid=count + (80 if on_grid else 8),
-        inf=count,
-        nan=count,
+    return counted(
+        histogram,
+        zeros=8,
+        off_grid=0 if on_grid else 72,
         amax=random.uniform(1e-5, 1e-4, parameters),
         sum_squares=random.uniform(1e-9, 1e-8, parameters),
+    )
+
+
+def counted(
+    histogram: np.ndarray,
+    *,
+    zeros: npt.ArrayLike = 0,
+    inf: npt.ArrayLike = 0,
+    nan: npt.ArrayLike = 0,
+    off_grid: npt.ArrayLike = 0,
+    amax: npt.ArrayLike = 1.0,
+    sum_squares: npt.ArrayLike = 1.0,
+) -> Statistics:
+    """Statistics of n parameters, each element counted in ``histogram`` [n, 64] or as a zero, inf or NaN."""
+    n = len(histogram)
+    counts = [np.broadcast_to(np.asarray(each, np.int64), n) for each in (zeros, inf, nan)]
+    looked = histogram.sum(1) + sum(counts)
+    return Statistics(
+        parameters=np.arange(n, dtype=np.int32),
+        looked=looked,
+        zeros=counts[0],
+        on_grid=looked - off_grid,
+        inf=counts[1],
+        nan=counts[2],
+        amax=np.broadcast_to(np.asarray(amax, np.float64), n),
+        sum_squares=np.broadcast_to(np.asarray(sum_squares, np.float64), n),
         histogram=histogram,
-        run_squares=no_runs(parameters),
+        run_squares=no_runs(n),
     )
 
 

@@ -23,14 +23,14 @@ import msgspec
 import numpy as np
 
 from ampmon import wire
-from ampmon.histogram import BINS, EXPONENT_MIN, Statistics, no_runs
+from ampmon.histogram import BINS, EXPONENT_MIN, Statistics
 from ampmon_server import comparing, drawing
 from ampmon_server.drawing import Asked
 from ampmon_server.figures import FIGURES, View
 from ampmon_server.figures.compared import COMPARED
 from ampmon_server.settings import Settings
 from ampmon_server.store import Store
-from batches import START, Trainer
+from batches import START, Trainer, counted
 
 
 GOLDEN = Path(__file__).parent / "figures" / "golden"
@@ -60,19 +60,7 @@ def _rows(*rows: tuple[int, int, int, float, float, dict[int, int]]) -> Statisti
     for row, held in enumerate(counts):
         for exponent, count in held.items():
             histogram[row, exponent - EXPONENT_MIN] = count
-    looked = histogram.sum(1) + zeros + inf
-    return Statistics(
-        parameters=np.arange(len(rows), dtype=np.int32),
-        looked=looked,
-        zeros=np.array(zeros),
-        on_grid=looked - off,
-        inf=np.array(inf),
-        nan=np.zeros(len(rows), np.int64),
-        amax=np.array(amax),
-        sum_squares=np.array(squares),
-        histogram=histogram,
-        run_squares=no_runs(len(rows)),
-    )
+    return counted(histogram, zeros=zeros, inf=inf, off_grid=off, amax=amax, sum_squares=squares)
 
 
 def gradient(step: int) -> Statistics:

@@ -34,9 +34,9 @@ from ampmon_server.series import (
     empty_gradients,
 )
 from ampmon_server.thresholds import Thresholds
+from made_series import START, parameters
 
 
-START = 1_700_000_000_000_000
 UPDATE_US = 100_000
 
 NAMES = ("blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "head.weight")
@@ -217,19 +217,8 @@ def parameters_of(
     small = np.array([round(share * numel) for share in shares.values()])
     histogram[..., 40 - 20] = small
     histogram[..., 40 - 5] = numel - small
-    none = np.zeros((samples, n), np.int64)
     steps = np.arange(samples) * 10
-    statistics = {
-        **dict.fromkeys(("zeros", "inf", "nan"), none),
-        "looked": looked,
-        "on_grid": looked,
-        "amax": none + 1.0,
-        "sum_squares": none + 1.0,
-        "histogram": histogram,
-    }
-    cells = parameter_cells.of_samples(
-        steps, START + steps, np.ones(samples), statistics, np.arange(n), n
-    )
+    cells = parameters(steps, START + steps, histogram, looked, np.ones((samples, n))).cells
     return ParameterCase(names=names, numel=np.full(n, numel), cells=cells)
 
 

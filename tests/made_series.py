@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from ampmon.histogram import BINS, Statistics, no_runs
+from ampmon.histogram import BINS
 from ampmon_server.cells import scalars as logged_cells
 from ampmon_server.cells.gradients import empty as no_gradients
 from ampmon_server.cells.gradients import of_series
@@ -34,6 +34,7 @@ from ampmon_server.series import (
     Totals,
 )
 from ampmon_server.whatif import flushed_in
+from batches import counted
 
 
 # An example is a whole series, and most tests draw every chart of it.
@@ -176,29 +177,22 @@ def modules(
     """A sample of modules in forward order, from counts by exponent of their gradients; all put out 1 at the most."""
     names, n = tuple(counts), len(counts)
     histogram = histograms(list(counts.values()))
-    zero = np.array([(zeros or {}).get(name, 0) for name in names], np.int64)
     lost = np.array([(inf or {}).get(name, 0) for name in names], np.int64)
-    looked = histogram.sum(1) + zero + lost
     top = np.where(histogram.any(1), BINS - 1 - histogram[:, ::-1].argmax(1) - 40.0, -np.inf)
+    statistics = counted(
+        histogram,
+        zeros=[(zeros or {}).get(name, 0) for name in names],
+        inf=lost,
+        amax=np.where(lost > 0, np.inf, 2.0**top),
+    )
     made: dict[str, Any] = {
         "step": step,
         "time": START + step * 100_000,
         "scale": 2.0**16,
         "names": names,
         "kinds": ("Linear",) * n,
-        "elements": looked,
-        "statistics": Statistics(
-            parameters=np.arange(n, dtype=np.int32),
-            looked=looked,
-            zeros=zero,
-            on_grid=looked,
-            inf=lost,
-            nan=np.zeros(n, np.int64),
-            amax=np.where(lost > 0, np.inf, 2.0**top),
-            sum_squares=np.ones(n),
-            histogram=histogram,
-            run_squares=no_runs(n),
-        ),
+        "elements": statistics.looked,
+        "statistics": statistics,
         "forward": np.array([(forward or {}).get(name, 1.0) for name in names]),
     }
     return ModuleSample(**{**made, **fields})
@@ -429,21 +423,10 @@ def sample(
     elements: int = 0,
 ) -> ParameterSample:
     """One parameter at step 7 and a scale of 1024; ``counts`` by exponent. ``elements`` of them, at least those."""
-    histogram = histograms([counts])
-    looked = np.array([sum(counts.values()) + zeros + inf + nan])
-    statistics = Statistics(
-        parameters=np.zeros(1, np.int32),
-        looked=looked,
-        zeros=np.array([zeros]),
-        on_grid=looked,
-        inf=np.array([inf]),
-        nan=np.array([nan]),
-        amax=np.array([amax]),
-        sum_squares=np.array([amax]),
-        histogram=histogram,
-        run_squares=no_runs(1),
+    statistics = counted(
+        histograms([counts]), zeros=zeros, inf=inf, nan=nan, amax=amax, sum_squares=amax
     )
-    return ParameterSample(7, START, 1024.0, max(elements, int(looked[0])), statistics)
+    return ParameterSample(7, START, 1024.0, max(elements, int(statistics.looked[0])), statistics)
 
 
 def parameters(

@@ -1,6 +1,6 @@
 """An HTTP proxy before a real server that shows it under a path, as Jupyter's or nginx does, and counts what passes.
 
-with ReverseProxy(server, "/user/me/ampmon", strip=True) as proxy:
+with ReverseProxy(server, "/user/me/ampmon") as proxy:
     reader = new_reader(proxy)                        # it has a url and login links, as a server has
     ...
     assert proxy.asked("/api/v1/live") == 1
@@ -27,24 +27,19 @@ _OWN = {"connection", "keep-alive", "transfer-encoding"}
 
 
 class ReverseProxy:
-    """Listens on a free port and hands on what begins with ``prefix``, without it where ``strip`` says so.
+    """Listens on a free port and hands on what begins with ``prefix``, without it.
 
     The Host header is handed on as it came. What does not begin with the prefix is answered 502 and kept in ``strays``.
     With ``cache`` the browser may keep scripts and styles without asking again, so that more tabs cost little.
     """
 
-    def __init__(
-        self, server: Server, prefix: str = "", *, strip: bool = True, cache: bool = False
-    ) -> None:
+    def __init__(self, server: Server, prefix: str = "", *, cache: bool = False) -> None:
         self.server = server
         self.prefix = prefix
-        self.strip = strip
         self.cache = cache
         self.requests: list[tuple[str, str, int]] = []
         """Method, path and status of each that was answered, in the order of the answers."""
         self.strays: list[str] = []
-        self.underway = 0
-        """Calls that are not answered yet, streams left out."""
         self.streams = 0
         self.streams_max = 0
         self.lock = threading.Lock()
@@ -70,22 +65,10 @@ class ReverseProxy:
         with self.lock:
             return sum(part in path for _, path, _ in self.requests)
 
-    def begin(self, call: bool) -> None:
+    def count_stream(self, by: int) -> None:
         with self.lock:
-            self.underway += call
-
-    def end(self, call: bool) -> None:
-        with self.lock:
-            self.underway -= call
-
-    def stream_began(self) -> None:
-        with self.lock:
-            self.streams += 1
+            self.streams += by
             self.streams_max = max(self.streams, self.streams_max)
-
-    def stream_ended(self) -> None:
-        with self.lock:
-            self.streams -= 1
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -105,11 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
             proxy.strays.append(self.path)
             self.send_error(502)
             return
-        path = self.path[len(proxy.prefix) :] if proxy.strip else self.path
+        path = self.path[len(proxy.prefix) :]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         upstream = http.client.HTTPConnection("127.0.0.1", proxy.server.port, timeout=DEADLINE_S)
-        call = _LIVE not in path
-        proxy.begin(call)
         try:
             upstream.request(self.command, path, body or None, dict(self.headers.items()))
             answer = upstream.getresponse()
@@ -123,7 +104,6 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):  # the server is away, or the browser
             self.close_connection = True
         finally:
-            proxy.end(call)
             upstream.close()
 
     def _answer(self, answer: http.client.HTTPResponse) -> None:
@@ -146,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     @contextlib.contextmanager
     def _counted(self, answer: http.client.HTTPResponse) -> Iterator[None]:
         """While it lasts this is one of the open streams: until the browser hangs up, too."""
-        self.proxy.stream_began()
+        self.proxy.count_stream(1)
         watcher = threading.Thread(
             target=self._hang_up_with_the_browser, args=(answer,), daemon=True
         )
@@ -154,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             yield
         finally:
-            self.proxy.stream_ended()
+            self.proxy.count_stream(-1)
 
     def _hang_up_with_the_browser(self, answer: http.client.HTTPResponse) -> None:
         with contextlib.suppress(OSError):
