@@ -52,6 +52,7 @@ ROUTES = {
     "GET /api/v1/runs/{run_id}/skips": ("read", "run"),
     "GET /api/v1/runs/{run_id}/skips/nearest": ("read", "run"),
     "GET /api/v1/runs/{run_id}/events": ("read", "run"),
+    "GET /api/v1/runs/{run_id}/export": ("read", "run"),
     "GET /api/v1/runs/{run_id}/parameters": ("read", "run"),
     "GET /api/v1/runs/{run_id}/modules": ("read", "run"),
     "GET /api/v1/runs/{run_id}/scalars": ("read", "run"),

@@ -157,6 +157,7 @@ class Asking:
         "?side=after&step=3",
         "?limit=2",
         "?name=loss&start=1&limit=20",
+        *(f"?what={what}" for what in ("skips", "events", "samples", "scalars")),
     )
     VIEWS = (
         "?x=step&width=1000",
@@ -188,6 +189,8 @@ class Asking:
     def _ask(self, path: str, query: str) -> None:
         answer = self._client.get(f"{path}{query}")
         assert answer.status_code < 500, answer.text
+        if answer.headers["Content-Type"] != "application/json":
+            return
         following = answer.json().get("next")
         if isinstance(following, str):
             joined = "&" if query else "?"

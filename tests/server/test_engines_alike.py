@@ -162,7 +162,8 @@ class Pair:
         assert first.content == second.content, path
         assert first.headers.get("etag") == second.headers.get("etag"), path
         self.asked.add(path.partition("?")[0])
-        return first.json() if first.content else None
+        is_file = "Content-Disposition" in first.headers
+        return first.json() if first.content and not is_file else None
 
     def pages(self, path: str) -> None:
         """Ask for a list page by page, to its end."""
@@ -214,6 +215,8 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
         for rows in ("parameters", "modules"):
             for step in ("", "step=100"):
                 ask(f"{path}/{rows}{query}{step}")
+    for what in ("updates", "skips", "events", "samples", "scalars"):
+        ask(f"{path}/export?what={what}")
     told = ask(f"{path}/scalars").get("names", [])
     for name in {each["name"] for each in told}:
         ask(f"{path}/scalars", params={"name": name, "start": 1, "limit": 20})
