@@ -74,7 +74,7 @@ def counted(
 ) -> Statistics:
     """Statistics of n parameters, each element counted in ``histogram`` [n, 64] or as a zero, inf or NaN."""
     n = len(histogram)
-    counts = [np.broadcast_to(np.asarray(each, np.int64), n) for each in (zeros, inf, nan)]
+    counts = [np.zeros(n, np.int64) + each for each in (zeros, inf, nan)]
     looked = histogram.sum(1) + sum(counts)
     return Statistics(
         parameters=np.arange(n, dtype=np.int32),
@@ -83,8 +83,8 @@ def counted(
         on_grid=looked - off_grid,
         inf=counts[1],
         nan=counts[2],
-        amax=np.broadcast_to(np.asarray(amax, np.float64), n),
-        sum_squares=np.broadcast_to(np.asarray(sum_squares, np.float64), n),
+        amax=np.zeros(n) + amax,
+        sum_squares=np.zeros(n) + sum_squares,
         histogram=histogram,
         run_squares=no_runs(n),
     )

@@ -47,7 +47,7 @@ def test_a_run_is_replayed_under_another_policy(client: TestClient, send) -> Non
     assert sum(each["updates"] for each in would_be["scales"]) == pytest.approx(told["updates"])
     low, subnormal, high = (would_be[f"subnormal_fraction{end}"] for end in ("_low", "", "_high"))
     assert 0.0 < low < subnormal < high < 1.0
-    assert told["recommended"]["code"].startswith("scaler = ampmon.GradScaler(")
+    assert told["recommended"]["code"].startswith("scaler = torch.amp.GradScaler(")
     fixed = client.get(path, params={"policy": "fixed", "init_scale": 1024}).json()["simulated"]
     assert fixed["scales"] == [{"scale": 1024.0, "updates": 1200.0}]
 
