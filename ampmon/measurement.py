@@ -263,17 +263,12 @@ class Measurer:
         ``found`` are their found_inf; None stands for all devices, before that is known. Also for when the host has
         learned of an overflow, before anything but unscaling is done to the gradients.
         """
-        if found is not None:
-            found = {
-                place: flag
-                for place, flag in found.items()
-                if (id(optimizer), place) not in iteration.culprits
-            }
-            if not found:
-                return
+        known = {place for owner, place in iteration.culprits if owner == id(optimizer)}
+        if found is not None and found.keys() <= known:
+            return
         for indices, tensors in _grouped(self.gradients(optimizer)):
             device = tensors[0].device
-            if found is None or device in found:
+            if device not in known and (found is None or device in found):
                 flag = found[device] if found is not None else None
                 self._blame(optimizer, iteration, self._told(iteration, indices, tensors, flag))
 
