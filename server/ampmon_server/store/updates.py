@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -192,8 +192,7 @@ def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
     if len(scaler.sources) < 2 or not len(rows):
         return rows
     ends = int(rows["step"][0]), int(rows["step"][-1])
-    sampled: Sequence[Ints] = [*_sampled_elsewhere(connection, scaler, *ends)]
     rows["skipped"] |= np.isin(rows["step"], skipped_elsewhere(connection, scaler, *ends))
-    for steps in sampled:
+    for steps in _sampled_elsewhere(connection, scaler, *ends):
         rows["sampled"] |= np.isin(rows["step"], steps)
     return rows

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, Table, select, tuple_
+from sqlalchemy import Connection, Row, Table, select
 
 from ampmon_server.series import Ints
 from ampmon_server.store import packing, totals
 from ampmon_server.store.checks.finding import RESTORE, Finding
+from ampmon_server.store.checks.reading import in_order
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.streams import unpack_modules, unpack_parameters
 from ampmon_server.tables import gradient_blocks, gradient_totals, headers, module_blocks
@@ -18,6 +19,7 @@ from ampmon_server.tables import gradient_blocks, gradient_totals, headers, modu
 
 _AT_ONCE = 64
 """Blocks read by one statement: one may hold some megabytes."""
+_KEY = ("stream", "first_step", "attempt")
 
 
 class Block(NamedTuple):
@@ -36,7 +38,7 @@ def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding
     for table, steps_of in _STEPS.items():
         found = sampled.setdefault(table, {})
         before: dict[tuple[int, int], int] = {}
-        for row in _rows(connection, table, run_id):
+        for row in in_order(connection, table, run_id, _KEY, _AT_ONCE):
             place = f"{where}, {table.name}, stream {row.stream}, steps {row.first_step} to {row.last_step}"
             key = row.stream, row.attempt
             try:
@@ -60,23 +62,6 @@ def _lies(row: Row[Any], steps: Ints) -> bool:
         and (int(steps[0]), int(steps[-1])) == (row.first_step, row.last_step)
         and bool((np.diff(steps) > 0).all())
     )
-
-
-def _rows(connection: Connection, table: Table, run_id: bytes) -> Iterator[Row[Any]]:
-    """All blocks of a run in order of stream, first step and attempt."""
-    key = (table.c.stream, table.c.first_step, table.c.attempt)
-    after = (-1, -1, -1)
-    while True:
-        rows = connection.execute(
-            select(table)
-            .where(table.c.run_id == run_id, tuple_(*key) > tuple_(*after))
-            .order_by(*key)
-            .limit(_AT_ONCE)
-        ).all()
-        yield from rows
-        if len(rows) < _AT_ONCE:
-            return
-        after = (rows[-1].stream, rows[-1].first_step, rows[-1].attempt)
 
 
 def _steps_of_block(data: bytes) -> Ints:

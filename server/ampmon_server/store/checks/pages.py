@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, select, tuple_, update
+from sqlalchemy import Connection, Row, and_, update
 
 from ampmon_server.store.checks.finding import REPAIR, RESTORE, Finding
+from ampmon_server.store.checks.reading import in_order
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.pages import PAGE_BITS
 from ampmon_server.store.updates import PAGES
@@ -26,7 +27,7 @@ def check(
     connection: Connection, run_id: bytes, where: str, *, mending: bool = False
 ) -> Iterator[Finding]:
     """That every page is what was packed; ``mending``, what stands beside one is made anew where it is wrong."""
-    for row in _rows(connection, run_id):
+    for row in in_order(connection, _TABLE, run_id, ("stream", "bucket"), _AT_ONCE):
         first = row.bucket << PAGE_BITS
         last = first + (1 << PAGE_BITS) - 1
         place = f"{where}, {_TABLE.name}, stream {row.stream}, steps {first} to {last}"
@@ -41,23 +42,6 @@ def check(
             yield Finding(place, f"{', '.join(wrong)} beside it say other than its rows", REPAIR)
             if mending:
                 _mend(connection, row, told)
-
-
-def _rows(connection: Connection, run_id: bytes) -> Iterator[Row[Any]]:
-    """All pages of a run in order of stream and number."""
-    key = (_TABLE.c.stream, _TABLE.c.bucket)
-    after = (-1, -1)
-    while True:
-        rows = connection.execute(
-            select(_TABLE)
-            .where(_TABLE.c.run_id == run_id, tuple_(*key) > tuple_(*after))
-            .order_by(*key)
-            .limit(_AT_ONCE)
-        ).all()
-        yield from rows
-        if len(rows) < _AT_ONCE:
-            return
-        after = (rows[-1].stream, rows[-1].bucket)
 
 
 def _mend(connection: Connection, row: Row[Any], told: dict[str, Any]) -> None:
