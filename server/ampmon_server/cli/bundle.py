@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.report import file_name, made, refuse
 from ampmon_server.cli.which import add_run, add_server
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ampmon_server.asking import Asking
     from ampmon_server.exporting import Table
 
-CANNOT = 2
-"""No file was written; one line says why. It is argparse's own code too."""
 _ANSWERS = ("", "/diagnosis")
 _TABLES: tuple[Table, ...] = ("updates", "skips", "events", "scalars")
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ampmon_server.cli.db import CANNOT, settings_of
+from ampmon_server.cli.db import settings_of
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
 from ampmon_server.store import Unusable, copies
 

@@ -10,10 +10,6 @@ from ampmon.config import data_directory
 from ampmon_server.settings import Settings
 
 
-CANNOT = 2
-"""The exit code of a command that did nothing, and said in one line why."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give ``parser`` the sub-commands."""
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")

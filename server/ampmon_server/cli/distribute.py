@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ampmon_server.cli.db import CANNOT, settings_of
+from ampmon_server.cli.db import settings_of
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
 from ampmon_server.store import Busy, Distribution, Unusable
 

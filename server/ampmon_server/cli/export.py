@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.report import file_name, refuse
 from ampmon_server.cli.which import add_run, add_server
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ampmon_server.asking import Asking
     from ampmon_server.exporting import Format, Table
 
-CANNOT = 2
-"""No file was written; one line says why. It is argparse's own code too."""
 FORMATS: tuple[Format, ...] = ("csv", "jsonl", "parquet", "arrow")
 TABLES = ("updates", "skips", "events", "samples", "scalars")
 _READ = 2**18

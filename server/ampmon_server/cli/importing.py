@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampmon_server.cli.doctor import FRAMEWORKS
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_server
 
 
 if TYPE_CHECKING:
     from ampmon import wire
-
-CANNOT = 2
-"""Nothing was stored, or not all; one line says why. It is argparse's own code too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

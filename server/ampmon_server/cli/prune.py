@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from rich.progress import Progress, TaskID
 
-from ampmon_server.cli.db import CANNOT, settings_of
+from ampmon_server.cli.db import settings_of
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
 from ampmon_server.store import Busy, Due, Failures, Keep, Pruning, Size, Unusable
 

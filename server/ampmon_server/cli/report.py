@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampmon.plain import plain
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
 
 
 if TYPE_CHECKING:
     from ampmon_server.asking import Asking
-
-
-CANNOT = 2
-"""No file was written; one line says why. It is argparse's own code too."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ampmon_server.cli.db import CANNOT
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.settings import Settings
 from ampmon_server.store import Busy, Unusable, upgrade
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from uuid import UUID
 
-from ampmon_server.cli.db import CANNOT, settings_of
+from ampmon_server.cli.db import settings_of
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.progress import progress
 from ampmon_server.store import Busy, Finding, NotFound, Unusable, Verification
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
@@ -92,22 +92,19 @@ def _updates(store: Store, run_id: UUID, summary: Summary) -> Iterator[Piece]:
                 yield {name: told.get(name, [scaler] * rows) for name in COLUMNS["updates"]}
 
 
-def _skips(store: Store, run_id: UUID, _: Summary) -> Iterator[Piece]:
-    cursor: str | None = None
-    while True:
-        page = store.skips(run_id, limit=_PAGE, cursor=cursor)
-        yield _of_rows("skips", page.rows)
-        if (cursor := page.next) is None:
-            return
+def _listed(table: Literal["skips", "events"]) -> Callable[[Store, UUID, Summary], Iterator[Piece]]:
+    """Reads what the store lists page by page."""
 
+    def pieces(store: Store, run_id: UUID, _: Summary) -> Iterator[Piece]:
+        read = store.skips if table == "skips" else store.events
+        cursor: str | None = None
+        while True:
+            page = read(run_id, limit=_PAGE, cursor=cursor)
+            yield _of_rows(table, page.rows)
+            if (cursor := page.next) is None:
+                return
 
-def _events(store: Store, run_id: UUID, _: Summary) -> Iterator[Piece]:
-    cursor: str | None = None
-    while True:
-        page = store.events(run_id, limit=_PAGE, cursor=cursor)
-        yield _of_rows("events", page.rows)
-        if (cursor := page.next) is None:
-            return
+    return pieces
 
 
 def _of_rows(table: Table, rows: Sequence[Skip] | Sequence[Happening]) -> Piece:
@@ -178,8 +175,8 @@ def _finite(values: Floats) -> tuple[list[float | None], list[str | None]]:
 
 _READ = {
     "updates": _updates,
-    "skips": _skips,
-    "events": _events,
+    "skips": _listed("skips"),
+    "events": _listed("events"),
     "samples": _samples,
     "scalars": _scalars,
 }

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from ampmon.wire import Severity
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
 
 
 if TYPE_CHECKING:
     from ampmon_server.asking import Asking
 
-CANNOT = 2
-"""Nothing was diagnosed; one line says why. It is argparse's own code too."""
 CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "critical": 30}
 """What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
 FRAMEWORKS = ("deepspeed", "megatron", "fairseq", "apex", "prints")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_server
 
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from ampmon_server.asking import Asking
     from ampmon_server.asking.answers import Run
 
-CANNOT = 2
-"""Nothing was changed, or not all; one line says why. It is argparse's own code too."""
 _RUN = "its id or the beginning of it, or its name"
 
 

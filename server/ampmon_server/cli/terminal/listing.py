@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_server
 
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from ampmon_server.cli.terminal.answers import Listed, Summary
 
-CANNOT = 2
-"""Nothing was listed; one line says why. It is argparse's own code too."""
 ID_MIN = 8
 """Of an id at least so much is shown: more only where it takes that to tell two apart."""
 PIPED_COLUMNS = 200

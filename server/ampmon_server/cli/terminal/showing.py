@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
 
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from ampmon_server.cli.doctor.printing import Paper
     from ampmon_server.cli.terminal.answers import LoggedNames, Summary
 
-CANNOT = 2
-"""Nothing was shown; one line says why. It is argparse's own code too."""
 COLUMNS = 56
 """How wide a sketch of the scale is: it fits 80 columns with its label."""
 LOGGED_MAX = 6

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
 
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from ampmon_server.asking import Asking
     from ampmon_server.cli.terminal.following import Follower, Moment, News
 
-CANNOT = 2
-"""Nothing was followed; one line says why. It is argparse's own code too."""
 LOOK_S = 1.0
 REST = 4.0
 """After a look it rests at least so many times as long as that took."""
