@@ -24,7 +24,11 @@ from ampmon_server.settings import Settings
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "CHANGELOG.md"]
-    + [page for at in ("docs", "docs/deploy", ".github") for page in ROOT.glob(f"{at}/*.md")]
+    + [
+        page
+        for at in ("docs", "docs/decisions", "docs/deploy", ".github")
+        for page in ROOT.glob(f"{at}/*.md")
+    ]
 )
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])

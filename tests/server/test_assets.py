@@ -72,7 +72,7 @@ PATHS = (
     "%2e%2e%2findex.html",
     "..%2findex.html",
     "..%5cindex.html",
-    "%2e%2e%2f%2e%2e%2fdecisions.md",
+    "%2e%2e%2f%2e%2e%2ftesting.md",
     "..%2fjs%2fmain.js",
     ".%2f{there}",
     "{there}%00",
