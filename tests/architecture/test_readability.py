@@ -25,12 +25,8 @@ PAGES = (
 EASE_MIN = 50
 SENTENCE_WORDS_MAX = 35
 NOT_YET = {
-    "docs/access.md",
-    "docs/alerts.md",
     "docs/architecture.md",
     "docs/clinic.md",
-    "docs/deploy/README.md",
-    "docs/embedding.md",
     "docs/findings/bf16.md",
     "docs/findings/clip_before_unscale.md",
     "docs/findings/culprit_layer.md",
@@ -44,7 +40,6 @@ NOT_YET = {
     "docs/measures.md",
     "docs/promises.md",
     "docs/reference.md",
-    "docs/scaling.md",
     "docs/security.md",
     "docs/simulator.md",
     "docs/testing.md",
