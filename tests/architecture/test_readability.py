@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "CHANGELOG.md",
-    ".github/CONTRIBUTING.md",
+    ".github/*.md",
     "docs/*.md",
     "docs/deploy/*.md",
     "docs/findings/*.md",
