@@ -26,6 +26,7 @@ BUDGET_S = {
     "device": 55,  # a fifth of it to build the device, once for each torch
     "diagnosis": 5,
     "end_to_end": 64,
+    "errors": 12,
     "examples": 48,
     "faults": 10,
     "figures": 13,

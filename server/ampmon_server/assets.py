@@ -36,6 +36,12 @@ def measures() -> Path:
     return packaged if packaged.is_file() else _HERE.parents[1] / "docs" / "measures.md"
 
 
+def errors() -> Path:
+    """The index of error messages."""
+    packaged = _HERE / "web" / "manual" / "errors.md"
+    return packaged if packaged.is_file() else _HERE.parents[1] / "docs" / "errors.md"
+
+
 def plotly_script() -> Path:
     """The script of the installed plotly package, which is not imported. Raises FileNotFoundError without it."""
     spec = find_spec("plotly")

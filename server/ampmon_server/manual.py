@@ -1,9 +1,8 @@
-"""The pages that explain findings, and what is measured: Markdown of ours as a browser shows it. Knows no run."""
+"""The pages that explain findings, measures and error messages: Markdown as a browser shows it. Knows no run."""
 
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ampmon_server import assets
+from ampmon_server.messages import anchor
 
 
 _SHELL = """\
@@ -39,9 +39,9 @@ _SHELL = """\
 
 
 def page(rule: str) -> str | None:
-    """The page of a rule, or "measures", whole; None where there is none."""
+    """The page of a rule, "measures" or "errors", whole; None where there is none."""
     pages = {path.stem: path for path in assets.findings_directory().glob("*.md")}
-    pages["measures"] = assets.measures()
+    pages |= {"measures": assets.measures(), "errors": assets.errors()}
     path = pages.get(rule.removesuffix(".md"))
     return None if path is None else _rendered(path.read_text("utf-8"), set(pages))
 
@@ -56,12 +56,13 @@ def _rendered(text: str, pages: set[str]) -> str:
     markdown = MarkdownIt("commonmark").enable("table")
     tokens = markdown.parse(text)
     for token in _links(tokens):
-        target = str(token.attrs.get("href", ""))
-        if ":" not in target and target.partition(".md")[0] not in pages:
+        target = str(token.attrs.get("href", "")).removeprefix("findings/")  # all lie side by side
+        token.attrs["href"] = target
+        if not target.startswith("#") and ":" not in target and _name(target) not in pages:
             del token.attrs["href"]  # a page of the project that is not shipped
     for opening, words in pairwise(tokens):
         if opening.type == "heading_open" and opening.tag != "h1":
-            opening.attrSet("id", _anchor(words.content))
+            opening.attrSet("id", anchor(words.content))
     title = next((each.content for each in tokens if each.type == "inline"), "findings")
     body = markdown.renderer.render(tokens, markdown.options, {})
     return _SHELL.format(title=html.escape(title), body=body)
@@ -74,6 +75,5 @@ def _links(tokens: list[Token]) -> Iterator[Token]:
         yield from _links(token.children or [])
 
 
-def _anchor(heading: str) -> str:
-    """What a link to a heading names, as GitHub has it."""
-    return re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-"))
+def _name(target: str) -> str:
+    return target.partition("#")[0].removesuffix(".md")

@@ -30,6 +30,8 @@ PAGES = sorted(
         for page in ROOT.glob(f"{at}/*.md")
     ]
 )
+ERRORS = "errors.md"
+"""Its blocks are parts of a training: `tests/errors/test_index.py` runs them in one."""
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
@@ -152,7 +154,9 @@ def test_the_search_for_what_is_missing_can_fail() -> None:
     assert missing({"--port"}, "`ampmon serve --port 80`") == set()
 
 
-@pytest.mark.parametrize(("page", "block"), [*code_blocks("python")])
+@pytest.mark.parametrize(
+    ("page", "block"), [each for each in code_blocks("python") if each[0] != ERRORS]
+)
 def test_python_blocks_run(page: str, block: str) -> None:
     """Each block of Python in the documentation runs as it stands, in a process of its own."""
     scripts.run("-c", block)

@@ -1,4 +1,4 @@
-"""The pages that explain findings and measures, as the server shows them."""
+"""The pages that explain findings, measures and error messages, as the server shows them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from ampmon_server import assets
+from ampmon_server.messages import anchor, entries
 
 
-PAGES = ["measures", *sorted(path.stem for path in assets.findings_directory().glob("*.md"))]
+PAGES = [
+    "errors",
+    "measures",
+    *sorted(path.stem for path in assets.findings_directory().glob("*.md")),
+]
 
 
 def test_each_page_is_shown_with_what_it_refers_to(client: TestClient) -> None:
@@ -38,6 +43,17 @@ def test_a_definition_is_linked_to_by_its_heading(client: TestClient) -> None:
     shown = client.get("/findings/measures").text
     assert len(sections) > 9
     assert [each for each in sections if f'id="{each}"' not in shown] == []
+
+
+def test_an_error_message_is_linked_to_by_its_anchor(client: TestClient) -> None:
+    """Sections lead to each message of the error index, and messages to the pages of their findings."""
+    shown = client.get("/findings/errors").text
+    rules = {rule for entry in entries() for rule in entry.findings}
+    sections = {anchor(entry.section) for entry in entries()}
+
+    assert [entry.anchor for entry in entries() if f'id="{entry.anchor}"' not in shown] == []
+    assert [each for each in sections if f'href="#{each}"' not in shown] == []
+    assert [rule for rule in rules if f'href="{rule}.md"' not in shown] == []
 
 
 @pytest.mark.parametrize("name", ["no_such_rule", "%2e%2e%2ftesting", "img"])

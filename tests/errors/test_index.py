@@ -1,0 +1,250 @@
+"""The index of error messages: each entry is whole, leads somewhere, and quotes what its source prints."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+import ampmon
+import scripts
+from ampmon_server import assets
+from ampmon_server.messages import PARTS, Entry, entries
+
+
+ROOT = Path(__file__).parents[2]
+TORCH = Path(torch.__file__).parent
+OURS = f"ampmon {ampmon.__version__}"
+HOLE = ".*?"
+KIND = re.compile(r"^\w*(?:Error|Exception|Warning): ")
+
+
+def quoted(place: str) -> list[tuple[Entry, str]]:
+    """The messages of entries that were seen in a place."""
+    return [
+        (entry, message) for entry in entries() for message in entry.messages if place in entry.seen
+    ]
+
+
+# -- what sources can print ---------------------------------------------------------------------------------------
+
+
+def pattern(node: ast.AST) -> str:
+    """A string of a source as a regular expression; what is put into it may be anything."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return HOLE.join(map(re.escape, re.split(r"\{[\w:.]*\}|%[sd]", text)))
+        case ast.JoinedStr(values=values):
+            return "".join(map(pattern, values))
+        case ast.BinOp(left=left, right=right, op=ast.Add()):
+            return pattern(left) + pattern(right)
+    return HOLE
+
+
+@cache
+def printable(path: Path) -> tuple[tuple[int, re.Pattern[str]], ...]:
+    """Each string of a file with the letters that are its own, at least 18."""
+    found = {pattern(node) for node in ast.walk(ast.parse(path.read_text()))}
+    own = {each: len(re.sub(r"\\(.)", r"\1", each.replace(HOLE, ""))) for each in found}
+    return tuple(
+        (letters, re.compile(each + r"\.?", re.DOTALL))
+        for each, letters in own.items()
+        if letters >= 18
+    )
+
+
+def prints(path: Path, message: str) -> bool:
+    """Whether a file has the message, of which what is filled in is at most five sixths."""
+    whole = KIND.sub("", message)
+    texts = whole, re.sub(r"^ampmon(?: \w+)?: ", "", whole)
+    return any(
+        letters >= len(whole) / 6 and any(map(each.fullmatch, texts))
+        for letters, each in printable(path)
+    )
+
+
+SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
+
+
+def test_our_messages_are_in_our_sources() -> None:
+    """Each message of ours is a string of a source of ours, filled in."""
+    ours = [
+        message
+        for entry, message in quoted(OURS)
+        if "AmpmonWarning" in message or entry.seen == OURS
+    ]
+
+    assert len(ours) > 30
+    assert [each for each in ours if not any(prints(path, each) for path in SOURCES)] == []
+
+
+def test_torch_s_messages_are_in_the_torch_that_is_installed() -> None:
+    """Each message of torch's Python is a string of a file that its entry names, filled in."""
+    theirs = [
+        (message, [TORCH.parent / path for path in re.findall(r"`(torch/\S+\.py)`", entry.seen)])
+        for entry, message in quoted("`torch/")
+        if "AmpmonWarning" not in message
+    ]
+
+    assert len(theirs) > 20
+    assert [each for each, paths in theirs if not any(prints(path, each) for path in paths)] == []
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.ones(shape, dtype=torch.float16)
+
+
+def backward_of_nan() -> None:
+    with torch.autograd.set_detect_anomaly(True):
+        torch.sqrt(torch.tensor([-1.0], requires_grad=True)).sum().backward()
+
+
+RAISED: dict[str, Callable[[], object]] = {
+    "mat1 and mat2 must": lambda: torch.nn.Linear(2, 2)(half(1, 2)),
+    "expected scalar type": lambda: torch.bmm(half(1, 2, 2), torch.ones(1, 2, 2)),
+    "Input type (float)": lambda: torch.nn.Conv2d(1, 1, 1).half()(torch.ones(1, 1, 2, 2)),
+    "value cannot": lambda: half(2).masked_fill(torch.tensor([True, False]), -1e9),
+    '"cdist" not': lambda: torch.cdist(half(1, 2), half(1, 2)),
+    "linalg.inv": lambda: torch.linalg.inv(half(2, 2)),
+    "Index put": lambda: half(2).index_put_((torch.tensor([0]),), torch.ones(1)),
+    "expected dtype float": lambda: torch.ones(1).lerp_(half(1), 0.1),
+    "Function 'SqrtBackward0'": backward_of_nan,
+    "probability tensor": lambda: torch.multinomial(torch.tensor([float("nan"), 1.0]), 1),
+}
+"""What raises each message of torch's C++ on a CPU, by its first words."""
+
+
+@pytest.mark.parametrize("words", RAISED)
+@pytest.mark.filterwarnings("ignore:Error detected in SqrtBackward0")
+def test_torch_raises_what_the_index_quotes(words: str) -> None:
+    """An operation gives the message of its entry, letter for letter."""
+    [message] = [each for _, each in quoted("in C++") if KIND.sub("", each).startswith(words)]
+    with pytest.raises(RuntimeError) as raised:
+        RAISED[words]()
+
+    assert f"{type(raised.value).__name__}: {raised.value}" == message
+
+
+def test_messages_that_need_a_gpu_are_in_torch_s_library() -> None:
+    """The messages of torch's C++ that no operation on a CPU raises are in its library, between their types."""
+    others = [
+        message
+        for _, message in quoted("in C++")
+        if not KIND.sub("", message).startswith(tuple(RAISED)) and "Ampmon" not in message
+    ]
+    library = (TORCH / "lib" / "libtorch_cpu.so").read_bytes()
+    pieces = [
+        piece for each in others for piece in re.split(r"torch\.cuda\.\w+", KIND.sub("", each))
+    ]
+
+    assert len(others) == 2
+    assert [piece for piece in pieces if piece.encode() not in library] == []
+
+
+def test_a_message_that_nobody_prints_is_noticed() -> None:
+    """A text that differs in one word from a source's, or is a part of it, or more, is not in that source."""
+    path = TORCH / "amp" / "grad_scaler.py"
+
+    assert prints(path, "AssertionError: Attempted step but _scale is None.  This may indicate")
+    assert not prints(path, "AssertionError: Attempted step but scale is None.  This may indicate")
+    assert not prints(path, "ValueError: Attempting to unscale FP16")
+    assert not prints(path, "ValueError: Attempting to unscale FP16 gradients. Cast them.")
+
+
+# -- the entries --------------------------------------------------------------------------------------------------
+
+
+def test_each_entry_is_whole() -> None:
+    """Each has messages, a cause, a check, a fix, and the version or commit in which it was seen."""
+    lacking = [
+        entry.title
+        for entry in entries()
+        if not entry.messages or tuple(entry.parts) != PARTS or not all(entry.parts.values())
+    ]
+    undated = [
+        entry.title
+        for entry in entries()
+        if not re.search(r"[\w-]+ \d+\.\d+|commit [0-9a-f]{7}", entry.seen)
+    ]
+
+    assert sum(len(entry.messages) for entry in entries()) >= 40
+    assert (lacking, undated) == ([], [])
+
+
+def test_each_heading_is_an_entry_with_an_anchor_of_its_own() -> None:
+    """No entry of the page is lost in reading, and no two have one anchor, nor that of a section."""
+    page = re.sub(r"^```.*?^```", "", assets.errors().read_text(), flags=re.MULTILINE | re.DOTALL)
+    anchors = Counter(entry.anchor for entry in entries())
+
+    assert len(anchors) == len(re.findall(r"^### ", page, re.MULTILINE))
+    assert [each for each, times in anchors.items() if times > 1] == []
+    assert set(anchors).isdisjoint(re.findall(r"\(#([\w-]+)\)", page))
+
+
+def test_each_finding_has_a_page() -> None:
+    """The findings that entries name are there."""
+    named = {rule for entry in entries() for rule in entry.findings}
+    pages = {path.stem for path in assets.findings_directory().glob("*.md")}
+
+    assert len(named) > 20
+    assert named - pages == set()
+
+
+def code(language: str) -> Iterator[tuple[Entry, str]]:
+    for entry in entries():
+        for part in entry.parts.values():
+            for block in re.findall(rf"```{language}\n(.*?)\n```", part, re.DOTALL):
+                yield entry, block
+
+
+CONTEXT = """
+import torch
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10)
+scaler = torch.amp.GradScaler("cpu")
+inputs, targets = torch.randn(8, 4), torch.randint(0, 2, (8,))
+batches = loader = [(inputs, targets)] * 8
+loss_fn = torch.nn.functional.cross_entropy
+checkpoint = {each: eval(each).state_dict() for each in ("model", "optimizer", "scaler")}
+"""
+RUN = """
+import json, sys, warnings
+warnings.simplefilter("error")
+context, blocks = json.loads(sys.argv[1])
+for anchor, block in blocks:
+    names = {"print": lambda *words: [str(word) for word in words]}
+    try:
+        exec(context + block.replace('"cuda"', '"cpu"'), names)
+    except Exception as error:
+        print(anchor, type(error).__name__, error)
+"""
+
+
+def test_the_code_for_torch_and_ampmon_runs() -> None:
+    """Each block of it runs as it stands in a small training, on a CPU, and warns of nothing."""
+    blocks = [
+        (entry.anchor, block)
+        for entry, block in code("python")
+        if entry.seen.startswith(("torch ", OURS))
+    ]
+
+    assert len(blocks) > 40
+    assert scripts.run("-c", RUN, json.dumps([CONTEXT, blocks])).stdout == ""
+
+
+def test_the_code_for_frameworks_can_be_read() -> None:
+    """Python that needs a framework is Python, and configurations are JSON."""
+    for _, block in code("python"):
+        ast.parse(textwrap.dedent(block))
+    for _, block in code("json"):
+        assert isinstance(json.loads(block), dict)
