@@ -183,6 +183,18 @@ def test_the_wheel_runs_programs_watched_and_has_no_module_to_import_by_accident
     assert "has no torch, so nothing can be watched there" in ran.stderr
 
 
+def test_the_wheel_explains_an_error_message(python: Path) -> None:
+    """`ampmon doctor` finds the error index in the wheel."""
+    command = [
+        python.with_name("ampmon"),
+        "doctor",
+        "ValueError: Attempting to unscale FP16 gradients.",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert ran.stdout.startswith("Attempting to unscale FP16 gradients\n")
+
+
 def test_the_wheel_without_torch_says_what_is_missing(python: Path) -> None:
     """Touching the scaler where there is no torch names the extra to install."""
     ran = subprocess.run(

@@ -107,7 +107,9 @@ def parser() -> argparse.ArgumentParser:
     token.add_arguments(commands.add_parser("token", help="ways into a running server"))
     alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
     doctor.add_arguments(
-        commands.add_parser("doctor", help="say what is wrong with a run, and why")
+        commands.add_parser(
+            "doctor", help="say what is wrong with a run, or explain an error message"
+        )
     )
     health.add_arguments(
         commands.add_parser("health", help="say by an exit code whether a server can do its work")

@@ -1,17 +1,22 @@
-"""``ampmon doctor``: what is wrong with a run, why, and what to change; its exit code is for CI and schedulers."""
+"""``ampmon doctor``: what is wrong with a run, or what an error message means. Its exit code is for CI."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from ampmon.wire import Severity
+from ampmon_server.cli.doctor.explaining import show as show_entries
+from ampmon_server.cli.doctor.matching import find
 from ampmon_server.cli.exits import CANNOT
-from ampmon_server.cli.which import add_run, add_server
+from ampmon_server.cli.which import add_server
+from ampmon_server.messages import Entry
 
 
 if TYPE_CHECKING:
@@ -21,12 +26,33 @@ CODES: dict[Severity | None, int] = {None: 0, "notice": 10, "warning": 20, "crit
 """What a run's worst finding makes the exit code, from --fail-on on; else it is 0."""
 FRAMEWORKS = ("deepspeed", "megatron", "fairseq", "apex", "prints")
 POLICIES = ("torch", "fixed", "megatron", "deepspeed", "fairseq")
+SENTENCE = 5
+"""From so many words on, text is a message before it is a run's name."""
+READ_MAX = 2**20
+"""Characters of standard input that are looked through, the last ones."""
+UNKNOWN = (
+    "no entry of the error index is like this message. Search docs/errors.md for its rarest words; "
+    "for a whole training log, use ampmon doctor --log FILE"
+)
+DESCRIPTION = (
+    "Diagnose a run, or explain an error message. Text of five words or more is looked up in the index of error "
+    "messages first; shorter text names a run first. What is not found in one place is looked up in the other. "
+    "Explaining a message needs no server. It exits with 0, or with 2 when no message is like it."
+)
 REPLAYED = ("policy", "init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_run(parser)
+    parser.description = DESCRIPTION
+    parser.add_argument(
+        "run",
+        nargs="?",
+        default="latest",
+        metavar="RUN|MESSAGE",
+        help="a run, by its id, the beginning of it, or its name (the newest run); or an error message, in quotes; "
+        "or - to read the messages in the last MB of standard input",
+    )
     parser.add_argument(
         "--log",
         type=Path,
@@ -38,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FRAMEWORKS,
         help="the framework that wrote the log (the first whose lines are in it)",
     )
-    parser.add_argument("--json", action="store_true", help="print the server's answer as it is")
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(
         "--fail-on",
         choices=get_args(Severity),
@@ -65,23 +91,56 @@ def _add_replay(group: argparse._ArgumentGroup) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Diagnose a run and print it: 0, or the code of its worst finding; 2 where there is no answer."""
-    from ampmon_server.asking import Unanswered, choose
+    """Diagnose a run (0, or the code of its worst finding) or explain a message (0); 2 without an answer."""
+    if arguments.run == "-":
+        return _explain(arguments, find(_piped()))
+    found = [] if arguments.log else find(arguments.run)
+    is_sentence = len(arguments.run.split()) >= SENTENCE
+    reads_runs = find_spec("fastapi") is not None
+    if (found and is_sentence) or (not reads_runs and (found or is_sentence)):
+        return _explain(arguments, found)
+    from ampmon_server.asking import Unanswered
+
+    try:
+        return _diagnose(arguments)
+    except (Unanswered, OSError) as why:
+        if found:
+            return _explain(arguments, found)
+        if is_sentence:
+            print(f"ampmon doctor: {UNKNOWN}", file=sys.stderr)
+        print(f"ampmon doctor: {why}", file=sys.stderr)
+        return CANNOT
+
+
+def _piped() -> str:
+    """What standard input has, of which a log's end is enough."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a log may hold any bytes
+    return sys.stdin.read()[-READ_MAX:]
+
+
+def _explain(arguments: argparse.Namespace, found: Sequence[Entry]) -> int:
+    if not found:
+        print(f"ampmon doctor: {UNKNOWN}", file=sys.stderr)
+        return CANNOT
+    show_entries(found, as_json=arguments.json)
+    return 0
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    """Print what is wrong with a run. Raises Unanswered and OSError."""
+    from ampmon_server.asking import choose
     from ampmon_server.asking.answers import Diagnosed, Simulated, read
     from ampmon_server.cli.doctor.printing import Paper, waiting
     from ampmon_server.cli.doctor.replaying import show
 
-    try:
-        with waiting("asking"), _asked(arguments) as server:
-            asked = choose(server, arguments.run)
-            body = server.get(f"/runs/{asked.run_id}/diagnosis")
-            diagnosed = read(body, Diagnosed)
-            if (setting := _setting(arguments)) is not None:
-                body = server.get(f"/runs/{asked.run_id}/simulate", setting)
-                simulated = read(body, Simulated)
-    except (Unanswered, OSError) as why:
-        print(f"ampmon doctor: {why}", file=sys.stderr)
-        return CANNOT
+    with waiting("asking"), _asked(arguments) as server:
+        asked = choose(server, arguments.run)
+        body = server.get(f"/runs/{asked.run_id}/diagnosis")
+        diagnosed = read(body, Diagnosed)
+        if (setting := _setting(arguments)) is not None:
+            body = server.get(f"/runs/{asked.run_id}/simulate", setting)
+            simulated = read(body, Simulated)
     if arguments.json:
         print(body.decode())
     else:

@@ -1,0 +1,182 @@
+"""`ampmon doctor MESSAGE`: an entry of the error index in the terminal, and what is a run's name instead."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import ampmon
+from ampmon_server.cli import main
+from ampmon_server.cli.doctor.explaining import show
+from ampmon_server.messages import PARTS, Entry, entries
+from pasted import PASTED, UNRELATED
+
+
+@dataclass
+class Done:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def doctor(*arguments: str, stdin: str = "") -> Done:
+    """`ampmon doctor ARGUMENTS`, here, where its output is no terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["doctor", *arguments])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\[([^]]*)\]\([^)]*\)|\s+|```\w*", r"\1", text)
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
+def test_an_entry_is_shown_whole(entry: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages, parts, code, findings and address are there, in 80 columns but for what is to be copied."""
+    show([entry], as_json=False)
+    out = capsys.readouterr().out
+    shown = squeezed(re.sub(r"^(Message|Cause|Check|Fix) ", "", out, flags=re.MULTILINE))
+    long = [line for line in out.splitlines() if len(line) > 80]
+
+    for text in (*entry.messages, *entry.parts.values()):
+        assert squeezed(text) in shown
+    assert all(f"docs/findings/{rule}.md" in out for rule in entry.findings)
+    assert f"/findings/errors#{entry.anchor} " in out
+    assert [line for line in long if not line.startswith((" " * 11, "See "))] == []
+
+
+@pytest.mark.parametrize("fail_on", ["notice", "critical"])
+def test_an_explained_message_is_a_success(fail_on: str) -> None:
+    """A message that is found exits with 0, whatever a run is to fail on, and says nothing on stderr."""
+    done = doctor(PASTED["traceback of a first step"][0], "--fail-on", fail_on)
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("No inf checks were recorded for this optimizer\n")
+
+
+def test_at_most_two_others_are_named() -> None:
+    """Below an entry stand at most two titles of entries that are near."""
+    text = "\n".join(message for entry in entries()[:12] for message in entry.messages)
+    done = doctor("-", stdin=text)
+    titles = done.out.partition("Or is it one of these?\n")[2].splitlines()
+
+    assert len(titles) == 2
+    assert {title.strip() for title in titles} <= {entry.title for entry in entries()}
+
+
+def test_a_log_is_read_from_standard_input() -> None:
+    """With - it reads what a training printed, and explains what is in it: 0, or 2 and what to do where nothing is."""
+    text, anchor = PASTED["an exception at the end of a log"]
+    found, none = doctor("-", stdin=text), doctor("-", stdin=UNRELATED["out of memory"])
+
+    assert (found.code, found.err) == (0, "")
+    assert f"#{anchor} " in found.out
+    assert (none.code, none.out) == (2, "")
+    assert "no entry of the error index" in none.err
+
+
+def test_the_end_of_a_long_log_is_read_whatever_its_bytes() -> None:
+    """Of many MB with bytes that are no text it explains the last message, and passes over those before."""
+    text, anchor = PASTED["fairseq's end"]
+    earlier = PASTED["deepspeed's log line"][0]
+    log = b"\n".join([earlier.encode(), b"\xff\x00 step 1" * 2**18, text.encode()])
+    ran = subprocess.run(
+        [sys.executable, "-m", "ampmon_server.cli", "doctor", "-"],
+        input=log,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+        capture_output=True,
+        check=True,
+    )
+
+    assert f"#{anchor} " in ran.stdout.decode()
+    assert b"Attempted loss scale" not in ran.stdout
+
+
+def test_an_entry_is_json_where_that_is_asked_for() -> None:
+    """With --json stdout is one object: the entry's parts, its anchor, and the titles that are near."""
+    text, anchor = PASTED["traceback of a first step"]
+    answer = json.loads(doctor(text, "--json").out)
+
+    assert answer["anchor"] == anchor
+    assert [*answer["parts"]] == [*PARTS]
+    assert answer["findings"] == ["no_gradients"]
+    assert len(answer["near"]) <= 2
+
+
+def test_an_unknown_message_is_neither_an_entry_nor_a_run(data_directory: Path) -> None:
+    """A sentence that nothing knows exits with 2 and says so of both; a word is taken for a run's name only."""
+    sentence, word = doctor(UNRELATED["out of memory"]), doctor("baseline")
+
+    assert (sentence.code, sentence.out) == (word.code, word.out) == (2, "")
+    assert "no entry of the error index" in sentence.err
+    assert "holds no runs" in sentence.err
+    assert "error index" not in word.err
+    assert not data_directory.exists()
+
+
+def test_a_short_text_names_a_run_before_a_message() -> None:
+    """Words that a run is called by mean the run, and the message where there is no such run."""
+    name = "gradient overflow"
+    before = doctor(name)
+    run_id = ampmon.init("tests", name)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", model=model)
+    scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    ampmon.finish()
+    after = doctor(name)
+
+    assert before.code == 0
+    assert "Cause " in before.out
+    assert str(run_id) in after.out
+    assert "Cause " not in after.out
+
+
+def test_it_needs_neither_the_server_s_packages_nor_torch() -> None:
+    """Where only training is installed it explains all the same, and does not ask for more to be installed."""
+    absent = (
+        "torch",
+        "rich",
+        "fastapi",
+        "sqlalchemy",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "markdown_it",
+    )
+    program = (
+        "import sys; from ampmon_server.cli import main\n"
+        f"sys.modules.update(dict.fromkeys({absent}))\n"
+        "sys.exit(main(['doctor', *sys.argv[1:]]))"
+    )
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, text], capture_output=True, text=True, check=False
+        )
+
+    long, short = run(PASTED["traceback of a first step"][0]), run("grad_norm: nan")
+    unknown = run(UNRELATED["out of memory"])
+
+    assert (long.returncode, short.returncode, unknown.returncode) == (0, 0, 2)
+    assert "#no-inf-checks-were-recorded-for-this-optimizer " in long.stdout
+    assert "#grad_norm-is-nan " in short.stdout
+    assert "no entry of the error index" in unknown.stderr
+    assert "pip install" not in unknown.stderr

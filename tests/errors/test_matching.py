@@ -1,0 +1,31 @@
+"""Which entry a pasted text finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampmon_server.cli.doctor.matching import find
+from ampmon_server.messages import entries
+from pasted import PASTED, UNRELATED
+
+
+@pytest.mark.parametrize("name", PASTED)
+def test_what_people_paste_finds_its_entry(name: str) -> None:
+    """A traceback, a log line or a fragment has its entry first."""
+    text, anchor = PASTED[name]
+
+    assert [entry.anchor for entry in find(text)][:1] == [anchor]
+
+
+@pytest.mark.parametrize("name", UNRELATED)
+def test_what_is_not_in_the_index_finds_nothing(name: str) -> None:
+    """An error of another kind, and what is no error, find no entry."""
+    assert find(UNRELATED[name]) == []
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
+def test_each_message_finds_its_own_entry(entry: object) -> None:
+    """A message as the page has it, alone or amid others' lines, finds the entry it belongs to."""
+    for message in entry.messages:  # type: ignore[attr-defined]
+        assert find(message)[0] is entry
+        assert find(f"epoch 3: 41%|####    | 812/1980\n{message}\n  warnings.warn(\n")[0] is entry
