@@ -56,7 +56,8 @@ def _rendered(text: str, pages: set[str]) -> str:
     markdown = MarkdownIt("commonmark").enable("table")
     tokens = markdown.parse(text)
     for token in _links(tokens):
-        target = str(token.attrs.get("href", "")).removeprefix("findings/")  # all lie side by side
+        written = str(token.attrs.get("href", ""))
+        target = written.removeprefix("../").removeprefix("findings/")  # here all lie side by side
         token.attrs["href"] = target
         if not target.startswith("#") and ":" not in target and _name(target) not in pages:
             del token.attrs["href"]  # a page of the project that is not shipped

@@ -46,7 +46,7 @@ def test_a_definition_is_linked_to_by_its_heading(client: TestClient) -> None:
 
 
 def test_an_error_message_is_linked_to_by_its_anchor(client: TestClient) -> None:
-    """Sections lead to each message of the error index, and messages to the pages of their findings."""
+    """The list of findings leads to the error index, its sections to messages, and these to their findings' pages."""
     shown = client.get("/findings/errors").text
     rules = {rule for entry in entries() for rule in entry.findings}
     sections = {anchor(entry.section) for entry in entries()}
@@ -54,6 +54,7 @@ def test_an_error_message_is_linked_to_by_its_anchor(client: TestClient) -> None
     assert [entry.anchor for entry in entries() if f'id="{entry.anchor}"' not in shown] == []
     assert [each for each in sections if f'href="#{each}"' not in shown] == []
     assert [rule for rule in rules if f'href="{rule}.md"' not in shown] == []
+    assert 'href="errors.md"' in client.get("/findings/README").text
 
 
 @pytest.mark.parametrize("name", ["no_such_rule", "%2e%2e%2ftesting", "img"])

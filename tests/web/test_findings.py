@@ -72,3 +72,15 @@ def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
     reader.open(f"#/runs/{first.run_id}")
     reader.wait("the finding", lambda: reader.text(FIRST))
     reader.wait("whose it is", lambda: "Scaler critic" in reader.text(FIRST))
+
+
+def test_an_error_message_is_read_on_a_phone(reader: Reader) -> None:
+    """Its address shows it at the top of the screen; long messages and code are broken, so nothing stands outside."""
+    reader.size(390)
+    reader.load("findings/errors#current-loss-scale-already-at-minimum")
+    place = (
+        "document.getElementById('current-loss-scale-already-at-minimum').getBoundingClientRect().y"
+    )
+
+    reader.wait("the message", lambda: 0 <= reader.ask(place) < 200)
+    assert reader.ask("document.documentElement.scrollWidth <= innerWidth")

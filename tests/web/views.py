@@ -97,4 +97,5 @@ VIEWS = {
     "menu": View("#/runs/{0}", _menu),
     "help": View("#/runs/{0}", _help),
     "finding": View("findings/skip_rate", _finding),
+    "error messages": View("findings/errors", _finding),
 }
