@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+STOP_S = 60.0
+"""Seconds in which a server must stop: they only end a hang."""
+
+
 @contextmanager
 def serving(directory: Path, *arguments: str) -> Iterator[tuple[str, str]]:
     """Address and token of `ampmon serve` on the data directory given; ended, and waited for, on the way out."""
@@ -35,7 +39,7 @@ def started(
         yield url, (directory / "token").read_text().strip(), process.pid
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(STOP_S)
         process.stdout.close()
 
 

@@ -11,7 +11,8 @@ from serving import Server
 
 
 TRAINER = """
-import sys, torch, ampmon
+import sys, time, torch, ampmon
+from ampmon import process
 ampmon.init("tests", "trainer")
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.named_parameters(), lr=1e-3)
@@ -28,6 +29,8 @@ for order in sys.stdin:
         optimizer.zero_grad()
         ampmon.log({"loss": float("nan") if update == 3 else 1.0 / (update + 1)})
     update += 1
+    while process.current()._spool.waiting:  # a kill loses what a slow disk keeps in memory
+        time.sleep(0.001)
     print(update, flush=True)
 """
 
@@ -47,7 +50,7 @@ class Trainer:
         self.run_id = self.process.stdout.readline().strip()
 
     def train(self, updates: int) -> None:
-        """Do so many more updates, and wait until the last of them returned."""
+        """Do so many more updates, and wait until the last of them is in the spool."""
         print(updates, file=self._orders)
         assert self.process.stdout is not None
         assert self.process.stdout.readline(), self.errors
