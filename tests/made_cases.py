@@ -34,7 +34,7 @@ from ampmon_server.series import (
     empty_gradients,
 )
 from ampmon_server.thresholds import Thresholds
-from made_series import START, parameters
+from made_series import START, parameters, rows
 
 
 UPDATE_US = 100_000
@@ -76,14 +76,9 @@ def cells_of(
     before: Floats, after: Floats, events: list[str], skipped: list[bool], *, first: int = 0
 ) -> Cells:
     """Updates as cells of one."""
-    rows = np.zeros(len(before), update_cells.ROWS)
-    rows["step"] = np.arange(first, first + len(before))
-    rows["time"] = START + rows["step"] * UPDATE_US
-    rows["event"] = [EVENTS.index(event) for event in events]
-    rows["skipped"] = skipped
-    rows["duration_ns"] = UPDATE_US * 1000
-    rows["scale"], rows["scale_after"] = before, after
-    return update_cells.of_rows(rows)
+    step = np.arange(first, first + len(before))
+    codes = [EVENTS.index(event) for event in events]
+    return rows(step, START + step * UPDATE_US, before, after, codes, skipped)
 
 
 def scaler(cells: Cells, **fields: Any) -> ScalerCase:

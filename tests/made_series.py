@@ -64,7 +64,7 @@ def updates(
     )
 
 
-def rows(*columns: np.ndarray) -> Cells:
+def rows(*columns: Any) -> Cells:
     """Updates as cells of one, from their steps, times, scales, scales after, events and whether they were skipped."""
     step, time, scale, after, event, skipped = columns
     made = np.zeros(len(step), ROWS)

@@ -1,7 +1,7 @@
 """Python scripts in processes that start quickly: forked from one that has imported torch.
 
 A script has its own `__main__`, arguments, environment and files, and its interpreter ends as one of its own would.
-ampmon is imported after the fork.
+ampmon is imported after the fork. `warm.py` starts `ampmon` itself in the same way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Script:
     """`python ARGUMENTS`, running, with the methods of `subprocess.Popen` that tests use.
 
     ``arguments`` begin with `-c` and a program, `-m` and a module, or a file. Output goes, by default, where this
-    process's goes. ``preload`` is the module that is imported before the fork.
+    process's goes. ``preload`` names the modules, with commas between, that are imported before the fork.
     """
 
     def __init__(
@@ -80,6 +80,9 @@ class Script:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -212,7 +215,7 @@ def _become(arguments: list[str], environment: dict[str, str], cwd: str) -> None
 
 
 if __name__ == "__main__":
-    importlib.import_module("numpy")
-    importlib.import_module(sys.argv[1])
+    for module in ("numpy", *sys.argv[1].split(",")):
+        importlib.import_module(module)
     gc.freeze()  # or a fork that ends would look at each object, and so copy nearly all memory
     _become(*_fork(socket.socket(fileno=int(sys.argv[2]))))

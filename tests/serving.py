@@ -9,14 +9,15 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
+import warm
+from scripts import Script
 from waiting import DEADLINE_S, wait_for
-from warm import Command
 
 
 CLOSE = {"Connection": "close"}
@@ -59,7 +60,7 @@ class Server:
     ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
     `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
     With ``ca``, the certificate of who issued the server's own, it is asked over TLS; with ``terminal`` it is as if a
-    person had started it there. The tests' own calls ``before`` first, as `Command` does.
+    person had started it there. The tests' own runs the code ``before`` first, as `warm.start` does.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Server:
         token_file: Path | None = None,
         ca: Path | None = None,
         terminal: Terminal | None = None,
-        before: Callable[[], object] | None = None,
+        before: str = "",
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
@@ -83,7 +84,7 @@ class Server:
         self.terminal = terminal
         self.before = before
         self.log = terminal.path if terminal else directory / "serve.log"
-        self.process: Command | subprocess.Popen[bytes] | None = None
+        self.process: Script | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(
             retries=False, timeout=DEADLINE_S, ca_certs=str(ca) if ca else None
         )
@@ -111,9 +112,9 @@ class Server:
 
     def _begin(
         self, command: Sequence[str], environment: Mapping[str, str]
-    ) -> Command | subprocess.Popen[bytes]:
+    ) -> Script | subprocess.Popen[bytes]:
         if self._is_ours:
-            return Command(command, self.log, environment, before=self.before)
+            return warm.start(command, self.log, environment, before=self.before)
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 [str(self.python.with_name("ampmon")), *command],

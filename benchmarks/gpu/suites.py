@@ -28,7 +28,7 @@ RESERVE_S = 3.0
 TEST_S = 60
 """What one test may take."""
 ENDED = "its process ended, or it took too long"
-PLUGINS = ("isolated", "skips", "tally", "no:cacheprovider")
+PLUGINS = ("isolated", "skips", "benchmarks.gpu.tally", "no:cacheprovider")
 
 
 class Suite(NamedTuple):

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -97,23 +97,21 @@ class Device:
         torch.accelerator.synchronize()
         self._library.emulated_forget()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """No task begins; who would wait for one gets an error."""
-        self._library.emulated_pause(1)
-        try:
-            yield
-        finally:
-            self._library.emulated_pause(0)
+        return self._switched_on(self._library.emulated_pause)
+
+    def strict(self) -> AbstractContextManager[None]:
+        """Whoever would wait gets an error."""
+        return self._switched_on(self._library.emulated_strict)
 
     @contextmanager
-    def strict(self) -> Iterator[None]:
-        """Whoever would wait gets an error."""
-        self._library.emulated_strict(1)
+    def _switched_on(self, switch: Callable[[int], None]) -> Iterator[None]:
+        switch(1)
         try:
             yield
         finally:
-            self._library.emulated_strict(0)
+            switch(0)
 
     def jitter(self, us: int) -> None:
         """Delay one task in sixteen by up to ``us`` microseconds."""

@@ -23,7 +23,7 @@ from batches import Trainer
 from posted import post
 from postgres import Postgres, programs
 from serving import Server
-from warm import Command, completed
+from warm import completed, start
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_copy_is_taken_while_a_server_writes(server: Server, tmp_path: Path) -
     copy.parent.mkdir()
     post(server, trainer.batch(trainer.updates(500, sampled=range(100))))
     log = tmp_path / "backup.log"
-    copying = Command(["db", "backup", str(copy), "--data-dir", str(server.directory)], log)
+    copying = start(["db", "backup", str(copy), "--data-dir", str(server.directory)], log)
     batches = 0
     while copying.poll() is None:
         post(server, trainer.batch(trainer.updates(5)))

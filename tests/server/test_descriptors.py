@@ -6,7 +6,6 @@ import contextlib
 import resource
 import socket
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import urllib3
 from databases import provide
 from serving import free_port
 from waiting import DEADLINE_S, wait_for
-from warm import Command
+from warm import start
 
 
 SOFT, HARD = 64, 256
@@ -32,9 +31,9 @@ class Crowded:
         directory.mkdir(mode=0o700)
         provide(directory)
         self.log, self.port = directory / "serve.log", free_port()
-        limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (SOFT, HARD))
+        limit = f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({SOFT}, {HARD}))"
         command = ["serve", "--port", str(self.port), "--data-dir", str(directory)]
-        self.process = Command(command, self.log, before=limit)
+        self.process = start(command, self.log, before=limit)
 
     def healthy(self) -> bool:
         """Whether a stranger's request on a connection of its own is answered."""

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,10 @@ from ampmon import wire
 from batches import Trainer
 from posted import post
 from postgres import Postgres
+from scripts import Script
 from serving import Server
 from waiting import DEADLINE_S, wait_for
-from warm import Command
+from warm import start
 
 
 MSGPACK = {"Content-Type": "application/msgpack"}
@@ -34,12 +34,12 @@ class Timed(Server):
 
     times = HASTY
 
-    def _begin(self, command: Sequence[str], environment: Mapping[str, str]) -> Command:
+    def _begin(self, command: Sequence[str], environment: Mapping[str, str]) -> Script:
         stop, end = self.times
         change = (
             f"from ampmon_server import process as p; p.STOP_SECONDS, p.END_SECONDS = {stop}, {end}"
         )
-        return Command(command, self.log, environment, before=partial(exec, change, {}))
+        return start(command, self.log, environment, before=change)
 
 
 @pytest.fixture

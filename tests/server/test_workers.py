@@ -19,7 +19,7 @@ from certificates import Authority
 from postgres import Postgres
 from serving import Server, Terminal
 from waiting import DEADLINE_S, wait_for
-from warm import completed, fork_workers
+from warm import FORK_WORKERS, completed
 
 
 def workers(server: Server) -> set[int]:
@@ -52,7 +52,7 @@ def kept_crew(
     server = Server(
         tmp_path_factory.mktemp("crew"),
         options=["--database-url", url, "--workers", "2"],
-        before=fork_workers,
+        before=FORK_WORKERS,
     )
     yield server
     server.stop()

@@ -32,7 +32,7 @@ from certificates import Authority
 from recording_server import RecordingServer
 from serving import Server
 from waiting import DEADLINE_S, wait_for
-from warm import Command
+from warm import start
 
 
 STRANGER = msgspec.structs.replace(DEAD, host="a-machine-that-died", boot_id="of that machine")
@@ -260,7 +260,7 @@ def test_a_killed_sync_is_gone_on_with(tmp_path: Path, server: RecordingServer) 
         # A few batches, one of which may be of the process before: so none is over before it is killed.
         before = len(server.store.batches)
         room = before + 3
-        process = Command(["sync", str(tmp_path)], tmp_path / "log")
+        process = start(["sync", str(tmp_path)], tmp_path / "log")
         wait_for(lambda before=before: len(server.store.batches) >= before + 2)
         process.send_signal(number)
         room = sys.maxsize  # whoever is asked to end waits for the answer to what it has sent
@@ -278,7 +278,7 @@ def test_several_at_once_send_once_what_one_would(tmp_path: Path, server: Record
     """Calls beside each other neither lose nor double; each says what another has taken."""
     attempts = [left_behind(tmp_path, server.url, 2000) for _ in range(4)]
     log = tmp_path / "log"
-    calls = [Command(["sync", str(tmp_path)], log) for _ in range(3)]
+    calls = [start(["sync", str(tmp_path)], log) for _ in range(3)]
     assert {call.wait(DEADLINE_S) for call in calls} <= {0, 1}
     assert "Traceback" not in log.read_text()
     for attempt in attempts:

@@ -1,6 +1,7 @@
 """Writes a line of JSON for each test as it starts and as it ends: a process that is killed leaves what it knew.
 
-`-p tally --tally FILE`. Tests that are in FILE already are left out, so that the next process goes on where one ended.
+A plugin of pytest's, with the option `--tally FILE`. Tests that FILE names already are not run again: the next process
+continues where one ended.
 """
 
 from __future__ import annotations
