@@ -13,10 +13,9 @@ from typing import Any
 import uvicorn
 
 from ampmon_server.app import create_app
-from ampmon_server.cells.updates import ROWS, Rows
 from ampmon_server.service import Service
 from ampmon_server.settings import Settings
-from ampmon_server.store.pages import unpack
+from ampmon_server.store.pages import Paged, Rows, unpack
 from databases import provide
 
 
@@ -72,10 +71,10 @@ class ThreadedServer:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
 
-    def updates(self) -> Iterator[tuple[bytes, int, Rows]]:
-        """The updates that are stored, page by page: run, stream, and the rows of all attempts in order of step."""
-        pages = self.rows(
-            "SELECT run_id, stream, data FROM update_pages ORDER BY run_id, stream, bucket"
-        )
-        for run_id, stream, data in pages:
-            yield run_id, stream, unpack(data, ROWS)
+    def pages(self, paged: Paged) -> Iterator[tuple[bytes, int, str, Rows]]:
+        """The rows that are stored in pages, one after another, of all attempts: run, stream, the name, and they."""
+        name = "name" if "name" in paged.table.c else "''"
+        for run_id, stream, called, data in self.rows(
+            f"SELECT run_id, stream, {name}, data FROM {paged.table} ORDER BY 1, 2, 3, bucket"
+        ):
+            yield run_id, stream, called, unpack(data, paged.dtype)

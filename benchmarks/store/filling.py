@@ -28,7 +28,7 @@ from ampmon_server.store.roster import Roster
 from ampmon_server.store.state import RunState
 from ampmon_server.store.streams import Stream
 from ampmon_server.store.updates import PAGES
-from ampmon_server.tables import ledger, metadata, module_blocks, scalars, skips
+from ampmon_server.tables import ledger, metadata, module_blocks, skips
 from benchmarks.paired import shown
 from benchmarks.store.samples import SCALE, Real, shifted
 from benchmarks.store.track import Track
@@ -170,9 +170,10 @@ class _Filling:
         chunks = range(1, len(self._track), _CHUNK)
         for first in shown(chunks, f"{len(self._track)} updates"):
             within = slice(first, min(first + _CHUNK, len(self._track)))
-            PAGES.put(connection, (self.run_id.bytes, stream.number), self._updates(within))
+            key = (self.run_id.bytes, stream.number)
+            PAGES.put(connection, {key: self._updates(within)})
+            logged.PAGES.put(connection, {(*key, "loss"): self._logged(within)})
             insert_rows(connection, skips, list(self._skips(stream, within)))
-            insert_rows(connection, scalars, list(self._scalars(stream, within)))
 
     def _updates(self, within: slice) -> Rows:
         track, rows = self._track, np.zeros(within.stop - within.start, ROWS)
@@ -210,22 +211,14 @@ class _Filling:
         }
         return _rows(skips.c.keys(), columns, len(steps))
 
-    def _scalars(self, stream: Stream, within: slice) -> Iterator[tuple[Any, ...]]:
+    def _logged(self, within: slice) -> Rows:
         steps = np.arange(within.start, within.stop)
         steps = steps[steps % LOGGED_EVERY == 0]
         chance = np.random.default_rng(within.start)
-        columns: dict[str, Any] = {
-            "run_id": self.run_id.bytes,
-            "stream": stream.number,
-            "name": "loss",
-            "step": steps,
-            "attempt": 0,
-            "time": self._times[steps],
-            "value": 2 + 9 / (1 + steps / 1e4) + 0.1 * chance.standard_normal(len(steps)),
-            "kind": 0,
-            "user_step": 4 * steps,
-        }
-        return _rows(scalars.c.keys(), columns, len(steps))
+        rows = np.zeros(len(steps), logged.PAGES.dtype)
+        rows["step"], rows["time"], rows["user_step"] = steps, self._times[steps], 4 * steps
+        rows["value"] = 2 + 9 / (1 + steps / 1e4) + 0.1 * chance.standard_normal(len(steps))
+        return rows
 
     def _put_samples(
         self, connection: Connection, state: RunState, attempt: Attempt, stream: Stream

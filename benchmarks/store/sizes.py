@@ -25,8 +25,7 @@ from benchmarks.store.real import real
 BATCH, SAMPLED_BATCH = 1000, 20
 
 TABLES = {
-    ("updates",): ("update", 64, 160),
-    ("rollups",): ("update", 20, 20),
+    ("update_pages", "rollups"): ("update", 16, 24),
     ("gradient_blocks", "gradient_totals"): ("sample", 4000, 4000),
     ("gradient_rollups",): ("sample", None, None),
     ("parameter_rollups",): ("sample", None, None),

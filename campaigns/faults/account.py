@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ampmon import wire
 from ampmon.spool import Position, SpoolReader, spools
+from ampmon_server.cells import scalars
 from ampmon_server.cells.updates import ROWS
 from ampmon_server.store.pages import unpack
 
@@ -130,6 +131,7 @@ def of_database(path: Path, attempt_id: UUID) -> tuple[Account, dict[str, object
         account.skips = {row["step"] for row in rows("skips")}
         for row in rows("events"):
             account.events[row["kind"]] += 1
-        for row in rows("scalars"):
-            account.scalars[row["step"], row["name"]] = row["value"]
+        for page in rows("scalar_pages"):
+            logged = unpack(page["data"], scalars.ROWS)[["step", "value"]].tolist()
+            account.scalars |= {(step, page["name"]): value for step, value in logged}
         return account, dict(next(iter(rows("runs"))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -13,7 +13,8 @@ from ampmon import wire
 from ampmon.errors import Unreachable
 from ampmon.testing import MemoryTransport
 from ampmon.transport import HttpTransport, Transport
-from ampmon_server.store import Verification
+from ampmon_server.store import Verification, scalars, updates
+from ampmon_server.store.pages import Paged
 from campaigns.faults.life import Key
 from proxy import Fault, Proxy
 from threaded_server import ThreadedServer
@@ -215,16 +216,18 @@ class Real:
                     " WHERE kind != 'resume'"
                 )
             ),
-            "updates": sorted(self._updates()),
+            "updates": sorted(
+                (attempt, ordinal, skipped)
+                for attempt, _, ordinal, skipped in self._paged(updates.PAGES, "skipped")
+            ),
             "scalars": sorted(
-                (UUID(bytes=attempt), *row)
-                for attempt, *row in self._server.rows(
-                    f"SELECT attempt_id, step - origin, name, value FROM scalars {of}"
-                )
+                (attempt, ordinal, name, value)
+                for attempt, name, ordinal, value in self._paged(scalars.PAGES, "value")
             ),
         }
 
-    def _updates(self) -> Iterator[tuple[object, ...]]:
+    def _paged(self, paged: Paged, column: str) -> Iterator[tuple[UUID, str, int, Any]]:
+        """Of each row its attempt, the name of its series, its ordinal, and a column."""
         attempts = {
             (run_id, stream, attempt): (UUID(bytes=attempt_id), origin)
             for run_id, stream, attempt, attempt_id, origin in self._server.rows(
@@ -232,12 +235,10 @@ class Real:
                 " FROM attempts JOIN streams USING (run_id, rank)"
             )
         }
-        for run_id, stream, rows in self._server.updates():
-            for step, attempt, skipped in zip(
-                *(rows[name].tolist() for name in ("step", "attempt", "skipped")), strict=True
-            ):
+        for run_id, stream, name, rows in self._server.pages(paged):
+            for step, attempt, value in rows[["step", "attempt", column]].tolist():
                 attempt_id, origin = attempts[run_id, stream, attempt]
-                yield attempt_id, step - origin, skipped
+                yield attempt_id, name, step - origin, value
 
     def close(self) -> None:
         self._proxy.close()
@@ -246,7 +247,7 @@ class Real:
 
 def _rows_of(lives: Iterable[Account], stored: set[Key]) -> dict[str, list[tuple[object, ...]]]:
     """The rows that the records in ``stored`` make: of values logged twice for a step the last stands."""
-    events, updates, scalars = [], [], {}
+    events, steps, values = [], [], {}
     for life in lives:
         for key, payload in life.records.items():
             if key not in stored:
@@ -257,12 +258,12 @@ def _rows_of(lives: Iterable[Account], stored: set[Key]) -> dict[str, list[tuple
                 events.append((life.id, record.stream, record.seq, record.kind, detail))
             elif isinstance(record, wire.Update):
                 skipped = sum(step.skipped for step in record.optimizers)
-                updates.append((life.id, record.ordinal, skipped))
+                steps.append((life.id, record.ordinal, skipped))
             else:
                 for name, value in record.values.items():
-                    scalars[life.id, record.ordinal, name] = value
+                    values[life.id, record.ordinal, name] = value
     return {
         "events": sorted(events),
-        "updates": sorted(updates),
-        "scalars": sorted((*key, value) for key, value in scalars.items()),
+        "updates": sorted(steps),
+        "scalars": sorted((*key, value) for key, value in values.items()),
     }

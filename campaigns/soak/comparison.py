@@ -12,19 +12,15 @@ from uuid import UUID
 import numpy as np
 from sqlalchemy import Connection, Row, select
 
-from ampmon_server.cells.updates import ROWS, Rows
-from ampmon_server.store.numbers import join
-from ampmon_server.store.pages import unpack
-from ampmon_server.store.updates import empty
+from ampmon_server.store import scalars, updates
+from ampmon_server.store.pages import Paged, Rows, unpack
 from ampmon_server.tables import (
     attempts,
     gradient_blocks,
     gradient_totals,
     ledger,
     runs,
-    scalars,
     skips,
-    update_pages,
 )
 from campaigns.soak.tally import Count
 from campaigns.soak.told import Told, Update
@@ -175,22 +171,25 @@ class _Attempt:
         skipped = defaultdict(list)
         for each in self._of(skips):
             skipped[each.step].append(each.name)
-        self._rows = self._recorded()
+        self._rows = self._recorded(updates.PAGES)
         self.updates = {
             each["step"].item() - self.origin: _update(each, skipped.pop(each["step"].item(), []))
             for each in self._rows
         }
         self._stray_skips = len(skipped)
-        self._logged = self._of(scalars)
-        self.losses = {
-            each.step - self.origin: join(each.value, each.kind) for each in self._logged
-        }
-
-    def _recorded(self) -> Rows:
-        pages = select(update_pages.c.data).where(update_pages.c.run_id == self._run_id)
-        rows = np.concatenate(
-            [empty(), *(unpack(data, ROWS) for data in self._connection.scalars(pages))]
+        self._logged = self._recorded(scalars.PAGES)
+        self.losses = dict(
+            zip(
+                (self._logged["step"] - self.origin).tolist(),
+                self._logged["value"].tolist(),
+                strict=True,
+            )
         )
+
+    def _recorded(self, paged: Paged) -> Rows:
+        pages = select(paged.table.c.data).where(paged.table.c.run_id == self._run_id)
+        held = [unpack(data, paged.dtype) for data in self._connection.scalars(pages)]
+        rows = np.concatenate([np.zeros(0, paged.dtype), *held])
         return rows[rows["attempt"] == self.number]
 
     def _of(self, table: Any) -> list[Row[Any]]:

@@ -289,16 +289,17 @@ events = _of_run(
 Index(None, events.c.run_id, events.c.time)
 Index(None, events.c.run_id, events.c.kind)
 
-scalars = _of_run(
-    "scalars",
+# The values that were logged under a name in 256 consecutive steps, packed likewise: see store.scalars.
+scalar_pages = _of_run(
+    "scalar_pages",
     _key("stream"),
     _key("name", key_text()),
-    _key("step"),
-    _key("attempt"),
-    Column("time", BigInteger, nullable=False),
-    _real("value"),
-    _flag("kind"),
-    Column("user_step", BigInteger),
+    _key("bucket"),
+    *map(_count, ("logged", "not_finite", "first_step", "last_step", "first_time", "last_time")),
+    *map(_real, ("value_first", "value_last", "value_min", "value_max", "value_mean")),
+    # Last: what stands before it is read without it.
+    Column("data", LargeBinary, nullable=False),
+    large=True,
 )
 
 # Consecutive samples of an attempt: sums over parameters, which figures read, apart from what each parameter had.

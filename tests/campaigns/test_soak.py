@@ -6,11 +6,10 @@ import contextlib
 import math
 from pathlib import Path
 
-from sqlalchemy import create_engine, delete, select
+from sqlalchemy import create_engine, select
 
+from ampmon_server.store import scalars, updates
 from ampmon_server.store.inserting import insert_rows
-from ampmon_server.store.updates import PAGES
-from ampmon_server.tables import scalars, update_pages
 from campaigns.soak.comparison import compare
 from campaigns.soak.nursery import Nursery
 from campaigns.soak.round import Plan, Round
@@ -45,24 +44,19 @@ def test_kills_lose_and_double_nothing_and_a_lost_record_is_found(tmp_path: Path
 def _spoiled(one: Round, how: str) -> Count:
     """What the comparison counts once a record is lost, is there twice, or has another scale."""
     with create_engine(one.database_url).connect() as connection:
-        if how == "lose a loss":
-            row = connection.execute(select(scalars)).first()
-            assert row is not None
-            here = [column == getattr(row, column.name) for column in scalars.primary_key]
-            connection.execute(delete(scalars).where(*here))
-        else:
-            page = connection.execute(select(update_pages)).first()
-            assert page is not None
-            rows = PAGES.opened(page.bucket, page.data)
-            if how == "change an update":
-                rows["scale"][0] = 3.0
-            key = (page.run_id, page.stream)
-            if how == "double an update":
-                again = rows[:1].copy()
-                again["step"] += 1_000_000
-                PAGES.put(connection, key, again)
-            rows = rows[1:] if how == "lose an update" else rows
-            insert_rows(connection, update_pages, [PAGES.row(key, page.bucket, rows)], replace=True)
+        paged = scalars.PAGES if how == "lose a loss" else updates.PAGES
+        page = connection.execute(select(paged.table)).first()
+        assert page is not None
+        rows = paged.opened(page.bucket, page.data)
+        if how == "change an update":
+            rows["scale"][0] = 3.0
+        key = tuple(page)[: page._fields.index("bucket")]
+        if how == "double an update":
+            again = rows[:1].copy()
+            again["step"] += 1_000_000
+            paged.put(connection, {key: again})
+        rows = rows[1:] if how.startswith("lose") else rows
+        insert_rows(connection, paged.table, [paged.row(key, page.bucket, rows)], replace=True)
         count = compare(connection, one.trainings())
         connection.rollback()
     return count

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,8 +100,8 @@ def test_a_server_that_goes_and_comes_back_has_every_update_once(server: Server,
         lambda: (run := server.get(f"/runs/{run_id}"))["status"] == "finished" and run
     )
     assert (summary["updates"], summary["skipped"], summary["lost_records"]) == (400, 4, 0)
-    assert kept_losses(server)[3] == (None, "nan")
-    assert kept_losses(server)[4] == (0.2, None)
+    assert kept_losses(server, run_id)[3] == (None, "nan")
+    assert kept_losses(server, run_id)[4] == (0.2, None)
     assert [
         row["culprits"][0]["parameter"] for row in server.get(f"/runs/{run_id}/skips")["skips"]
     ] == ["bias"] * 4
@@ -190,10 +188,8 @@ def test_records_wait_for_a_server_that_is_not_there_yet(
     assert started.get(f"/runs/{trainer.run_id}")["lost_records"] == 0
 
 
-def kept_losses(server: Server) -> dict[int, tuple[float | None, str | None]]:
-    """The losses that are stored, by step, each with its kind where it is not finite: no call tells them yet."""
-    with contextlib.closing(sqlite3.connect(server.directory / "server" / "ampmon.db")) as database:
-        rows = database.execute(
-            "SELECT step, value, kind FROM scalars WHERE name = 'loss'"
-        ).fetchall()
-    return {step: (value, {0: None, 1: "nan"}[kind]) for step, value, kind in rows}
+def kept_losses(server: Server, run_id: str) -> dict[int, tuple[float | None, str | None]]:
+    """The losses that are stored, by step, each with its kind where it is not finite."""
+    told = server.get(f"/runs/{run_id}/scalars?name=loss")
+    values = zip(told["value"], told["value_kind"], strict=True)
+    return dict(zip(told["step"], values, strict=True))

@@ -14,6 +14,7 @@ import ampmon
 from ampmon import process
 from ampmon.sender import drain
 from ampmon.transport import HttpTransport
+from ampmon_server.store.updates import PAGES
 from recording import recording
 from threaded_server import ThreadedServer
 from waiting import DEADLINE_S
@@ -73,7 +74,7 @@ def stored(directory: Path, spooled: Path) -> list[tuple[Any, ...]]:
         assert (report.problems, report.rejected) == ({}, 0)
         return [
             (step, bool(skipped))
-            for _, _, rows in server.updates()
+            for *_, rows in server.pages(PAGES)
             for step, skipped in rows[["step", "skipped"]].tolist()
         ]
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -41,10 +42,20 @@ URL = "http://127.0.0.1:8267"
 
 
 def trained(store: Store, run_id: UUID) -> None:
-    trainer = Trainer(run_id)
-    store.ingest(trainer.batch(trainer.updates(6000, skipped=[3], sampled=[0, 20])), Sender("ada"))
+    """Store a run with numbers that do not pack well, so that it fills pages of its own in each table."""
+    trainer, chance = Trainer(run_id), random.Random(run_id.int)
+    updates = [
+        msgspec.structs.replace(
+            each, cost=1e6 * chance.random(), memory_peak=chance.getrandbits(40)
+        )
+        for each in trainer.updates(6000, skipped=[3], sampled=[0, 20])
+    ]
+    store.ingest(trainer.batch(updates), Sender("ada"))
     losses = [
-        msgspec.structs.replace(trainer.scalars({"loss": 1.0}), ordinal=step)
+        msgspec.structs.replace(
+            trainer.scalars({name: chance.random() for name in ("loss", "lr", "norm", "score")}),
+            ordinal=step,
+        )
         for step in range(1500)
     ]
     store.ingest(trainer.batch(losses), Sender("ada"))
@@ -117,10 +128,12 @@ BESIDE = (UUID(bytes=b"\x33" * 16), UUID(bytes=b"\xbb" * 16))
 
 def damaged_and_old(settings: Settings, store: Store) -> None:
     """Runs that were heard of long ago, one after another, and one of them cannot be read any more."""
-    for at, run_id in enumerate((BESIDE[0], BEFORE, HIT, AFTER, BESIDE[1]), 1):
+    heard = (BESIDE[0], BEFORE, HIT, AFTER, BESIDE[1])
+    for run_id in sorted(heard):  # so that those beside it are so in order of key and of storing
         trained(store, run_id)
         with engine.writing(store._engine) as connection:
             of_run = runs.c.run_id == run_id.bytes
+            at = heard.index(run_id) + 1
             connection.execute(update(runs).where(of_run).values(changed=at))
     store.close()
     assert damage(settings, leaves=True) > 10
@@ -219,13 +232,18 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
     assert caplog.records[0].exc_info
 
 
-def test_a_page_that_is_damaged_hides_no_other(settings: Settings, store: Store) -> None:
-    """Of a run with a damaged page of updates its cells, its skips and the other pages are shown."""
+@pytest.mark.parametrize(
+    ("table", "rows"), [("update_pages", "/updates?"), ("scalar_pages", "/scalars?name=loss&")]
+)
+def test_a_page_that_is_damaged_hides_no_other(
+    settings: Settings, store: Store, table: str, rows: str
+) -> None:
+    """Of a run with a damaged page of rows its cells, its skips and the other pages are shown."""
     trained(store, HIT)
     store.close()
     with closing(sqlite3.connect(settings.server_directory / "ampmon.db")) as connection:
         connection.execute(
-            "UPDATE update_pages SET data = CAST(substr(data, 1, 40) || x'5A5A' || substr(data, 43) AS BLOB)"
+            f"UPDATE {table} SET data = CAST(substr(data, 1, 40) || x'5A5A' || substr(data, 43) AS BLOB)"
             " WHERE bucket = 2"
         )
         connection.commit()
@@ -233,10 +251,11 @@ def test_a_page_that_is_damaged_hides_no_other(settings: Settings, store: Store)
     with TestClient(app, base_url=URL, raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
         of_run = f"/api/v1/runs/{HIT}"
-        for path in ("", "/skips", "/figures/scale?width=200", "/updates?limit=500"):
+        drawn = ("/figures/scale?width=200", "/figures/scalars?width=20")
+        for path in ("", "/skips", *drawn, "/scalars", f"{rows}limit=255"):
             assert client.get(of_run + path).status_code == 200
-        hidden = client.get(f"{of_run}/updates?start=600&limit=10")
+        hidden = client.get(f"{of_run}{rows}start=600&limit=10")
         assert hidden.status_code == 503
         assert "a page of rows is damaged" in hidden.text
         assert "`ampmon db verify` says where" in hidden.text
-        assert client.get(f"{of_run}/updates?start=768&limit=10").json()["step"][0] == 768
+        assert client.get(f"{of_run}{rows}start=768&limit=10").json()["step"][0] == 768

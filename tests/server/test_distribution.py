@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs
 from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 from sqlalchemy import UniqueConstraint, make_url
@@ -205,7 +206,10 @@ def ingested(store: Store) -> list[UUID]:
     again = Trainer(first.run_id, resume_step=150, world_size=2)
     start = [first.event("init"), *first.updates(300, skipped=[3, 250], sampled=range(0, 300, 30))]
     late = [*again.updates(200, skipped=[0, 17], sampled=range(0, 200, 50)), again.event("finish")]
-    values = [again.scalars({"loss": float(n)}) for n in range(5)]
+    values = [
+        msgspec.structs.replace(again.scalars({"loss": float(n)}), ordinal=150 * n)
+        for n in range(3)
+    ]
     sharded = [
         Trainer(UUID(int=7), rank=rank, scaler=scaler, layout="sharded", world_size=2)
         for rank, scaler in ((0, "one"), (1, "one"), (0, "other"))

@@ -8,7 +8,7 @@ there are five hundred.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -22,6 +22,7 @@ from ampmon_server.cells.updates import count
 from ampmon_server.series import EVENTS
 from ampmon_server.settings import Settings
 from ampmon_server.store import Keep, Store, Verification
+from ampmon_server.store.windows import Stretch
 from batches import START, Trainer, statistics
 
 
@@ -34,6 +35,7 @@ SOME = settings(
 PAGE = 256
 ALL = Keep(rows_days=0, samples_days=0)
 SCALES = (1024.0, 1024.0, 1024.0, 2.0**-140, 5e-324, 0.0, -1.0, 1.7e308, np.inf, np.nan)
+VALUES = (2.5, -1.0, 0.0, -0.0, 1.7e308, 5e-324, np.nan, np.inf, -np.inf)
 GRADIENTS = statistics().to_wire()
 
 
@@ -78,24 +80,72 @@ HISTORIES = st.builds(
 )
 
 
+Name = tuple[int, str]
+"""A rank, and a name under which it logged."""
+
+Logged = dict[int, tuple[float, wire.Scalars]]
+"""Of each step a value, and the record that it came with."""
+
+
 class Model:
     """What is held: of each rank and step the newest attempt's update, and from which step on there are rows."""
 
     def __init__(self) -> None:
         self.rows: dict[int, dict[int, tuple[int, wire.Update]]] = {}
         self.rows_from = 0
+        self.done: dict[int, dict[int, int]] = {}
+        """By rank and step the newest attempt that did it, whether its row is held or not."""
+        self.values: dict[Name, dict[int, dict[int, tuple[float, wire.Scalars]]]] = {}
+        """By step and attempt, those of steps that are not `over`."""
+        self.over: dict[Name, tuple[int, Logged]] = {}
+        """Before which step values stay as they were, for their rows are gone, and those."""
+        self.seen: set[tuple[int, int, int]] = set()
 
-    def add(self, rank: int, attempt: int, origin: int, updates: Sequence[wire.Update]) -> None:
-        """Steps whose rows are gone stay as they are."""
-        of_rank = self.rows.setdefault(rank, {})
-        for update in updates:
-            step = origin + update.ordinal
-            if step >= self.rows_from and of_rank.get(step, (-1,))[0] < attempt:
-                of_rank[step] = (attempt, update)
+    def add(self, rank: int, attempt: int, origin: int, records: Sequence[wire.Record]) -> None:
+        """Steps whose rows are gone stay as they are, and what has come before changes nothing."""
+        for record in records:
+            if (rank, attempt, record.seq) in self.seen:
+                continue
+            self.seen.add((rank, attempt, record.seq))
+            step = origin + record.ordinal
+            if isinstance(record, wire.Scalars):
+                self._log(rank, attempt, step, record)
+                continue
+            done, held = self.done.setdefault(rank, {}), self.rows.setdefault(rank, {})
+            done[step] = max(done.get(step, -1), attempt)
+            if step >= self.rows_from and held.get(step, (-1,))[0] < attempt:
+                held[step] = (attempt, record)
+        self._let_go()
+
+    def _log(self, rank: int, attempt: int, step: int, record: wire.Scalars) -> None:
+        for name, value in record.values.items():
+            if step >= self.rows_from:
+                of_step = self.values.setdefault((rank, name), {}).setdefault(step, {})
+                number = float(record.kinds[name]) if value is None else value
+                of_step[attempt] = number, record
 
     def prune(self) -> None:
-        last = max((step for rows in self.rows.values() for step in rows), default=0)
-        self.rows_from = max(self.rows_from, last // PAGE * PAGE)
+        steps = [step for rows in self.rows.values() for step in rows]
+        steps = steps or [step for of_name in self.values.values() for step in of_name]
+        self.rows_from = max(self.rows_from, max(steps, default=0) // PAGE * PAGE)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of each name the newest page keeps its rows."""
+        for key, held in self.values.items():
+            before = min(self.rows_from, max(held) // PAGE * PAGE)
+            logged = self.logged(key)
+            self.over[key] = before, {step: logged[step] for step in logged if step < before}
+
+    def logged(self, key: Name) -> Logged:
+        """The values of a name, without those that a later attempt did over."""
+        before, over = self.over.get(key, (0, {}))
+        found = dict(over)
+        for step, of_step in self.values[key].items():
+            attempt = max(of_step)
+            if step >= before and self.done.get(key[0], {}).get(step, -1) <= attempt:
+                found[step] = of_step[attempt]
+        return dict(sorted(found.items()))
 
     def told(self) -> dict[int, dict[str, Any]]:
         """Each step once: the lowest rank's update, skipped and sampled where any rank's is."""
@@ -117,10 +167,8 @@ def play(store: Store, run_id: UUID, history: History) -> Model:
         trainer = Trainer(run_id, start.rank, resume_step=start.step, world_size=3)
         store.ingest(trainer.batch())  # attempts are numbered as the server first hears of them
         attempt = attempts[start.rank] = attempts.get(start.rank, -1) + 1
-        recorded = [_update(trainer, chance) for _ in range(start.updates)]
-        for at in range(0, len(recorded), start.cut):
-            some = recorded[at : at + start.cut]
-            sent.append((trainer, (start.rank, attempt, start.step, some)))
+        origin = (start.rank, attempt, start.step)
+        sent += [(trainer, (*origin, some)) for some in _parts(trainer, start, chance)]
     while sent or waiting:
         trainer, what = sent.pop(0) if sent else waiting.pop(chance.randrange(len(waiting)))
         if sent and chance.random() < history.late:
@@ -134,6 +182,16 @@ def play(store: Store, run_id: UUID, history: History) -> Model:
                 _prune(store)
                 model.prune()
     return model
+
+
+def _parts(trainer: Trainer, start: Start, chance: random.Random) -> Iterator[list[wire.Record]]:
+    """What a process records, in batches, which may end between any two records."""
+    for at in range(0, start.updates, start.cut):
+        updates = range(min(start.cut, start.updates - at))
+        some = [record for _ in updates for record in _recorded(trainer, chance)]
+        part = chance.choice([0, 0, 0, len(some) // 2])
+        yield some[:part]
+        yield some[part:]
 
 
 def _prune(store: Store) -> None:
@@ -154,6 +212,24 @@ def _update(trainer: Trainer, chance: random.Random) -> wire.Update:
         growth_tracker=chance.choice([0, 7, 2**31 - 1]),
     )
     return msgspec.structs.replace(made, time=made.time + chance.choice([0, 0, 0, -(10**7), 10**6]))
+
+
+def _recorded(trainer: Trainer, chance: random.Random) -> list[wire.Record]:
+    """An update, and what was logged at it: perhaps nothing, a value, or one twice."""
+    logged = [
+        {name: chance.choice(VALUES)}
+        for name, share in (("loss", 0.5), ("loss", 0.1), ("accuracy", 0.01))
+        if chance.random() < share
+    ]
+    return [_update(trainer, chance), *(_logged(trainer, values, chance) for values in logged)]
+
+
+def _logged(trainer: Trainer, values: dict[str, float], chance: random.Random) -> wire.Scalars:
+    finite = {name: value if np.isfinite(value) else None for name, value in values.items()}
+    kinds = {name: str(value) for name, value in values.items() if finite[name] is None}
+    made = trainer.scalars(finite, kinds=kinds)
+    user = chance.choice([None, 0, made.ordinal // 4])
+    return msgspec.structs.replace(made, time=made.time + chance.randrange(10**7), user_step=user)
 
 
 def check_rows(store: Store, run_id: UUID, model: Model) -> None:
@@ -223,6 +299,56 @@ def check_counts(store: Store, run_id: UUID, model: Model, chance: random.Random
             assert np.nanmax(cells["scale_max"]) == max(usable)
 
 
+def check_logged(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
+    """Names, values and stretches of them are told as they were logged."""
+    expected = {key: rows for key in model.values if (rows := model.logged(key))}
+    told = {(each.rank, each.name): each for each in store.scalar_names(run_id)}
+    assert told.keys() == expected.keys()
+    for key, rows in expected.items():
+        numbers = [value for value, _ in rows.values()]
+        finite = [value for value in numbers if np.isfinite(value)]
+        one = told[key]
+        assert (one.n, one.not_finite) == (len(numbers), len(numbers) - len(finite))
+        assert (one.least, one.greatest) == (min(finite, default=None), max(finite, default=None))
+        assert (one.step, one.time) == (max(rows), rows[max(rows)][1].time)
+        check_values(store, run_id, int(one.stream), key, rows, model.rows_from)
+        low, high = sorted(chance.randrange(model.rows_from, model.rows_from + 1300) for _ in "ab")
+        columns = chance.choice([2, 40, 900])
+        cells = store.scalar_series(
+            run_id, [key[1]], Stretch(low, high + 1), stream=int(one.stream), columns=columns
+        )[key[1]]
+        inside = [value for step, (value, _) in rows.items() if low <= step <= high]
+        assert cells["n"].sum() == len(inside)
+        finite = [value for value in inside if np.isfinite(value)]
+        if finite:
+            assert (np.nanmin(cells["value_min"]), np.nanmax(cells["value_max"])) == (
+                min(finite),
+                max(finite),
+            )
+
+
+def check_values(
+    store: Store, run_id: UUID, stream: int, key: Name, rows: Logged, rows_from: int
+) -> None:
+    """Every value whose row is held, and no other."""
+    start, found = 0, []
+    while start is not None:
+        page = store.scalars(
+            run_id, key[1], stream=stream, start=start, stop=10**6, limit=len(rows) // 3 + 1
+        )
+        found += zip(page.step, page.time, page.user_step, page.value, page.value_kind, strict=True)
+        start = page.next
+    assert found == [
+        (step, record.time, record.user_step, *_told(value))
+        for step, (value, record) in rows.items()
+        if step >= rows_from
+    ]
+
+
+def _told(value: float) -> tuple[float | None, str | None]:
+    return (value, None) if np.isfinite(value) else (None, str(value))
+
+
 def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random) -> None:
     """A stretch of time, of a run with all of its rows, holds what happened within it."""
     low, high = sorted(START + 50_000 * chance.randrange(0, 1300) for _ in "ab")
@@ -237,11 +363,12 @@ def check_times(store: Store, run_id: UUID, model: Model, chance: random.Random)
 def test_the_store_holds_what_a_plain_model_does(
     store: Store, settings: Settings, history: History
 ) -> None:
-    """Whatever happened to a run, its rows, its totals, its figures and `db verify` agree with lists of its rows."""
+    """Whatever happened to a run, its updates, totals, logged values, its figures and `db verify` agree with lists."""
     run_id, chance = uuid4(), random.Random(history.seed)
     model = play(store, run_id, history)
     check_rows(store, run_id, model)
     check_counts(store, run_id, model, chance)
+    check_logged(store, run_id, model, chance)
     if not model.rows_from:
         check_times(store, run_id, model, chance)
     with Verification.begin(settings) as verification:

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
+import numpy as np
 import pytest
 from sqlalchemy import Connection
 
@@ -17,12 +18,15 @@ from ampmon_server.store import (
     Receipt,
     Store,
     remembered,
+    scalars,
     together,
 )
 from ampmon_server.store.ledger import Held
-from ampmon_server.store.remembered import Memory, Remembered
+from ampmon_server.store.pages import Tail
+from ampmon_server.store.remembered import WEIGHT_MAX, Memory, Remembered
 from ampmon_server.store.streams import Stream
 from batches import Trainer
+from statements import logged
 
 
 def of_streams(count: int, version: int = 7) -> Remembered:
@@ -88,6 +92,44 @@ def test_a_batch_that_is_refused_leaves_nothing_remembered(store: Store) -> None
     store.ingest(trainer.batch(good, headers=()))
     summary, _ = store.run(trainer.run_id)
     assert (summary.updates, summary.records, summary.lost_records) == (10, 10, 0)
+
+
+def updates_and_losses(trainer: Trainer, count: int) -> wire.Batch:
+    losses = [(trainer.update(), trainer.scalars({"loss": 1.0})) for _ in range(count)]
+    return trainer.batch([record for each in losses for record in each])
+
+
+@pytest.mark.engines
+def test_a_page_that_another_server_wrote_is_not_written_over(store: Store) -> None:
+    """Two servers take turns with one run: each has an older newest page in memory, and neither loses a row of it."""
+    trainer, memories = Trainer(), (Memory(), Memory())
+    for memory in (*memories, *memories):
+        asked = [(updates_and_losses(trainer, 5), ANYONE)]
+        together.ingest_together(store._engine, memory, asked)
+    columns, *_ = store.updates(trainer.run_id, stream=None, start=0, stop=99, limit=99)
+    values = store.scalars(trainer.run_id, "loss", stream=None, start=0, stop=99, limit=99)
+    assert columns["step"] == values.step == list(range(20))
+
+
+def test_the_newest_pages_are_not_read_again(store: Store) -> None:
+    """What ends in them is stored without reading any page of rows, until something else moves the run's version."""
+    trainer = Trainer()
+    read = 0
+    for _ in range(3):
+        with logged() as told:
+            store.ingest(updates_and_losses(trainer, 5))
+        read += sum("SELECT" in each.text and "_pages.data" in each.text for each in told)
+    assert read == 2
+
+
+def test_a_run_with_very_many_names_keeps_what_else_is_remembered_of_it(store: Store) -> None:
+    """Pages are forgotten first: they take the most room."""
+    memory, remembered = Memory(), of_streams(1)
+    rows = np.zeros(256, scalars.PAGES.dtype)
+    remembered.tails = {(b"run", 0, str(name)): Tail(0, rows) for name in range(WEIGHT_MAX // 2)}
+    memory.put(run_id := uuid4(), remembered)
+    found = memory.take(run_id)
+    assert (found.version, len(found.streams), len(found.tails)) == (7, 1, 0)
 
 
 def test_batches_stored_together_have_outcomes_of_their_own(store: Store) -> None:

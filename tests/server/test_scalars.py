@@ -15,10 +15,10 @@ from ampmon import wire
 from ampmon_server.series import UserSteps
 from ampmon_server.store import BadBatch, Store, engine, logged, scalars, scalers
 from ampmon_server.store.engine import insert_rows
-from ampmon_server.store.pyramid import LEVELS, TOP, read
+from ampmon_server.store.pyramid import LEVELS, read
 from ampmon_server.store.scalars import SCALARS
 from ampmon_server.store.windows import Stretch
-from ampmon_server.tables import scalar_rollups
+from ampmon_server.tables import scalar_pages, scalar_rollups
 from batches import START, Trainer
 
 
@@ -56,7 +56,7 @@ def cells_at(store: Store, run_id: UUID, level: int, name: str = "loss") -> np.n
 
 
 def test_every_level_says_what_the_values_are(store: Store) -> None:
-    """Counts, sum, ends and extremes of every level are those of the values, however they were cut into batches."""
+    """Counts, sum, ends and extremes of every level are those of the pages that are over, however they came in."""
     trainer = Trainer()
     random = np.random.default_rng(3)
     losses = [*random.normal(size=700), math.nan, math.inf, -math.inf, *random.normal(size=200)]
@@ -64,6 +64,7 @@ def test_every_level_says_what_the_values_are(store: Store) -> None:
     cuts = [0, 2, 40, 41, 900, len(records)]
     for first, last in itertools.pairwise(cuts):
         store.ingest(trainer.batch(records[first:last]))
+    losses = losses[:768]
     finite = [each for each in losses if math.isfinite(each)]
     for level in LEVELS:
         cells = cells_at(store, trainer.run_id, level)
@@ -80,17 +81,17 @@ def test_every_level_says_what_the_values_are(store: Store) -> None:
 def test_what_a_later_attempt_did_again_is_left_out(store: Store) -> None:
     """Of steps done twice only the later attempt's values count, in rows and cells, though it logged other names."""
     first = Trainer()
-    store.ingest(first.batch(steps(first, [100.0] * 60)))
-    second = Trainer(run_id=first.run_id, resume_step=30)
-    store.ingest(second.batch([second.update() for _ in range(10)]))
-    again = steps(second, [1.0] * 40)
+    store.ingest(first.batch(steps(first, [100.0] * 600)))
+    second = Trainer(run_id=first.run_id, resume_step=300)
+    store.ingest(second.batch([second.update() for _ in range(100)]))
+    again = steps(second, [1.0] * 400)
     store.ingest(second.batch(again))
     values = store.scalars(first.run_id, "loss", stream=None, start=0, stop=1000, limit=1000)
-    assert values.step == [*range(30), *range(40, 80)]
-    assert values.value == [100.0] * 30 + [1.0] * 40
+    assert values.step == [*range(300), *range(400, 800)]
+    assert values.value == [100.0] * 300 + [1.0] * 400
     for level in LEVELS:
         cells = cells_at(store, first.run_id, level)
-        assert (cells["n"].sum(), cells["sum"].sum()) == (70, 3040.0)
+        assert (cells["n"].sum(), cells["sum"].sum()) == (300 + 368, 30_368.0)
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -98,9 +99,11 @@ def test_however_many_names_there_are_a_run_may_be_resumed(store: Store) -> None
     """Steps are done again beside more names than a statement takes values."""
     first = Trainer()
     store.ingest(first.batch(steps(first, [100.0] * 3)))
+    _, _, _, *beside = (column.name for column in scalar_pages.c)
+    columns = ", ".join(beside)
     more = text(
-        "INSERT INTO scalar_rollups SELECT run_id, stream, 'name ' || place, level, bucket, data "
-        "FROM scalar_rollups, generate_series(1, 66000) AS place WHERE level = 5 AND name = 'loss'"
+        f"INSERT INTO scalar_pages SELECT run_id, stream, 'name ' || place, {columns} "
+        "FROM scalar_pages, generate_series(1, 66000) AS place WHERE name = 'loss'"
     )
     with engine.writing(store._engine) as connection:
         connection.execute(more)
@@ -115,10 +118,9 @@ def test_a_stream_has_room_for_so_many_names_and_says_when_there_is_none(store: 
     trainer = Trainer()
     store.ingest(trainer.batch(steps(trainer, [1.0])))
     with engine.writing(store._engine) as connection:
-        top = select(scalar_rollups).where(scalar_rollups.c.name == "loss")
-        page = next(row for row in connection.execute(top) if row.level == TOP)
+        page = connection.execute(select(scalar_pages).where(scalar_pages.c.name == "loss")).one()
         names = (f"name {number}" for number in range(wire.SCALAR_NAMES_MAX - 3))
-        insert_rows(connection, scalar_rollups, [(*page[:2], name, *page[3:]) for name in names])
+        insert_rows(connection, scalar_pages, [(*page[:2], name, *page[3:]) for name in names])
 
     records = [trainer.scalars({"loss": 2.0}), trainer.scalars({"first": 1.0})]
     with pytest.raises(BadBatch, match="more than 10000 logged values") as refused:

@@ -219,6 +219,18 @@ DAMAGE = {
         "belong to no stream",
     ),
     "rows of a deleted run": ("UPDATE runs SET deleted = 1", "belong to a deleted run"),
+    "a page of logged values that is gone": (
+        "DELETE FROM scalar_pages WHERE bucket = 1",
+        "scalar 'loss'",
+    ),
+    "a bit in a page of logged values": (
+        "UPDATE scalar_pages SET data = CAST(substr(data, 1, 30) || x'5A' || substr(data, 32) AS BLOB)",
+        "'loss', steps 0 to 255: a page of rows is damaged",
+    ),
+    "what stands beside a page of logged values": (
+        "UPDATE scalar_pages SET value_max = 7 WHERE bucket = 0",
+        "value_max beside it say other than its rows",
+    ),
     "a scalar's page": (
         "UPDATE scalar_rollups SET data = (SELECT data FROM scalar_rollups WHERE level = 5) WHERE level = 1",
         "scalar 'loss'",

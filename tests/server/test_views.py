@@ -70,7 +70,9 @@ def test_views_leave_out_what_was_done_again_and_what_is_deleted(store: Store, r
         29,
     ]
     (logged,) = ask(store, "SELECT * FROM v_scalars")
-    assert (logged["step"], logged["value"], logged["value_kind"]) == (39, None, "nan")
+    assert (logged["first_step"], logged["last_step"]) == (29, 39)
+    assert (logged["logged"], logged["not_finite"]) == (2, 1)
+    assert (logged["value_first"], logged["value_last"], logged["value_mean"]) == (9.0, None, 9.0)
     (told,) = ask(store, "SELECT * FROM v_runs")
     assert (told["run_id"], told["updates"], told["skipped"]) == (run, 41, 3)
     assert {row["run_id"] for row in (*moves, stretch)} == {run}

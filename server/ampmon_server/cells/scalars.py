@@ -6,7 +6,7 @@ the greatest and the sum are of finite values only.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,17 +33,20 @@ LAYOUT = Layout(
 """The first and the last step that came with one of the user's own are `NEVER` and -1 where none did."""
 
 ROWS = np.dtype(
-    [("step", np.int64), ("time", np.int64), ("value", np.float64), ("user_step", np.int64)]
+    [("step", INT), ("attempt", INT), ("time", INT), ("value", FLOAT), ("user_step", INT)]
 )
-"""What a cell is made of; a user's step of -1 was not given."""
+"""A value as it is stored; a user's step of -1 was not given."""
+
+Rows: TypeAlias = npt.NDArray[Any]
+"""A structured array [n] of `ROWS`, in order of step and attempt."""
 
 
 def empty() -> Cells:
     return np.zeros(0, LAYOUT.dtype)
 
 
-def of_rows(rows: npt.NDArray[Any]) -> Cells:
-    """A cell for each row [n] of `ROWS`, in order of step, each step once."""
+def of_rows(rows: Rows) -> Cells:
+    """A cell for each row [n], each step once."""
     cells = np.zeros(len(rows), LAYOUT.dtype)
     step, time, value, user = (rows[name] for name in ("step", "time", "value", "user_step"))
     cells["n"] = 1

@@ -233,9 +233,10 @@ def _parameters(connection: Connection, scaler: Scaler, gradients: Cells) -> Par
 def _logged(connection: Connection, scaler: Scaler) -> Mapping[str, Cells]:
     """Of the lowest rank's names those with a loss in them first."""
     lowest = scaler.sources[0]
-    of = Logged(scaler.run_id, lowest.number, lowest.rows_from)
+    of = Logged(scaler.run_id, lowest.number, lowest.rows_from, lowest.overlaid)
     names = _first(scalars.names_of(connection, of))
-    return {name: scalars.window(connection, of, name, Stretch(), COLUMNS // 4) for name in names}
+    found = {name: scalars.window(connection, of, name, Stretch(), COLUMNS // 4) for name in names}
+    return {name: cells for name, cells in found.items() if len(cells)}
 
 
 def _first(names: Sequence[str]) -> list[str]:

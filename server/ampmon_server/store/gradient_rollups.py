@@ -17,6 +17,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.store import pyramid, sparse
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pages import unsealed
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
 from ampmon_server.store.ranges import Range
 from ampmon_server.store.roster import Roster
@@ -58,9 +59,8 @@ class Change:
 
         ``changed``: among the batch's own there are some.
         """
-        first = min(self.first, before) if changed else before
-        last = edge - 1 if edge > before else min(self.last, edge - 1)
-        return (first, last) if first <= last and (changed or edge > before) else None
+        first = self.first if changed else before
+        return unsealed(first, self.last, before, edge) if changed or edge > before else None
 
 
 GRADIENTS = Pyramid(gradient_rollups, LAYOUT.dtype, LAYOUT.merge, rows_per_cell=2)
@@ -123,12 +123,10 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> No
     first, last = max(first, whole_from(scaler.samples_from)), min(last, scaler.edge - 1)
     if last < first:
         return
-    within = pyramid.cells_of(first, last)
     rows = partial(read_cells, connection, scaler)
-    cells = GRADIENTS.roll(rows(*pyramid.steps_of(within)), 1)
     key = scaler.run_id, scaler.number
     edges = partial(sparse.edges, GRADIENTS, pyramid.before(scaler.edge, rows))
-    pyramid.put(connection, GRADIENTS, key, within, cells, edges)
+    pyramid.renew(connection, GRADIENTS, key, rows, (first, last), edges)
 
 
 def rebuild(connection: Connection, scaler: Scaler) -> None:

@@ -77,14 +77,9 @@ def names(connection: Connection, run_id: UUID, stream: int | None) -> list[Name
     found = [
         _name(source, name, cells)
         for source in _sources(connection, run_id, stream)
-        for name, cells in _all(connection, source.logged).items()
+        for name, cells in scalars.summaries(connection, source.logged).items()
     ]
     return sorted(found, key=lambda each: (each.name, each.rank, int(each.stream)))
-
-
-def _all(connection: Connection, of: Logged) -> dict[str, Cells]:
-    """All values of each name as one cell."""
-    return scalars.summaries(connection, of, scalars.names_of(connection, of))
 
 
 def _name(source: _Source, name: str, cells: Cells) -> Name:
@@ -121,21 +116,19 @@ def values(
 ) -> Values:
     """At most ``limit`` values with ``start`` <= step < ``stop``. Raises NotFound for a name that is not there."""
     of = _holder(connection, run_id, name, stream)
-    rows = scalars.read_rows(connection, of, [name], (start, stop - 1), limit + 1)
-    following = rows[limit][1] if len(rows) > limit else None
-    _, step, time, value, kind, user = [list(each) for each in zip(*rows[:limit], strict=True)] or [
-        []
-    ] * 6
+    within = max(start, of.rows_from), stop - 1
+    rows = scalars.read_rows(connection, of, name, within, limit + 1)
+    pairs = [split(each) for each in rows["value"][:limit].tolist()]
     return Values(
-        name,
-        str(of.stream),
-        step,
-        time,
-        user,
-        value,
-        [KINDS[each] for each in kind],
-        of.rows_from,
-        following,
+        name=name,
+        stream=str(of.stream),
+        step=rows["step"][:limit].tolist(),
+        time=rows["time"][:limit].tolist(),
+        user_step=[None if each < 0 else each for each in rows["user_step"][:limit].tolist()],
+        value=[value for value, _ in pairs],
+        value_kind=[KINDS[kind] for _, kind in pairs],
+        rows_from=of.rows_from,
+        next=int(rows["step"][limit]) if len(rows) > limit else None,
     )
 
 
@@ -159,15 +152,16 @@ def cells(
 
 def _holder(connection: Connection, run_id: UUID, name: str, stream: int | None) -> Logged:
     for source in _sources(connection, run_id, stream):
-        if scalars.summaries(connection, source.logged, [name]):
+        if scalars.has(connection, source.logged, name):
             return source.logged
     raise NotFound(f"Run {run_id} has logged nothing under the name {name!r}.")
 
 
 def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_Source]:
     """The streams of a run, or the one asked for. Raises NotFound."""
-    known = select(runs.c.run_id).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
-    if connection.scalar(known) is None:
+    known = select(runs.c.attempts).where(runs.c.run_id == run_id.bytes, runs.c.deleted == 0)
+    attempts = connection.scalar(known)
+    if attempts is None:
         raise NotFound(f"There is no run {run_id}.")
     table = streams.c
     statement = select(table.stream, table.rank, table.scaler, table.rows_from).where(
@@ -179,7 +173,7 @@ def _sources(connection: Connection, run_id: UUID, stream: int | None) -> list[_
     if stream is not None and not rows:
         raise NotFound(f"Run {run_id} has no stream {stream}.")
     return [
-        _Source(Logged(run_id.bytes, number, rows_from), rank, scaler)
+        _Source(Logged(run_id.bytes, number, rows_from, attempts > 1), rank, scaler)
         for number, rank, scaler, rows_from in rows
     ]
 
@@ -223,8 +217,9 @@ def _around(line: tuple[Ints, Ints], start: int | None, stop: int | None) -> tup
 def _stepping(connection: Connection, scaler: Scaler) -> tuple[Logged, str] | None:
     """The name that most often came with a step of the user's own, on the lowest rank that has one."""
     for source in scaler.sources:
-        of = Logged(scaler.run_id, source.number, source.rows_from)
-        given = {name: int(cells["user"].sum()) for name, cells in _all(connection, of).items()}
+        of = Logged(scaler.run_id, source.number, source.rows_from, source.overlaid)
+        all_of = scalars.summaries(connection, of)
+        given = {name: int(cells["user"].sum()) for name, cells in all_of.items()}
         if any(given.values()):
             return of, max(given, key=lambda name: given[name])
     return None

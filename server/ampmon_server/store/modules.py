@@ -16,8 +16,7 @@ from ampmon_server.store.attempts import world_sizes
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.packing import Sample
-from ampmon_server.store.samples import current
-from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.scalers import Scaler, Source, current
 from ampmon_server.store.streams import unpack_modules
 from ampmon_server.tables import headers, module_blocks
 
@@ -129,7 +128,7 @@ def _newest_of(
         if source.overlaid and samples:
             steps = np.array([each.step for each in samples])
             attempts = np.full(len(steps), attempt)
-            keep = current(connection, scaler.run_id, source, steps, attempts)
+            keep = current(connection, scaler.run_id, source.number, steps, attempts)
             samples = [samples[place] for place in np.flatnonzero(keep)]
         if samples:
             return samples[-1]

@@ -3,15 +3,15 @@
 A page holds the rows of 256 consecutive steps, of all attempts, in order of step and attempt. It is a fixed range of
 steps and not a number of rows, so it does not depend on the order in which rows arrive, a resend changes nothing, and
 what a resumed attempt did again lies beside what it replaces. The newest page of a series still grows: cells are made
-of the pages before it (`store.rollups`).
+of the pages before it (`store.rollups`, `store.scalars`), and it is never pruned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.packing import compress, decompress
 from ampmon_server.store.pyramid import Key, bound, key_is
+from ampmon_server.store.ranges import Range
 
 
 PAGE_BITS = 8
@@ -31,7 +32,10 @@ VERSION = b"\x01"
 """Stands before what is packed. A migration packs again what an older version packed."""
 
 AT_ONCE = 256
-"""Pages that `Paged.walk` reads with one statement."""
+"""Pages that are read with one statement."""
+
+STEPS_AT_ONCE = 2**14
+"""Steps whose rows are in memory where many cells are made anew."""
 
 Rows: TypeAlias = npt.NDArray[Any]
 """A structured array [n] of int64 and float64 fields, `step` and `attempt` among them, in order of both."""
@@ -40,6 +44,29 @@ Rows: TypeAlias = npt.NDArray[Any]
 def edge_of(last_step: int | None) -> int:
     """The first step of the newest page of a series: cells are made of what is before it."""
     return (last_step or 0) >> PAGE_BITS << PAGE_BITS
+
+
+def unsealed(first: int, last: int, before: int, after: int, rows_from: int = 0) -> Range | None:
+    """The steps whose cells are to be made anew once rows from step ``first`` to ``last`` are stored; None for none.
+
+    They are those of these rows, and of pages that still grew before: the series' edge was ``before`` and is ``after``.
+    Steps before ``rows_from``, whose rows are no longer all held, stay as they are.
+    """
+    low = max(min(first, before), rows_from)
+    high = after - 1 if after > before else min(last, before - 1)
+    return (low, high) if low <= high else None
+
+
+def with_rows(following: Callable[[int], int | None], first: int, edge: int) -> Iterator[Range]:
+    """The steps from ``first`` to before ``edge`` that may have rows, so many at a time as may be in memory.
+
+    ``following`` is the first such step from a step on.
+    """
+    start = following(first)
+    while start is not None and start < edge:
+        stop = min((start >> PAGE_BITS << PAGE_BITS) + STEPS_AT_ONCE, edge)
+        yield start, stop - 1
+        start = following(stop)
 
 
 def pack(rows: Rows) -> bytes:
@@ -73,13 +100,16 @@ def joined(parts: Sequence[Rows], dtype: np.dtype[Any]) -> Rows:
 
 
 def merged(held: Rows, new: Rows, *, replace: bool = False) -> Rows:
-    """Rows in order of step and attempt; of two with the same, what was ``held`` stays unless ``new`` replaces it."""
-    both = joined([new[::-1], held] if replace else [held, new], held.dtype)
-    if not replace and _rises(both):
+    """Rows in order of step and attempt. Copies.
+
+    Of several with the same the first stays, what was ``held`` before what is ``new``, or the last where they
+    ``replace`` one another.
+    """
+    both = joined([held, new], held.dtype)
+    if _rises(both):
         return both
-    both = both[
-        np.lexsort((both["attempt"], both["step"]))
-    ]  # stable: of equal ones the first stays first
+    both = both[::-1] if replace else both
+    both = both[np.lexsort((both["attempt"], both["step"]))]  # stable
     same = (np.diff(both["step"]) == 0) & (np.diff(both["attempt"]) == 0)
     return both[np.append(True, ~same)] if same.any() else both
 
@@ -103,33 +133,80 @@ def by_page(rows: Rows) -> Iterator[tuple[int, Rows]]:
         yield from zip(numbers[starts].tolist(), np.split(rows, starts[1:]), strict=True)
 
 
+class Tail(NamedTuple):
+    """The newest page of a series: its number, -1 where there is none, and its rows."""
+
+    number: int
+    rows: Rows
+
+    @property
+    def edge(self) -> int:
+        """Its first step: cells are made of what is before it."""
+        return max(self.number, 0) << PAGE_BITS
+
+
+Tails: TypeAlias = dict[Key, Tail]
+"""The newest pages that are known, by series."""
+
+
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """One kind of series in pages of one table; ``told`` gives the values of its columns before `data`."""
+    """One kind of series in pages of one table; ``told`` gives the values of its columns before `data`.
+
+    ``replaces``: of several rows of one step and attempt the last is kept, and not the first.
+    """
 
     table: Table
     dtype: np.dtype[Any]
     told: Callable[[Rows], tuple[Any, ...]]
+    replaces: bool = False
 
     def row(self, key: Key, number: int, rows: Rows) -> tuple[Any, ...]:
         """A page as a row of the table."""
         return (*key, number, *self.told(rows), pack(rows))
 
-    def put(self, connection: Connection, key: Key, new: Rows) -> int:
-        """Add rows of one attempt, each step once, in order; how many of the steps were not held yet.
+    def put(
+        self, connection: Connection, new: Mapping[Key, Rows], tails: Tails | None = None
+    ) -> int:
+        """Add rows, in order of step, to each of some series of a run; how many of the steps were not held yet.
 
-        A row that is held already stays as it is.
+        ``tails`` are not read again, and are the newest pages afterwards. Raises Damaged.
         """
+        tails = {} if tails is None else tails
         pages, added = [], 0
-        held = dict(by_page(self.pages(connection, key, int(new["step"][0]), int(new["step"][-1]))))
-        for number, rows in by_page(new):
-            before = held.get(number)
-            after = rows if before is None else merged(before, rows)
-            known = 0 if before is None else np.isin(rows["step"], before["step"]).sum()
-            added += len(rows) - int(known)
-            pages.append(self.row(key, number, after))
+        for key, rows in new.items():
+            held = self._held(connection, key, rows, tails)
+            for number, some in by_page(rows):
+                before = held.get(number, rows[:0])
+                after = merged(before, some, replace=self.replaces)
+                added += _steps(after) - _steps(before)
+                pages.append(self.row(key, number, after))
+                if number >= tails[key].number:
+                    tails[key] = Tail(number, after)
         insert_rows(connection, self.table, pages, replace=True)
         return added
+
+    def _held(self, connection: Connection, key: Key, rows: Rows, tails: Tails) -> dict[int, Rows]:
+        """The rows of the pages, by number, to which some are to be added."""
+        tail = self.tail(connection, key, tails)
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        before = (
+            self.pages(connection, key, first, min(last, tail.edge - 1))
+            if first < tail.edge
+            else rows[:0]
+        )
+        return {**dict(by_page(before)), tail.number: tail.rows}
+
+    def tail(self, connection: Connection, key: Key, tails: Tails) -> Tail:
+        """The newest page of a series, which from now on is among those that are known. Raises Damaged."""
+        if key not in tails:
+            found = fetch(connection, _newest(self.table), bound(self.table, key))
+            tails[key] = (
+                Tail(found[0][0], self.opened(*found[0]))
+                if found
+                else Tail(-1, np.zeros(0, self.dtype))
+            )
+        return tails[key]
 
     def read(self, connection: Connection, key: Key, first: int, last: int) -> Rows:
         """The rows of all attempts from step ``first`` to ``last``, both included. Raises Damaged."""
@@ -150,13 +227,21 @@ class Paged:
             raise Damaged("a page of rows holds other steps than its key says")
         return rows
 
-    def walk(self, connection: Connection, key: Key, first: int = 0) -> Iterator[Rows]:
-        """The rows of all attempts from step ``first`` on, some pages at a time. Raises Damaged."""
-        while (number := self.following(connection, key, first)) is not None:
-            first = max(first, number << PAGE_BITS)
-            stop = (number + AT_ONCE) << PAGE_BITS
-            yield self.read(connection, key, first, stop - 1)
-            first = stop
+    def walk(
+        self, connection: Connection, key: Key, first: int = 0, pages: int = AT_ONCE
+    ) -> Iterator[Rows]:
+        """The rows of all attempts from step ``first`` on, page by page, read some ``pages`` at a time.
+
+        Raises Damaged at the page that is.
+        """
+        wanted = {**bound(self.table, key), "low": first >> PAGE_BITS, "most": pages}
+        while found := fetch(connection, _walking(self.table), wanted):
+            for number, data in found:
+                rows = self.opened(number, data)
+                rows = rows[np.searchsorted(rows["step"], first) :]
+                if len(rows):
+                    yield rows
+            wanted["low"] = found[-1][0] + 1
 
     def following(self, connection: Connection, key: Key, step: int) -> int | None:
         """The number of the first page that may have a row at a step or after it."""
@@ -173,12 +258,30 @@ class Paged:
         return found[0][0] if found else None
 
 
+def _steps(rows: Rows) -> int:
+    """How many steps rows in their order have."""
+    return len(rows) and 1 + int(np.count_nonzero(np.diff(rows["step"])))
+
+
 @lru_cache
 def _reading(table: Table) -> Select[Any]:
     within = table.c.bucket.between(bindparam("low"), bindparam("high"))
     return (
         select(table.c.bucket, table.c.data).where(key_is(table), within).order_by(table.c.bucket)
     )
+
+
+@lru_cache
+def _walking(table: Table) -> Select[Any]:
+    of = table.c
+    statement = select(of.bucket, of.data).where(key_is(table), of.bucket >= bindparam("low"))
+    return statement.order_by(of.bucket).limit(bindparam("most"))
+
+
+@lru_cache
+def _newest(table: Table) -> Select[Any]:
+    of = table.c
+    return select(of.bucket, of.data).where(key_is(table)).order_by(of.bucket.desc()).limit(1)
 
 
 @lru_cache

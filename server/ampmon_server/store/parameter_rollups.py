@@ -26,8 +26,8 @@ from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.pyramid import BITS, VERSION, Key, Pyramid
 from ampmon_server.store.roster import Roster
-from ampmon_server.store.samples import current, reading
-from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.samples import reading
+from ampmon_server.store.scalers import Scaler, Source, current
 from ampmon_server.store.streams import Stream, newest_header, unpack_parameters
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
@@ -117,7 +117,9 @@ class Told:
         keep = (cells["first"] >= first) & (cells["first"] <= last)
         cells, attempts = cells[keep], attempts[keep]
         if self.source.overlaid and len(cells):
-            keep = current(self.connection, self.run_id, self.source, cells["first"], attempts)
+            keep = current(
+                self.connection, self.run_id, self.source.number, cells["first"], attempts
+            )
             cells = cells[keep]
         return cells[np.argsort(cells["first"], kind="stable")]
 
@@ -204,10 +206,8 @@ def refresh(of: Told, first: int, last: int) -> None:
     first, last = max(first, whole_from(of.source.samples_from)), min(last, of.source.edge - 1)
     if last < first:
         return
-    within = pyramid.cells_of(first, last)
-    rows = of.rows(*pyramid.steps_of(within))
     edges = partial(sparse.edges, of.pyramid, pyramid.before(of.source.edge, of.rows))
-    pyramid.put(of.connection, of.pyramid, of.key, within, of.pyramid.roll(rows, 1), edges)
+    pyramid.renew(of.connection, of.pyramid, of.key, of.rows, (first, last), edges)
 
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from ampmon_server.store import engine, removing
 from ampmon_server.store import state as run_state
 from ampmon_server.store.errors import Busy
-from ampmon_server.store.pages import PAGE_BITS
+from ampmon_server.store.pages import PAGE_BITS, edge_of
 from ampmon_server.store.pyramid import BITS, THIN
 from ampmon_server.store.removing import Removal
 from ampmon_server.tables import (
@@ -34,7 +34,7 @@ from ampmon_server.tables import (
     gradient_totals,
     module_blocks,
     runs,
-    scalars,
+    scalar_pages,
     streams,
     update_pages,
 )
@@ -163,14 +163,12 @@ def _size(connection: Connection, table: Table, of: ColumnElement[bool]) -> Size
     def total(what: ColumnElement[int]) -> int:
         return int(connection.scalar(select(what).select_from(table).where(of)) or 0)
 
-    parts = total(func.count())
+    rows = {update_pages: update_pages.c.updates, scalar_pages: scalar_pages.c.logged}.get(table)
     return Size(
-        rows=total(func.sum(table.c.updates))
-        if table is update_pages
-        else parts * (table is scalars),
+        rows=0 if rows is None else total(func.sum(rows)),
         samples=total(func.sum(table.c.samples)) if table is gradient_totals else 0,
         block_bytes=total(func.sum(func.length(table.c.data))) if table in _SAMPLES else 0,
-        parts=parts,
+        parts=total(func.count()),
     )
 
 
@@ -207,14 +205,30 @@ def _marked(connection: Connection, one: Due) -> list[Removal]:
 def _removals(connection: Connection, one: Due) -> list[Removal]:
     found = []
     for cut in _cuts(connection, one):
-        for table, before in (
-            (scalars, scalars.c.step < cut.rows),
-            (update_pages, update_pages.c.bucket < cut.rows >> PAGE_BITS),
+        number = cut.rows >> PAGE_BITS
+        for table, old in (
+            (scalar_pages, (scalar_pages.c.bucket < number) & _is_overtaken()),
+            (update_pages, update_pages.c.bucket < number),
         ):
-            found.append(Removal(table, _of(table, one, cut) & before))
+            found.append(Removal(table, _of(table, one, cut) & old))
         for table in _SAMPLES:
             found.append(Removal(table, _of(table, one, cut) & (table.c.last_step < cut.samples)))
     return found
+
+
+def _is_overtaken() -> ColumnElement[bool]:
+    """That a page of logged values is not its name's newest, of which there are no cells."""
+    table, later = scalar_pages.c, scalar_pages.alias().c
+    return (
+        select(later.bucket)
+        .where(
+            later.run_id == table.run_id,
+            later.stream == table.stream,
+            later.name == table.name,
+            later.bucket > table.bucket,
+        )
+        .exists()
+    )
 
 
 def _of(table: Table, one: Due, cut: _Cut) -> ColumnElement[bool]:
@@ -241,14 +255,13 @@ def _cuts(connection: Connection, one: Due) -> list[_Cut]:
 def _rows_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:
     """The first step of the newest page of any rank."""
     lasts: list[int] = [row.last_step for row in together if row.last_step is not None]
-    numbers = [row.stream for row in together]
-    if not lasts:
-        table = scalars.c
-        newest = select(func.max(table.step)).where(
-            table.run_id == one.run_id.bytes, table.stream.in_(numbers)
-        )
-        lasts = [connection.scalar(newest) or 0]
-    return max(lasts) >> PAGE_BITS << PAGE_BITS
+    if lasts:
+        return edge_of(max(lasts))
+    table = scalar_pages.c
+    newest = select(func.max(table.bucket)).where(
+        table.run_id == one.run_id.bytes, table.stream.in_([row.stream for row in together])
+    )
+    return (connection.scalar(newest) or 0) << PAGE_BITS
 
 
 def _samples_from(connection: Connection, one: Due, together: list[Row[Any]]) -> int:

@@ -161,6 +161,19 @@ def put(
     return replaced
 
 
+def renew(
+    connection: Connection,
+    pyramid: Pyramid,
+    key: Key,
+    rows: Rows,
+    steps: Range,
+    complete: Complete | None = None,
+) -> None:
+    """Make the cells of some steps, from the first to the last, anew from ``rows``; `put` says the rest."""
+    within = cells_of(*steps)
+    put(connection, pyramid, key, within, pyramid.roll(rows(*steps_of(within)), 1), complete)
+
+
 def _touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:
     """By level, the cells of all pages in which a cell of ``within`` or one above it lies."""
     wanted = bound(pyramid.table, key)

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Connection, Row, Select, select, tuple_
 
 from ampmon import wire
-from ampmon_server.store import engine, packing, samples, scalers
+from ampmon_server.store import engine, packing, scalers
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.scalers import Source
 from ampmon_server.store.store import Store
@@ -85,7 +85,7 @@ def _current(
     if not source.overlaid:
         return stack.samples()
     attempts = np.full(len(stack), row.attempt)
-    keep = samples.current(connection, run_id, source, stack.steps, attempts)
+    keep = scalers.current(connection, run_id, source.number, stack.steps, attempts)
     return [each for each, kept in zip(stack.samples(), keep.tolist(), strict=True) if kept]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ampmon_server.store.pages import Tails
 from ampmon_server.store.streams import Header, Stream
 
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ampmon_server.store.ledger import Held
 
 WEIGHT_MAX = 16_384
-"""Of all runs that are remembered. A stream, or the header of an attempt, takes a few kB."""
+"""Of all runs that are remembered, in about 4 kB: a stream, or the header of an attempt, takes as much."""
 
 
 @dataclass(slots=True)
@@ -33,18 +34,28 @@ class Remembered:
     """By stream and attempt."""
     newest: dict[tuple[int, int], Held] = field(default_factory=dict)
     """The last range of the ledger, by stream and attempt."""
+    tails: Tails = field(default_factory=dict)
+    """The newest pages of updates, by stream, and of logged values, by stream and name."""
 
     def at(self, version: int) -> Remembered:
         """The same, with nothing in it if it is of another version."""
         if version != self.version:
-            for each in (self.attempts, self.streams, self.complete, self.headers, self.newest):
+            for each in (
+                self.attempts,
+                self.streams,
+                self.complete,
+                self.headers,
+                self.newest,
+                self.tails,
+            ):
                 each.clear()
         return self
 
     @property
     def weight(self) -> int:
         """How much is remembered; 1 at least, for runs may have nothing but an attempt."""
-        return 1 + len(self.streams) + len(self.headers) + len(self.newest)
+        pages = sum(1 + each.rows.nbytes // 4096 for each in self.tails.values())
+        return 1 + len(self.streams) + len(self.headers) + len(self.newest) + pages
 
 
 class Memory:
@@ -69,6 +80,8 @@ class Memory:
 
     def put(self, run_id: UUID, remembered: Remembered) -> None:
         """Remember a run at its version, which is committed."""
+        if remembered.weight > WEIGHT_MAX:
+            remembered.tails.clear()  # they weigh the most, and save the least
         with self._lock:
             other = self._take(run_id)
             if other is not None and other.version > remembered.version:

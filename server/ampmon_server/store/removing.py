@@ -14,6 +14,7 @@ from ampmon_server.tables import (
     metadata,
     module_blocks,
     runs,
+    scalar_pages,
     streams,
     update_pages,
 )
@@ -23,7 +24,7 @@ ROWS_MAX = 2000
 BLOCKS_MAX = 64
 """Removed in one transaction. A block is many pages of the file; its row is read to find out where they are."""
 
-_LARGE = {gradient_blocks, gradient_totals, module_blocks, update_pages}
+_LARGE = {gradient_blocks, gradient_totals, module_blocks, scalar_pages, update_pages}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from sqlalchemy import Connection, update
 from ampmon_server.cells.merging import Cells
 from ampmon_server.cells.updates import LAYOUT, Counts, count, empty
 from ampmon_server.store import gradient_rollups, parameter_rollups, pyramid
-from ampmon_server.store.pages import PAGE_BITS
+from ampmon_server.store.pages import unsealed, with_rows
 from ampmon_server.store.pyramid import Key, Pyramid
+from ampmon_server.store.ranges import Range
 from ampmon_server.store.scalers import Scaler, scalers_of
 from ampmon_server.store.updates import next_step, read_cells
 from ampmon_server.store.windows import Series, Stretch
@@ -24,9 +25,6 @@ from ampmon_server.tables import rollups, runs
 
 UPDATES = Pyramid(rollups, LAYOUT.dtype, LAYOUT.merge)
 
-REBUILT_AT_ONCE = 2**14
-"""Steps whose rows are in memory at a time."""
-
 
 def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge: int) -> None:
     """Make the cells of the steps from ``first`` to ``last`` anew, and those of pages that still grew before.
@@ -34,27 +32,23 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge:
     ``edge`` is what the scaler's was before these steps were stored. Steps whose rows are no longer all held stay as
     they are.
     """
-    low = max(min(first, edge), scaler.rows_from)
-    high = scaler.edge - 1 if scaler.edge > edge else min(last, edge - 1)
-    if low <= high:
-        _roll_up(connection, scaler, low, high)
+    steps = unsealed(first, last, edge, scaler.edge, scaler.rows_from)
+    if steps is not None:
+        _roll_up(connection, scaler, steps)
 
 
-def _roll_up(connection: Connection, scaler: Scaler, first: int, last: int) -> None:
-    within = pyramid.cells_of(first, last)
-    rows = read_cells(connection, scaler, *pyramid.steps_of(within))
-    pyramid.put(connection, UPDATES, _key(scaler), within, UPDATES.roll(rows, 1))
+def _roll_up(connection: Connection, scaler: Scaler, steps: Range) -> None:
+    rows = partial(read_cells, connection, scaler)
+    pyramid.renew(connection, UPDATES, _key(scaler), rows, steps)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
     """Make all cells of a run's updates anew from the rows that are held, and its totals from those."""
     total = Counts()
     for scaler in scalers_of(connection, run_id):
-        start = next_step(connection, scaler, scaler.rows_from)
-        while start is not None and start < scaler.edge:
-            stop = min((start >> PAGE_BITS << PAGE_BITS) + REBUILT_AT_ONCE, scaler.edge)
-            _roll_up(connection, scaler, start, stop - 1)
-            start = next_step(connection, scaler, stop)
+        following = partial(next_step, connection, scaler)
+        for steps in with_rows(following, scaler.rows_from, scaler.edge):
+            _roll_up(connection, scaler, steps)
         gradient_rollups.rebuild(connection, scaler)
         parameter_rollups.rebuild(connection, run_id, scaler.sampled)
         total = total.plus(totals(connection, scaler))

@@ -104,6 +104,7 @@ class Roster:
         remembered = Remembered() if remembered is None else remembered
         self._streams, self._headers = remembered.streams, remembered.headers
         self._complete = remembered.complete
+        self.tails = remembered.tails
 
     def introduce(self, batch: wire.Batch, names: Iterable[str]) -> bool:
         """Load the streams in ``names``, and store the headers in the batch; whether one of them is new.

@@ -10,13 +10,15 @@ import numpy as np
 
 from ampmon import wire
 from ampmon.histogram import Statistics
+from ampmon_server.cells.scalars import ROWS as SCALAR_ROWS
+from ampmon_server.cells.scalars import Rows as ScalarRows
 from ampmon_server.cells.updates import ROWS
 from ampmon_server.cells.updates import Rows as UpdateRows
 from ampmon_server.series import EVENTS
 from ampmon_server.store.activations import Activations
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.errors import BadBatch
-from ampmon_server.store.numbers import INTEGER_MAX, KINDS, json_text, split, split_pair
+from ampmon_server.store.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
 from ampmon_server.store.packing import Sample
 from ampmon_server.store.streams import Stream
 
@@ -133,21 +135,22 @@ class Rows:
             json_text(event.detail),
         )
 
-    def scalars(self, record: wire.Scalars, place: int) -> list[Row]:
-        step = self.step(record.ordinal, place)
-        return [
-            (
-                self.run_id,
-                self.stream.number,
-                name,
-                step,
-                self.attempt.number,
-                record.time,
-                *(split(value) if value is not None else (None, KINDS.index(record.kinds[name]))),
-                record.user_step,
-            )
-            for name, value in record.values.items()
-        ]
+    def scalars(self, placed: Sequence[tuple[int, wire.Scalars]]) -> dict[str, ScalarRows]:
+        """The values of some records by name, in their order. Raises BadBatch."""
+        found: dict[str, list[Row]] = {}
+        for place, record in placed:
+            step, user = self.step(record.ordinal, place), record.user_step
+            for name, value in record.values.items():
+                known = join(value, KINDS.index(record.kinds[name]) if value is None else 0)
+                row = (step, self.attempt.number, record.time, known, -1 if user is None else user)
+                found.setdefault(name, []).append(row)
+        return {name: _scalars(rows) for name, rows in found.items()}
+
+
+def _scalars(told: Sequence[Row]) -> ScalarRows:
+    rows = np.array(told, SCALAR_ROWS)
+    rows["value"] += 0.0  # of the two zeros the positive one
+    return rows
 
 
 def _cause(culprits: Sequence[wire.Culprit]) -> str:

@@ -25,24 +25,14 @@ from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.numbers import INTEGER_MAX
 from ampmon_server.store.packing import Sample
-from ampmon_server.store.scalers import Scaler, Source
+from ampmon_server.store.scalers import Scaler, Source, current
 from ampmon_server.store.streams import unpack_parameters
 from ampmon_server.store.totals import Samples
-from ampmon_server.tables import gradient_blocks, gradient_totals, headers, ledger
+from ampmon_server.tables import gradient_blocks, gradient_totals, headers
 
 
 _WINDOWS = (1_000, 64_000, INTEGER_MAX)
 """How far back the newest sample is looked for, in steps: near first, since it is at most a few hundred away."""
-
-
-_REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(
-    ledger.c.run_id == bindparam("of"),
-    ledger.c.stream == bindparam("number"),
-    ledger.c.attempt > bindparam("attempt"),
-    ledger.c.first_step <= bindparam("last"),
-    ledger.c.last_step >= bindparam("first"),
-)
-"""The steps that attempts after one have done, as ranges: those that meet some steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +91,7 @@ def _samples(
     if source.overlaid and blocks:
         samples = np.concatenate(blocks)
         attempts = np.repeat([attempt for _, attempt in rows], [len(block) for block in blocks])
-        keep = current(connection, run_id, source, samples["step"], attempts)
+        keep = current(connection, run_id, source.number, samples["step"], attempts)
         samples, attempts = samples[keep], attempts[keep]
         order = np.argsort(samples["step"], kind="stable")
         samples, attempts = samples[order], attempts[order]
@@ -134,20 +124,6 @@ def reading(table: Table, overlaid: bool) -> Select[Any]:
         earlier.first_step <= first,
     )
     return statement.where(of.first_step >= func.coalesce(begins.scalar_subquery(), 0))
-
-
-def current(
-    connection: Connection, run_id: bytes, source: Source, steps: Samples, attempts: Samples
-) -> Samples:
-    """Which samples are of the newest attempt that did their step."""
-    keep = np.ones(len(steps), bool)
-    if not len(steps):
-        return keep
-    asked = {"of": run_id, "number": source.number, "attempt": int(attempts.min())}
-    asked |= {"first": int(steps.min()), "last": int(steps.max())}
-    for attempt, first, last in fetch(connection, _REDONE, asked):
-        keep &= (attempts >= attempt) | (steps < first) | (steps > last)
-    return keep
 
 
 def read_newest(connection: Connection, scaler: Scaler, step: int) -> list[Shard]:

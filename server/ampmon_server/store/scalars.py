@@ -1,13 +1,14 @@
-"""Scalars of a stream: rows by name, the cells that are rolled up of them, and the user's own steps.
+"""Logged values of a stream: pages of rows by name, and the cells that are rolled up of them.
 
 A value is superseded where a later attempt of its stream did the step again, whether or not it logged the name then.
+Of what an attempt logged twice under a name at a step the last stands. Cells are of what is not superseded, and made
+once the page of their rows is no longer its name's newest: readers roll up the newest page themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,201 +16,214 @@ from sqlalchemy import CTE, Connection, Select, bindparam, func, select
 
 from ampmon.wire import SCALAR_NAMES_MAX
 from ampmon_server.cells import scalars as cells_of
-from ampmon_server.cells.merging import Cells
-from ampmon_server.cells.scalars import LAYOUT, ROWS
-from ampmon_server.store import pyramid
+from ampmon_server.cells.merging import Cells, joined
+from ampmon_server.cells.scalars import LAYOUT, ROWS, Rows
+from ampmon_server.store import pages, pyramid
 from ampmon_server.store.engine import fetch
-from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pyramid import BITS, TOP, Pyramid
+from ampmon_server.store.numbers import INTEGER_MAX, split
+from ampmon_server.store.pages import PAGE_BITS, Paged, Tails, last_of_each_step, unsealed
+from ampmon_server.store.pyramid import TOP, Key, Pyramid
 from ampmon_server.store.ranges import Range
-from ampmon_server.store.scalers import not_superseded
+from ampmon_server.store.scalers import current
 from ampmon_server.store.windows import Series, Stretch
-from ampmon_server.tables import scalar_rollups, scalars, streams
+from ampmon_server.tables import scalar_pages, scalar_rollups, streams
 
 
 SCALARS = Pyramid(scalar_rollups, LAYOUT.dtype, cells_of.merge)
 
-REBUILT_AT_ONCE = 1 << BITS * 4
-"""Steps whose cells are made anew together."""
-
 NAMES_AT_ONCE = 1000
 """PostgreSQL takes at most 65 535 values with a statement."""
 
-_KIND_VALUES = np.array([0.0, np.nan, np.inf, -np.inf])
+
+def _told(rows: Rows) -> tuple[Any, ...]:
+    """What SQL can ask of a page."""
+    rows = last_of_each_step(rows)
+    value = rows["value"]
+    known = value[np.isfinite(value)]
+    with np.errstate(over="ignore"):
+        beside = (known.min(), known.max(), known.mean()) if len(known) else ()
+    return (
+        len(rows),
+        len(rows) - len(known),
+        *(int(rows[name][end]) for name in ("step", "time") for end in (0, -1)),
+        *(split(float(each))[0] for each in (value[0], value[-1], *(beside or [np.nan] * 3))),
+    )
+
+
+PAGES = Paged(scalar_pages, ROWS, _told, replaces=True)
+"""By run, stream and name."""
 
 
 class Logged(NamedTuple):
-    """The stream whose scalars are meant. Of the steps before ``rows_from`` only what is rolled up is held."""
+    """The stream whose values are meant. ``overlaid``: it has several attempts, so values may be superseded.
+
+    Of the steps before ``rows_from`` only what is rolled up is held, but for the newest page of each name.
+    """
 
     run_id: bytes
     stream: int
     rows_from: int = 0
+    overlaid: bool = True
+
+    def key(self, name: str) -> Key:
+        return self.run_id, self.stream, name
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def too_many(connection: Connection, of: Logged, names: Collection[str]) -> set[str]:
+def too_many(connection: Connection, of: Logged, names: Collection[str], tails: Tails) -> set[str]:
     """Those of ``names`` that nothing was logged under yet, where the stream has no room for all of them."""
-    new = set(names) - set(_tops(connection, of, names))
+    new = {name for name in names if PAGES.tail(connection, of.key(name), tails).number < 0}
     if not new or len(new) + len(names_of(connection, of)) <= SCALAR_NAMES_MAX:
         return set()
     return new
 
 
-def refresh(
-    connection: Connection, of: Logged, names: Iterable[str], first: int, last: int
-) -> None:
-    """Make the cells of the steps from ``first`` to ``last`` anew from their rows.
+def write(connection: Connection, of: Logged, told: Mapping[str, Rows], tails: Tails) -> None:
+    """Store values by name, in the order in which they were logged; those of steps whose rows are gone are not kept."""
+    new = {}
+    for name, rows in told.items():
+        kept = rows[rows["step"] >= of.rows_from]
+        if len(kept):
+            new[of.key(name)] = kept[np.argsort(kept["step"], kind="stable")]
+    edges = {key: PAGES.tail(connection, key, tails).edge for key in new}
+    PAGES.put(connection, new, tails)
+    for key, rows in new.items():
+        first, last = int(rows["step"][0]), int(rows["step"][-1])
+        before, after = edges[key], tails[key].edge
+        steps = unsealed(first, last, before, after, min(of.rows_from, before))
+        _roll_up(connection, of, key, steps)
 
-    Steps whose rows are no longer all held stay as they are.
-    """
-    if last < of.rows_from:
-        return
-    within = pyramid.cells_of(max(first, of.rows_from), last)
-    for some in _some_at_once(names):
-        held = _cells(connection, of, some, pyramid.steps_of(within))
-        for name in some:
-            new = SCALARS.roll(held.get(name, cells_of.empty()), 1)
-            pyramid.put(connection, SCALARS, (of.run_id, of.stream, name), within, new)
+
+def _roll_up(connection: Connection, of: Logged, key: Key, steps: Range | None) -> None:
+    if steps is not None:
+        pyramid.renew(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
 
 
 def supersede(connection: Connection, of: Logged, attempt: int, within: Range) -> None:
-    """Leave out what attempts before ``attempt`` logged at steps that it has done again, both ends included."""
-    found, table = _names(of), scalars.c
-    earlier = select(table.step).where(
-        table.run_id == of.run_id,
-        table.stream == of.stream,
-        table.name == found.c.name,
-        table.step.between(*within),
-        table.attempt < attempt,
-    )
-    again = [name for (name,) in fetch(connection, select(found.c.name).where(earlier.exists()))]
-    if again:
-        refresh(connection, of, again, *within)
+    """Leave out of cells what attempts before ``attempt`` logged at the steps that it did again, both ends included."""
+    first, last = within
+    wanted = {**_bound(of), "low": first >> PAGE_BITS, "high": last >> PAGE_BITS}
+    for name, newest in fetch(connection, _paged_within(), wanted):
+        edge = newest << PAGE_BITS
+        steps = unsealed(first, last, edge, edge, min(of.rows_from, edge))
+        if steps is not None:
+            rows = PAGES.read(connection, of.key(name), *steps)
+            if (rows["attempt"] < attempt).any():
+                _roll_up(connection, of, of.key(name), steps)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:
-    """Make the cells of all of a run's scalars anew from the rows that are held."""
-    table = scalars.c
-    ends = connection.execute(
-        select(table.stream, table.name, func.min(table.step), func.max(table.step))
-        .where(table.run_id == run_id)
-        .group_by(table.stream, table.name)
-    ).all()
-    rows_from = dict(
-        connection.execute(
-            select(streams.c.stream, streams.c.rows_from).where(streams.c.run_id == run_id)
-        ).all()
-    )
-    for stream, name, first, last in ends:
-        of = Logged(run_id, stream, rows_from.get(stream, 0))
-        for start in range(first, last + 1, REBUILT_AT_ONCE):
-            stop = min(start + REBUILT_AT_ONCE - 1, last)
-            refresh(connection, of, [name], start, stop)
+    """Make the cells of all of a run's logged values anew from the rows that are held."""
+    table = streams.c
+    for stream, rows_from in connection.execute(
+        select(table.stream, table.rows_from).where(table.run_id == run_id)
+    ).all():
+        of = Logged(run_id, stream, rows_from)
+        for name in names_of(connection, of):
+            span = span_of(connection, of, name)
+            following = partial(next_step, connection, of, name)
+            for steps in pages.with_rows(following, span.rows_from, span.edge):
+                _roll_up(connection, of, of.key(name), steps)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_rows(
-    connection: Connection,
-    of: Logged,
-    names: Sequence[str],
-    within: Range,
-    limit: int | None = None,
-) -> list[tuple[Any, ...]]:
-    """(name, step, time, value, kind, user_step) in order of name and step, none superseded; both ends included."""
-    wanted = {
-        "of_run": of.run_id,
-        "of_stream": of.stream,
-        "names": names,
-        "first": within[0],
-        "last": within[1],
-        "most": INTEGER_MAX if limit is None else limit,
-    }
-    return fetch(connection, _reading(), wanted)
+class Span(NamedTuple):
+    """Of a name: cells only before step ``rows_from``, and rows only from step ``edge`` on."""
+
+    rows_from: int
+    edge: int
 
 
-@lru_cache
-def _reading() -> Select[Any]:
-    """Made once: to put it together takes longer than to read a few rows by it."""
-    table, later = scalars.c, scalars.alias("logged_later").c
-    again = select(later.step).where(
-        later.run_id == table.run_id,
-        later.stream == table.stream,
-        later.name == table.name,
-        later.step == table.step,
-        later.attempt > table.attempt,
-    )
-    return (
-        select(table.name, table.step, table.time, table.value, table.kind, table.user_step)
-        .where(
-            table.run_id == bindparam("of_run"),
-            table.stream == bindparam("of_stream"),
-            table.name.in_(bindparam("names", expanding=True)),
-            table.step.between(bindparam("first"), bindparam("last")),
-            not_superseded(table.run_id, table.stream, table.step, table.attempt),
-            ~again.exists(),
-        )
-        .order_by(table.name, table.step)
-        .limit(bindparam("most"))
-    )
+def span_of(connection: Connection, of: Logged, name: str) -> Span:
+    """Where a name's rows and cells are; of one without a page, cells only before the stream's ``rows_from``."""
+    newest = PAGES.preceding(connection, of.key(name), INTEGER_MAX + 1)
+    if newest is None:
+        return Span(of.rows_from, of.rows_from)
+    return Span(min(of.rows_from, newest << PAGE_BITS), newest << PAGE_BITS)
 
 
-def _cells(
-    connection: Connection, of: Logged, names: Sequence[str], within: Range
-) -> dict[str, Cells]:
-    """Values as cells of one, by name."""
-    rows = read_rows(connection, of, names, within)
-    return {
-        name: _cells_of_rows(list(each)) for name, each in groupby(rows, key=lambda row: row[0])
-    }
+def next_step(connection: Connection, of: Logged, name: str, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a value."""
+    number = PAGES.following(connection, of.key(name), step)
+    return None if number is None else max(step, number << PAGE_BITS)
 
 
-def _cells_of_rows(rows: Sequence[tuple[Any, ...]]) -> Cells:
-    made = np.fromiter(
-        (
-            (step, time, 0.0 if value is None else value, -1 if user is None else user)
-            for _, step, time, value, _, user in rows
-        ),
-        ROWS,
-        len(rows),
-    )
-    kinds = np.fromiter((row[4] for row in rows), np.int64, len(rows))
-    made["value"] += _KIND_VALUES[kinds]
-    return cells_of.of_rows(made)
+def read_rows(connection: Connection, of: Logged, name: str, within: Range, limit: int) -> Rows:
+    """The first ``limit`` values with a step in ``within``, both ends included, none superseded. Raises Damaged."""
+    first, last = within
+    parts = [np.zeros(0, ROWS)]
+    for rows in PAGES.walk(connection, of.key(name), first, (limit >> PAGE_BITS) + 2):
+        parts.append(_current(connection, of, rows[rows["step"] <= last])[:limit])
+        limit -= len(parts[-1])
+        if not limit or rows["step"][-1] >= last:
+            break
+    return joined(parts)
 
 
 def read_cells(connection: Connection, of: Logged, name: str, first: int, last: int) -> Cells:
-    """The values of a name from step ``first`` to ``last``, both included, as cells of one."""
-    return _cells(connection, of, [name], (first, last)).get(name, cells_of.empty())
+    """The values of a name from step ``first`` to ``last``, both included, as cells of one. Raises Damaged."""
+    rows = PAGES.read(connection, of.key(name), first, last)
+    return cells_of.of_rows(_current(connection, of, rows))
+
+
+def _current(connection: Connection, of: Logged, rows: Rows) -> Rows:
+    """Those of rows that are not superseded."""
+    if not of.overlaid:
+        return rows
+    rows = last_of_each_step(rows)
+    return rows[current(connection, of.run_id, of.stream, rows["step"], rows["attempt"])]
 
 
 def window(connection: Connection, of: Logged, name: str, stretch: Stretch, columns: int) -> Cells:
     """The cells of a name in a stretch, as `windows.Series.window` finds them."""
     rows = partial(read_cells, connection, of, name)
-    key = (of.run_id, of.stream, name)
-    return Series(connection, SCALARS, key, rows, of.rows_from).window(stretch, columns)
+    span = span_of(connection, of, name)
+    return Series(connection, SCALARS, of.key(name), rows, *span).window(stretch, columns)
 
 
-def summaries(connection: Connection, of: Logged, names: Iterable[str]) -> dict[str, Cells]:
+def has(connection: Connection, of: Logged, name: str) -> bool:
+    """Whether there is any value of a name that is not superseded."""
+    return len(window(connection, of, name, Stretch(), columns=0)) > 0
+
+
+def summaries(connection: Connection, of: Logged) -> dict[str, Cells]:
     """All values of each name as one cell, [1]; without those of which there are none."""
-    return {
-        name: cells_of.merge(cells, np.zeros(1, np.int64))
-        for name, pages in _tops(connection, of, names).items()
-        if len(cells := SCALARS.unpack(pages))
-    }
+    newest = fetch(connection, _reading_newest(), _bound(of))
+    rolled = _tops(connection, of, [name for name, _, _ in newest])
+    found = {}
+    for name, number, data in newest:
+        rows = _current(connection, of, PAGES.opened(number, data))
+        cells = joined([SCALARS.unpack(rolled.get(name, [])), cells_of.of_rows(rows)])
+        if len(cells):
+            found[name] = cells_of.merge(cells, np.zeros(1, np.int64))
+    return found
 
 
-def _tops(connection: Connection, of: Logged, names: Iterable[str]) -> dict[str, list[bytes]]:
-    """The pages of the highest level, which every name has that something was logged under."""
+def _tops(connection: Connection, of: Logged, names: Sequence[str]) -> dict[str, list[bytes]]:
+    """By name, the pages of the highest level of cells."""
     found: dict[str, list[bytes]] = {}
     for some in _some_at_once(names):
-        wanted = {"of_run": of.run_id, "of_stream": of.stream, "names": some}
-        for name, data in fetch(connection, _reading_tops(), wanted):
+        for name, data in fetch(connection, _reading_tops(), {**_bound(of), "names": some}):
             found.setdefault(name, []).append(data)
     return found
+
+
+def _some_at_once(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(names), NAMES_AT_ONCE):
+        yield names[at : at + NAMES_AT_ONCE]
+
+
+def names_of(connection: Connection, of: Logged) -> list[str]:
+    """Every name that was logged, in order."""
+    return [name for name, _ in fetch(connection, _naming(), _bound(of))]
+
+
+def _bound(of: Logged) -> dict[str, Any]:
+    return {"of_run": of.run_id, "of_stream": of.stream}
 
 
 @lru_cache
@@ -227,22 +241,60 @@ def _reading_tops() -> Select[Any]:
     )
 
 
-def _some_at_once(names: Iterable[str]) -> Iterator[list[str]]:
-    wanted = list(names)
-    for at in range(0, len(wanted), NAMES_AT_ONCE):
-        yield wanted[at : at + NAMES_AT_ONCE]
+@lru_cache
+def _naming() -> Select[Any]:
+    """Every name, and the number of its newest page."""
+    found = _names()
+    named = found.c.name.is_not(None)
+    return select(found.c.name, _newest_of(found)).where(named).order_by(found.c.name)
 
 
-def names_of(connection: Connection, of: Logged) -> list[str]:
-    """Every name that was logged, in order."""
-    found = _names(of).c.name
-    return [name for (name,) in fetch(connection, select(found).where(found.is_not(None)))]
+@lru_cache
+def _paged_within() -> Select[Any]:
+    """The same of names that have a page from number ``low`` to ``high``."""
+    found, table = _names(), scalar_pages.c
+    within = select(table.bucket).where(
+        table.run_id == bindparam("of_run"),
+        table.stream == bindparam("of_stream"),
+        table.name == found.c.name,
+        table.bucket.between(bindparam("low"), bindparam("high")),
+    )
+    return select(found.c.name, _newest_of(found)).where(within.exists())
 
 
-def _names(of: Logged) -> CTE:
-    """The same, and a null. Steps from name to name in the index: there are few, and many values."""
-    table = scalar_rollups.c
-    mine = (table.run_id == of.run_id, table.stream == of.stream)
+@lru_cache
+def _reading_newest() -> Select[Any]:
+    """Every name, and its newest page."""
+    found, table = _names(), scalar_pages.c
+    return (
+        select(table.name, table.bucket, table.data)
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name == found.c.name,
+            table.bucket == _newest_of(found),
+        )
+        .order_by(table.name)
+    )
+
+
+def _newest_of(found: CTE) -> Any:
+    table = scalar_pages.alias("newest").c
+    return (
+        select(func.max(table.bucket))
+        .where(
+            table.run_id == bindparam("of_run"),
+            table.stream == bindparam("of_stream"),
+            table.name == found.c.name,
+        )
+        .scalar_subquery()
+    )
+
+
+def _names() -> CTE:
+    """Every name, and a null. Steps from name to name in the index: there are few, and many pages."""
+    table = scalar_pages.c
+    mine = (table.run_id == bindparam("of_run"), table.stream == bindparam("of_stream"))
     found = select(func.min(table.name).label("name")).where(*mine).cte("found", recursive=True)
     following = (
         select(func.min(table.name)).where(*mine, table.name > found.c.name).scalar_subquery()

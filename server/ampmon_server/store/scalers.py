@@ -8,8 +8,10 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
+from ampmon_server.series import Flags, Ints
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.pages import edge_of
@@ -174,6 +176,30 @@ def not_superseded(
         )
         .exists()
     )
+
+
+_REDONE = select(ledger.c.attempt, ledger.c.first_step, ledger.c.last_step).where(
+    ledger.c.run_id == bindparam("of"),
+    ledger.c.stream == bindparam("number"),
+    ledger.c.attempt > bindparam("attempt"),
+    ledger.c.first_step <= bindparam("last"),
+    ledger.c.last_step >= bindparam("first"),
+)
+"""The steps that attempts after one have done, as ranges: those that meet some steps."""
+
+
+def current(
+    connection: Connection, run_id: bytes, stream: int, steps: Ints, attempts: Ints
+) -> Flags:
+    """The same of rows with these ``steps`` [n] and ``attempts`` [n], [n]."""
+    keep = np.ones(len(steps), bool)
+    if not len(steps):
+        return keep
+    asked = {"of": run_id, "number": stream, "attempt": int(attempts.min())}
+    asked |= {"first": int(steps.min()), "last": int(steps.max())}
+    for attempt, first, last in fetch(connection, _REDONE, asked):
+        keep &= (attempts >= attempt) | (steps < first) | (steps > last)
+    return keep
 
 
 def scalers_of(connection: Connection, run_id: bytes) -> list[Scaler]:

@@ -68,7 +68,7 @@ class Tally:
         key = (self.state.run_id, stream.number)
         first, last = int(rows["step"][0]), int(rows["step"][-1])
         held = rows[rows["step"] >= stream.rows_from]
-        new = PAGES.put(self.connection, key, held) if len(held) else 0
+        new = PAGES.put(self.connection, {key: held}, self.roster.tails) if len(held) else 0
         stream.count(new, int(rows["sampled"].sum()), first, last)
         insert_rows(self.connection, moves, list(_moves(key, rows)))
         insert_rows(self.connection, skips, skipped)

@@ -84,12 +84,12 @@ class Verification:
             row = _row(connection, run_id, held=True)
             if row is None:
                 return
-            list(pages.check(connection, run_id.bytes, "", mending=True))
+            rows = pages.read(connection, run_id.bytes, "", mending=True)
             list(rolled_up(connection, run_id.bytes, "", mending=True))
             strays.sweep(connection, run_id.bytes)
             row = _row(connection, run_id)
             if row is not None:
-                records.mend(connection, row)
+                records.mend(connection, row, rows)
                 run_state.move_on(connection, run_id)
 
         engine.write(self._opened.engine, work)
@@ -115,10 +115,11 @@ def _check(connection: Connection, run_id: UUID) -> Iterator[Finding]:
     if row is None:
         return
     where = f"run {run_id}"
-    yield from pages.check(connection, run_id.bytes, where)
-    yield from records.contiguity(connection, run_id.bytes, where)
+    rows = pages.read(connection, run_id.bytes, where)
+    yield from rows.findings
+    yield from records.contiguity(connection, run_id.bytes, rows, where)
     yield from rolled_up(connection, run_id.bytes, where)
-    yield from records.totals(connection, row, where)
+    yield from records.totals(connection, row, rows, where)
     yield from blocks.check(connection, run_id.bytes, where)
     yield from strays.of_no_stream(connection, run_id.bytes, where)
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ampmon import wire
-from ampmon_server.store import gradient_rollups, gradients, parameter_rollups, resumes
+from ampmon_server.store import gradient_rollups, gradients, parameter_rollups, resumes, scalars
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.batch import Share
 from ampmon_server.store.engine import insert_rows
@@ -18,10 +18,10 @@ from ampmon_server.store.gradient_rollups import Change, Edges
 from ampmon_server.store.pages import edge_of
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.rows import Rows
-from ampmon_server.store.scalars import Logged, refresh, supersede, too_many
+from ampmon_server.store.scalars import Logged
 from ampmon_server.store.state import RunState
 from ampmon_server.store.tally import Tally
-from ampmon_server.tables import events, module_blocks, scalars
+from ampmon_server.tables import events, module_blocks
 
 
 GAP_MAX = 2**12
@@ -102,17 +102,15 @@ class Writer:
         placed: Sequence[tuple[int, wire.Scalars]],
         updates: Sequence[tuple[int, wire.Update]],
     ) -> None:
-        of = Logged(self.state.run_id, rows.stream.number, rows.stream.rows_from)
-        names = sorted({name for _, each in placed for name in each.values})
-        if names:
-            _check_room(placed, too_many(self.connection, of, names))
-            told = [row for place, each in placed for row in rows.scalars(each, place)]
-            insert_rows(self.connection, scalars, told, replace=True)
-            steps = [self.attempt.origin + each.ordinal for _, each in placed]
-            refresh(self.connection, of, names, min(steps), max(steps))
+        stream, overlaid = rows.stream, self.state.attempts > 1
+        of = Logged(self.state.run_id, stream.number, stream.rows_from, overlaid)
+        told = rows.scalars(placed)
+        if told:
+            _check_room(placed, scalars.too_many(self.connection, of, told, self.roster.tails))
+            scalars.write(self.connection, of, told, self.roster.tails)
         for near in _near(updates) if self.attempt.number else ():
             first, last = (near[end][1].ordinal + self.attempt.origin for end in (0, -1))
-            supersede(self.connection, of, self.attempt.number, (first, last))
+            scalars.supersede(self.connection, of, self.attempt.number, (first, last))
 
     def _events(self, rows: Rows, placed: Sequence[tuple[int, wire.Event]]) -> None:
         insert_rows(self.connection, events, [rows.event(event, place) for place, event in placed])

@@ -74,11 +74,10 @@ def _skips(run_id: str, time: str, _: str) -> str:
 
 def _scalars(run_id: str, time: str, _: str) -> str:
     return f"""
-        SELECT {run_id} AS run_id, s.scaler, s.rank, c.name, c.step, c.user_step, c.attempt,
-            {_at(time, "c.time")} AS time, c.value, {_kind("c.kind")} AS value_kind
-        {_of("scalars", "c")} AND {_newest("c")}
-            AND NOT EXISTS (SELECT 1 FROM scalars e WHERE e.run_id = c.run_id AND e.stream = c.stream
-                AND e.name = c.name AND e.step = c.step AND e.attempt > c.attempt)"""
+        SELECT {run_id} AS run_id, s.scaler, s.rank, c.name, c.first_step, c.last_step,
+            {_at(time, "c.first_time")} AS first_time, {_at(time, "c.last_time")} AS last_time,
+            c.logged, c.not_finite, c.value_first, c.value_last, c.value_min, c.value_max, c.value_mean
+        {_of("scalar_pages", "c")}"""
 
 
 def _of(table: str, name: str) -> str:

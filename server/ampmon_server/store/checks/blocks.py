@@ -19,7 +19,6 @@ from ampmon_server.tables import gradient_blocks, gradient_totals, headers, modu
 
 _AT_ONCE = 64
 """Blocks read by one statement: one may hold some megabytes."""
-_KEY = ("stream", "first_step", "attempt")
 
 
 class Block(NamedTuple):
@@ -38,7 +37,7 @@ def check(connection: Connection, run_id: bytes, where: str) -> Iterator[Finding
     for table, steps_of in _STEPS.items():
         found = sampled.setdefault(table, {})
         before: dict[tuple[int, int], int] = {}
-        for row in in_order(connection, table, run_id, _KEY, _AT_ONCE):
+        for row in in_order(connection, table, run_id, _AT_ONCE):
             place = f"{where}, {table.name}, stream {row.stream}, steps {row.first_step} to {row.last_step}"
             key = row.stream, row.attempt
             try:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, func, select
+from sqlalchemy import Connection, Table, func, select
 
 from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, scalars
 from ampmon_server.store.checks.cells import Series
@@ -14,10 +14,8 @@ from ampmon_server.store.errors import Damaged
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import scalers_of
 from ampmon_server.store.updates import next_step, read_cells
-from ampmon_server.tables import gradient_blocks, streams
+from ampmon_server.tables import gradient_blocks, scalar_pages, scalar_rollups, streams
 from ampmon_server.tables import parameter_rollups as parameter_pages
-from ampmon_server.tables import scalar_rollups as scalar_pages
-from ampmon_server.tables import scalars as scalar_rows
 
 
 class Kind(NamedTuple):
@@ -68,7 +66,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
                     told.pyramid,
                     told.key,
                     told.rows,
-                    _next_row(connection, gradient_blocks, run_id, [source.number]),
+                    partial(_next_block, connection, run_id, source.number),
                     source.samples_from,
                     source.edge,
                 )
@@ -80,7 +78,7 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
     rows_from = dict(connection.execute(told).all())
     named = {
         (stream, name)
-        for held in (scalar_rows.c, scalar_pages.c)
+        for held in (scalar_pages.c, scalar_rollups.c)
         for stream, name in connection.execute(
             select(held.stream, held.name).distinct().where(held.run_id == run_id)
         )
@@ -92,37 +90,22 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
         yield Series(
             f"scalar {name!r} of stream {stream}",
             scalars.SCALARS,
-            (run_id, stream, name),
+            of.key(name),
             partial(scalars.read_cells, connection, of, name),
-            _next_row(connection, scalar_rows, run_id, [stream], scalar_rows.c.name == name),
-            of.rows_from,
+            partial(scalars.next_step, connection, of, name),
+            *scalars.span_of(connection, of, name),
         )
 
 
-def _next_row(
-    connection: Connection,
-    table: Table,
-    run_id: bytes,
-    numbers: Sequence[int],
-    *more: ColumnElement[bool],
-) -> Callable[[int], int | None]:
-    """The first step from one on at which any of the streams has a row, or may have one in a block."""
-    ends = (
-        (table.c.first_step, table.c.last_step) if "last_step" in table.c else (table.c.step,) * 2
+def _next_block(connection: Connection, run_id: bytes, stream: int, step: int) -> int | None:
+    """The first step from ``step`` on that may be in a block of the stream."""
+    table = gradient_blocks.c
+    found: int | None = connection.scalar(
+        select(func.min(table.first_step)).where(
+            table.run_id == run_id, table.stream == stream, table.last_step >= step
+        )
     )
-
-    def of_stream(number: int, step: int) -> int | None:
-        statement = select(func.min(ends[0])).where(
-            table.c.run_id == run_id, table.c.stream == number, ends[1] >= step, *more
-        )
-        found: int | None = connection.scalar(statement)
-        return None if found is None else max(found, step)
-
-    def following(step: int) -> int | None:
-        first = (of_stream(number, step) for number in numbers)
-        return min((each for each in first if each is not None), default=None)
-
-    return following
+    return None if found is None else max(found, step)
 
 
 KINDS = (

@@ -9,19 +9,13 @@ from sqlalchemy import Connection, Row, Table, select, tuple_
 
 
 def in_order(
-    connection: Connection, table: Table, run_id: bytes, by: tuple[str, ...], at_once: int
+    connection: Connection, table: Table, run_id: bytes, at_once: int
 ) -> Iterator[Row[Any]]:
-    """The rows of a run in order of columns that together tell them apart, whole numbers of at least 0."""
-    key = [table.c[name] for name in by]
-    after: tuple[int, ...] = (-1,) * len(by)
-    while True:
-        rows = connection.execute(
-            select(table)
-            .where(table.c.run_id == run_id, tuple_(*key) > tuple_(*after))
-            .order_by(*key)
-            .limit(at_once)
-        ).all()
+    """The rows of a run in order of the table's key."""
+    _, *key = table.primary_key
+    statement = select(table).where(table.c.run_id == run_id).order_by(*key).limit(at_once)
+    following = statement
+    while rows := connection.execute(following).all():
         yield from rows
-        if len(rows) < at_once:
-            return
-        after = tuple(getattr(rows[-1], name) for name in by)
+        last = (getattr(rows[-1], column.name) for column in key)
+        following = statement.where(tuple_(*key) > tuple_(*last))
