@@ -27,6 +27,7 @@ LOOK_EVERY = 64
 """One update in so many goes through the full gear, which looks at everything that may have changed."""
 _WORTH_IT = 4
 """For fewer updates it is not engaged."""
+_TORCHS = GradScaler.__module__
 
 
 class PlainGear:
@@ -46,6 +47,7 @@ class PlainGear:
         "_explicit",
         "_first",
         "_interval",
+        "_iteration",
         "_left",
         "_monitor",
         "_on_host",
@@ -105,19 +107,19 @@ class PlainGear:
         self._begun = False
         """Whether an optimizer was unscaled in this iteration."""
         self._unscaled: list[torch.optim.Optimizer] = []
-        """Those unscaled in this iteration ahead of their step."""
+        """Optimizers whose `unscale_` was called in this iteration ahead of their step."""
+        self._iteration = Iteration()
+        """Holds the culprits that a device finds; the full gear goes on with it."""
         monitor.gear = self
 
     def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
         monitor, before = self._monitor, ended.before
         if ended.infers_skips or not isinstance(before, Reading):
             return False
-        if scaler._scale.is_cpu:  # where `_unscale_grads_` is all that decides what is found
-            told = outcome.maker(type(scaler), "unscale_") == GradScaler.__module__
-        else:  # where the host must hear of each step, before anything but unscaling is done to the gradients
-            told = all(step.path == "plain" for step in ended.iteration.steps.values())
         return (
-            told
+            # On a device the host hears of each step, or `before` were no Reading. On a CPU `_unscale_grads_` must be
+            # all that decides what is found.
+            not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
             and True not in before.found
             and monitor._scale == after.scale > outcome.DYING_SCALE
             and outcome.is_invertible(1 / after.scale)
@@ -140,7 +142,8 @@ class PlainGear:
         for reference in self._optimizers:
             if (optimizer := reference()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
-        iteration = monitor._iteration = Iteration(before=before)
+        iteration = monitor._iteration = self._iteration
+        iteration.before = before
         iteration.sampling = False if self._begun else None
         self._tell_steps(iteration)
 
@@ -173,12 +176,15 @@ class PlainGear:
 
     def unscaling(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether `unscale` may be called: an iteration that another optimizer begins may be one to be sampled."""
+        at = self._at
+        ahead = at == 0 or self._optimizers[at - 1]() is not optimizer
+        if ahead and not self._on_host and capturing():
+            return False
         if not self._begun:
             if self._first() is not optimizer:
                 return False
             self._begun = True
-        at = self._at
-        if at == 0 or self._optimizers[at - 1]() is not optimizer:
+        if ahead:
             self._unscaled.append(optimizer)
         return True
 
@@ -195,7 +201,21 @@ class PlainGear:
             raise
         if not finite(found, self._on_host):
             self._monitor.after_unscale(optimizer, found)
+        elif self._unscaled and not self._on_host and optimizer in self._unscaled:
+            self._guard(optimizer, found)
         return found
+
+    def _guard(
+        self, optimizer: torch.optim.Optimizer, found: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """Have the device look for culprits before gradients are clipped, where it can do so by itself."""
+        started = self._account.clock()
+        try:
+            measurer = self._monitor._measurer
+            measurer.after_unscale(optimizer, self._iteration, found, told=False)
+        except Exception as error:
+            self._monitor.failed("after_unscale", error)
+        self._account.spend(started)
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether `step` may be called for this optimizer."""
@@ -279,6 +299,7 @@ class PlainGear:
             self._begun = False
             if self._unscaled:
                 self._unscaled.clear()
+                self._iteration.culprits.clear()
             self._done += 1
             self._monitor.updates += 1
             self._recorder.write_steady(

@@ -56,7 +56,8 @@ class Account:
         """`lap` and `settle` for an update of the plain gear. The budget hears of it with the next that is not."""
         assert self._last_ns is not None
         duration = (now - self._last_ns) / 1000
-        cost = self._owed_ns / 1000
+        cost = (self._owed_ns + self._spent_ns) / 1000
+        self._spent_ns = 0
         self._last_ns = now
         self._busy_us += cost
         self._elapsed_us += duration

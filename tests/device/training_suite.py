@@ -16,7 +16,8 @@ import ampmon
 from ampmon.gear import LOOK_EVERY
 from device.place import EMULATED, PLACE, Device, device
 from recording import Recording, recording
-from scaler.test_parity import CASES, Case, bits, train
+from scaler.test_parity import CASES, RARELY, STEADY, STEADY_UPDATES, Case, bits, train
+from scaler.test_parity import UPDATES as CELL_UPDATES
 
 
 @pytest.fixture
@@ -27,10 +28,12 @@ def emulated() -> Iterator[Device]:
     device().reset()
 
 
-def counted(scaler: torch.amp.GradScaler, case: Case) -> tuple[dict[str, Any], list[str]]:
+def counted(
+    scaler: torch.amp.GradScaler, case: Case, updates: int = CELL_UPDATES
+) -> tuple[dict[str, Any], list[str]]:
     """What training leaves behind, and what it waited for."""
     device().forget()
-    left = train(scaler, case)
+    left = train(scaler, case, updates)
     return left, device().waits()
 
 
@@ -54,15 +57,29 @@ def test_parity_under_jitter(
         assert scaler.monitor is None or scaler.monitor.errors == 0
 
 
+def test_parity_in_the_plain_gear(emulated: Device) -> None:
+    """Cells in which most updates take the plain gear end as the stock scaler's under jitter, and wait as often."""
+    emulated.jitter(200)
+    for case in STEADY:
+        expected, waits = counted(torch.amp.GradScaler(PLACE), case, STEADY_UPDATES)
+        scaler = ampmon.GradScaler(PLACE, monitor=RARELY)
+        ours, own_waits = counted(scaler, case, STEADY_UPDATES)
+        assert own_waits == waits, case
+        assert bits(expected, ours), case
+        assert scaler.monitor is not None
+        assert scaler.monitor.errors == 0
+
+
 UPDATES = 24
 BEHIND = UPDATES if EMULATED else 8
 """Updates to enqueue behind a paused device: a GPU takes a thousand launches or so, and then makes the host wait."""
 
 
-def test_updates_about_which_nothing_is_new_wait_as_stock(
-    emulated: Device, data_directory: Path
-) -> None:
-    """Of an ordinary optimizer each waits once, for what it found, and so do those that overflow or are sampled."""
+OVERFLOWS = [80, 81, 150]
+
+
+def steady(directory: Path, *, clips: bool) -> list[Any]:
+    """What is recorded of updates of which three overflow and the others tell nothing new. They wait as stock ones."""
     waits = []
     for maker, options in (
         (torch.amp.GradScaler, {}),
@@ -71,20 +88,34 @@ def test_updates_about_which_nothing_is_new_wait_as_stock(
         model = torch.nn.Linear(2, 2).to(PLACE)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = maker(PLACE, init_scale=4.0, growth_interval=90, **options)
-        emulated.forget()
+        device().forget()
         for update in range(3 * LOOK_EVERY):
             optimizer.zero_grad()
             scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
-            if update in (80, 81, 150):
+            if update in OVERFLOWS:
                 model.weight.grad.fill_(float("inf"))
+            if clips:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
-        waits.append(emulated.waits())
+        waits.append(device().waits())
     assert waits[0] == waits[1]
     assert scaler.monitor.errors == 0
-    updates = recording(data_directory).updates
-    assert [update.ordinal for update in updates if update.event == "backoff"] == [80, 81, 150]
-    assert updates[80].optimizers[0].culprits
+    updates = recording(directory).updates
+    assert [update.ordinal for update in updates if update.event == "backoff"] == OVERFLOWS
+    return updates
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("clips", [False, True])
+def test_updates_about_which_nothing_is_new_wait_as_stock(
+    data_directory: Path, clips: bool
+) -> None:
+    """Of an ordinary optimizer each waits once, for what it found, and so do those that overflow or are sampled."""
+    updates = steady(data_directory, clips=clips)
+    # Without kernels nothing looks for culprits before clipping.
+    assert clips or updates[80].optimizers[0].culprits
 
 
 class Training:

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 import ampmon
+from ampmon import wire
 from ampmon.probe import kernels
 from device.emulated import Device, device
 from device.place import PLACE
-from device.training_suite import Training, counted, told
+from device.training_suite import OVERFLOWS, Training, counted, steady, told
 from recording import recording
 from scaler.test_parity import ROUTES, Case, bits
 
@@ -119,3 +120,36 @@ def test_kernels_wait_for_nobody(
         assert emulated.waits() == []
     assert told(recording(data_directory / "paused"), gradients=False) == expected
     assert [update[4] for update in expected][5] == [(True, ["0.weight"])]
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_kernels_find_culprits_before_clipping(
+    launched: list[str], data_directory: Path, clips: bool
+) -> None:
+    """After many steady updates an overflow is traced to the gradient it began in, although clipping spread it."""
+    updates = steady(data_directory, clips=clips)
+    culprits = [updates[each].optimizers[0].culprits for each in OVERFLOWS]
+    assert culprits == [(wire.Culprit(0, 4, 0),)] * len(OVERFLOWS)
+    assert "attribute" in launched
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_capture_that_begins_in_a_steady_update() -> None:
+    """Where a capture begins before `unscale_`, no kernel looks for culprits in it, which would read back in it."""
+    model = torch.nn.Linear(2, 2).to(PLACE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
+    for _ in range(20):
+        scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.gear is not None
+    scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
+    with device().capture():
+        scaler.unscale_(optimizer)
+        scaler.update()
+    assert device().violations() == []
+    assert scaler.monitor.errors == 0
+    assert scaler.monitor.captured == 1

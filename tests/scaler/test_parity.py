@@ -40,6 +40,10 @@ class Case:
 
 
 CASES = [Case(*cell) for cell in itertools.product(CONSTRUCTORS, ROUTES, (1, 2), (False, True))]
+STEADY = [case for case in CASES if not case.arguments]
+"""Where the scale moves seldom enough for the plain gear."""
+STEADY_UPDATES = 24
+RARELY = ampmon.Config(every=10**6)
 
 
 def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> dict[str, Any]:
@@ -60,7 +64,7 @@ def train(scaler: torch.amp.GradScaler, case: Case, updates: int = UPDATES) -> d
         with torch.autocast(PLACE, dtype=torch.float16):
             loss = torch.nn.functional.cross_entropy(model(inputs).float(), targets)
         scaler.scale(loss).backward()
-        if case.overflow and update in (0, 3, 4):
+        if case.overflow and update in (0, 3, 4, 20):
             # One optimizer's gradient only, so that with two of them one steps and one is skipped.
             groups[-1][-1].grad.view(-1)[update % 2] = (float("inf"), float("nan"))[update % 2]
         for optimizer in optimizers:
@@ -112,6 +116,15 @@ def test_the_constructor_gives_what_torchs_gives(
     for case, expected in zip(CASES, stock, strict=True):
         ours = train(ampmon.GradScaler(PLACE, **case.arguments, monitor=monitored), case)
         assert bits(expected, ours), case
+
+
+def test_the_plain_gear_gives_what_torchs_gives() -> None:
+    """Cells in which most updates take the plain gear, with an overflow among them, end equal to the stock scaler's."""
+    for case in STEADY:
+        stock, scaler = torch.amp.GradScaler(PLACE), ampmon.GradScaler(PLACE, monitor=RARELY)
+        assert bits(train(stock, case, STEADY_UPDATES), train(scaler, case, STEADY_UPDATES)), case
+        assert scaler.monitor is not None
+        assert case.overflow or scaler.monitor.gear is not None
 
 
 def test_a_watched_scaler_gives_what_it_gave_before(stock: list[dict[str, Any]]) -> None:
