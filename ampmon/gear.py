@@ -229,22 +229,29 @@ class PlainGear:
         self._at = at + 1
         return True
 
-    def step(self, scaler: Any, optimizer: torch.optim.Optimizer) -> float | None:
-        """The stock `step`."""
+    def step(
+        self, scaler: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
+    ) -> float | None:
+        """The stock `step`. Accelerate gives it a closure, which is None."""
         try:
-            returned: float | None = self._step(scaler, optimizer)
+            returned: float | None = self._step(scaler, optimizer, *args, **kwargs)
         except Exception as error:
             self._monitor.raised(scaler, "step", error, optimizer)
             raise
         return returned
 
     def decide(
-        self, scaler: Any, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+        self,
+        scaler: Any,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> float | None:
         """The stock `_maybe_opt_step`."""
         if not self._on_host:
             state = self._monitor.deciding(optimizer, state)
-        decided: float | None = self._decide(scaler, optimizer, state)
+        decided: float | None = self._decide(scaler, optimizer, state, *args, **kwargs)
         return decided
 
     def decided(self) -> None:

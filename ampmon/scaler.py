@@ -111,8 +111,8 @@ class Monitored(_Base):
         if monitor is None:
             return super().step(optimizer, *args, **kwargs)
         gear = monitor.gear
-        if gear is not None and not (args or kwargs) and gear.stepping(optimizer):
-            return gear.step(self, optimizer)
+        if gear is not None and gear.stepping(optimizer):
+            return gear.step(self, optimizer, *args, **kwargs)
         monitor.stepping(self, optimizer)
         try:
             return super().step(optimizer, *args, **kwargs)
@@ -130,8 +130,8 @@ class Monitored(_Base):
         monitor = self._ampmon_monitor
         if monitor is not None:
             gear = monitor.gear
-            if gear is not None and not (args or kwargs):
-                return gear.decide(self, optimizer, optimizer_state)
+            if gear is not None:
+                return gear.decide(self, optimizer, optimizer_state, *args, **kwargs)
             optimizer_state = monitor.deciding(optimizer, optimizer_state)
         return super()._maybe_opt_step(optimizer, optimizer_state, *args, **kwargs)
 

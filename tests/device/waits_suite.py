@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
+from torch import distributed
 from torch.nn.utils import clip_grad_norm_
 
 import ampmon
 from device.place import EMULATED, PLACE, Device, device
+from recording import recording
 from waiting import DEADLINE_S
 
 
@@ -23,7 +26,7 @@ UPDATES = 20
 WARM_UP = 8 if EMULATED else 40
 DELAY_CYCLES = 100_000_000
 """Some 50 ms: as many copies are under way at once as ever will be, and have their pinned memory."""
-ROUTES = ("plain", "fused", "clipped", "accumulated", "two optimizers")
+ROUTES = ("plain", "fused", "clipped", "accumulated", "two optimizers", "Accelerate", "Lightning")
 Figures = Callable[[str, object], None]
 
 
@@ -66,6 +69,37 @@ def emulated() -> Iterator[Device]:
     device().reset()
 
 
+class Accelerated:
+    """An optimizer that is stepped as Accelerate's are: whether one was skipped it sees by a `step` in its place."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+        self._optimizer, self._scaler = optimizer, scaler
+        self.step_was_skipped = False
+
+    def step(self, closure: None = None) -> None:
+        original, taken = self._optimizer.step, []
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            taken.append(True)
+            return original(*args, **kwargs)
+
+        self._optimizer.step = step  # type: ignore[method-assign]
+        self._scaler.step(self._optimizer, closure)
+        self._scaler.update()
+        self._optimizer.step = original  # type: ignore[method-assign]
+        self.step_was_skipped = not taken
+
+
+def step_as_lightning(
+    optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, closure: Callable[[], Any]
+) -> None:
+    """Lightning runs its closure ahead, and always unscales ahead too, whether it clips or not."""
+    closure()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+
+
 def updates(scaler: torch.amp.GradScaler, route: str) -> Callable[[], None]:
     """One update by a route, with all that it needs made."""
     torch.manual_seed(0)
@@ -76,18 +110,29 @@ def updates(scaler: torch.amp.GradScaler, route: str) -> Callable[[], None]:
     groups = groups if route == "two optimizers" else [list(model.parameters())]
     optimizers = [torch.optim.AdamW(group, lr=1e-4, fused=route == "fused") for group in groups]
 
+    accelerated = Accelerated(optimizers[0], scaler)
+
+    def backward() -> None:
+        with torch.autocast(PLACE, dtype=torch.float16):
+            loss = model(inputs).float().square().mean()
+        scaler.scale(loss).backward()
+
     def update() -> None:
+        model.zero_grad()
+        if route == "Lightning":
+            step_as_lightning(optimizers[0], scaler, backward)
+            return
         for _ in range(2 if route == "accumulated" else 1):
-            with torch.autocast(PLACE, dtype=torch.float16):
-                loss = model(inputs).float().square().mean()
-            scaler.scale(loss).backward()
+            backward()
+        if route == "Accelerate":
+            accelerated.step()
+            return
         for optimizer in optimizers:
             if route == "clipped":
                 scaler.unscale_(optimizer)
                 clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
         scaler.update()
-        model.zero_grad()
 
     return update
 
@@ -141,6 +186,86 @@ def test_no_route_adds_a_wait(
     assert scaler.monitor is not None
     assert scaler.monitor.errors == 0
     assert added == [0, 0], (stock, ours)
+
+
+class Located:
+    """A scaler that tells which of its methods waited, and for what."""
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self._scaler = scaler
+        self.waits: Counter[tuple[str, str]] = Counter()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._scaler, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = len(device().waits())
+            returned = method(*args, **kwargs)
+            self.waits.update((name, wait) for wait in device().waits()[before:])
+            return returned
+
+        return call
+
+
+@pytest.fixture(params=["GradScaler", "ShardedGradScaler"])
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], torch.amp.GradScaler]]:
+    """Makes stock scalers: torch's own, or FSDP1's, in a process group of this process alone."""
+    if request.param == "GradScaler":
+        yield lambda: torch.amp.GradScaler(PLACE, **OPTIONS)
+        return
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    # It has nobody to talk to, as any group of one, and knows every device.
+    distributed.init_process_group(f"{PLACE}:fake", store=FakeStore(), rank=0, world_size=1)
+    group = distributed.group.WORLD
+    yield lambda: ShardedGradScaler(PLACE, **OPTIONS, process_group=group)
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("every", [3, 10**6])
+@pytest.mark.parametrize("route", ROUTES)
+def test_waits_fall_where_they_did(
+    make: Callable[[], torch.amp.GradScaler], route: str, every: int
+) -> None:
+    """Each method of a scaler waits as often under the monitor, and for the same, and so does what is between them."""
+    waits = []
+    for scaler in (make(), ampmon.watch(make(), monitor=ampmon.Config(every=every))):
+        located = Located(scaler)
+        update = updates(cast("torch.amp.GradScaler", located), route)
+        for _ in range(WARM_UP):
+            update()
+            torch.accelerator.synchronize()
+        device().forget()
+        located.waits.clear()
+        for _ in range(UPDATES):
+            update()
+        waits.append((located.waits, Counter(device().waits())))
+    assert waits[0] == waits[1]
+    assert route == "fused" or sum(waits[0][0].values()) >= UPDATES
+    monitor: Any = scaler.monitor
+    assert monitor.errors == 0
+    assert (monitor.gear is not None) == (EMULATED and route != "fused" and every > UPDATES)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_wrapped_optimizer_sees_the_skips_that_are_recorded(data_directory: Path) -> None:
+    """Accelerate's way to see whether the scaler skipped a step works in both gears, and tells what the ledger does."""
+    model = torch.nn.Linear(2, 1).to(PLACE)
+    scaler = ampmon.GradScaler(PLACE, **OPTIONS, monitor=ampmon.Config(every=10**6))
+    optimizer = Accelerated(torch.optim.SGD(model.parameters(), lr=0.1), scaler)
+    skipped = []
+    for update in range(UPDATES):
+        model.zero_grad()
+        factor = float("inf") if update in (1, UPDATES - 3) else 1.0
+        scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum() * factor).backward()
+        optimizer.step()
+        torch.accelerator.synchronize()
+        skipped.append(optimizer.step_was_skipped)
+    assert [place for place, skip in enumerate(skipped) if skip] == [1, UPDATES - 3]
+    recorded = recording(data_directory).updates
+    assert [update.optimizers[0].skipped for update in recorded] == skipped
 
 
 def test_a_stream_of_one_s_own_waits_for_nothing(emulated: Device) -> None:

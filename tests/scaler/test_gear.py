@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import distributed
 from torch.distributed import HashStore
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam
 
@@ -71,6 +72,12 @@ class Loop:
         self.scaler.unscale_(self.first)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.scaler.step(self.first)
+        self.scaler.step(self.second)
+        self.scaler.update()
+
+    def given_a_closure(self) -> None:
+        self.backward()
+        self.scaler.step(self.first, None)
         self.scaler.step(self.second)
         self.scaler.update()
 
@@ -235,7 +242,9 @@ class Recipe:
     batches: int = 1
     clips: bool = False
     penalty: bool = False
-    parallel: bool = False
+    parallel: str = ""
+    arguments: tuple[None, ...] = ()
+    """Of `step`."""
 
     def update(self, model: torch.nn.Module) -> Callable[[torch.amp.GradScaler], None]:
         """One update of a model."""
@@ -255,7 +264,7 @@ class Recipe:
                 if self.clips:
                     scaler.unscale_(optimizer)
                     torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-                scaler.step(optimizer)
+                scaler.step(optimizer, *self.arguments)
             scaler.update()
             model.zero_grad()
 
@@ -270,7 +279,10 @@ RECIPES = {
     "gradient penalty": Recipe(penalty=True),
     "several optimizers": Recipe(optimizers=2),
     "several optimizers with clipping": Recipe(optimizers=2, clips=True),
-    "DDP": Recipe(parallel=True),
+    "Accelerate": Recipe(arguments=(None,)),
+    "DDP": Recipe(parallel="DDP"),
+    "FSDP2": Recipe(parallel="FSDP2"),
+    "FSDP2 with clipping": Recipe(parallel="FSDP2", clips=True),
 }
 
 
@@ -278,14 +290,21 @@ RECIPES = {
 def model(request: pytest.FixtureRequest) -> Iterator[torch.nn.Module]:
     """A model of a recipe, in a process group of its own where that is parallel."""
     model = torch.nn.Linear(2, 2).to(PLACE)
-    if not RECIPES[request.node.callspec.params["name"]].parallel:
+    parallel = RECIPES[request.node.callspec.params["name"]].parallel
+    if not parallel:
         yield model
         return
     if EMULATED:
         pytest.skip("no process group knows the emulated device")
     backend = "nccl" if PLACE == "cuda" else "gloo"
     distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
-    yield DistributedDataParallel(model)
+    if parallel == "DDP":
+        yield DistributedDataParallel(model)
+    else:
+        from torch.distributed.fsdp import fully_shard  # from torch 2.6 on
+
+        fully_shard(model, mesh=init_device_mesh(PLACE, (1,)))
+        yield model
     distributed.destroy_process_group()
 
 
