@@ -86,6 +86,8 @@ class Culprits:
 class Iteration:
     """What the hooks have gathered since the last update. Optimizers live at least that long: their id tells them."""
 
+    calls: list[int] = field(default_factory=list)
+    """Which optimizers were unscaled and stepped, in order: the id of one that was stepped, ~id of one unscaled."""
     steps: dict[int, wire.OptimizerStep] = field(default_factory=dict)
     """The optimizers whose `step()` was called, as if none was skipped."""
     culprits: dict[tuple[int, torch.device], list[Culprits]] = field(default_factory=dict)

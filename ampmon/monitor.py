@@ -149,6 +149,7 @@ class Monitor(Shown):
         started = self._account.clock()
         self._raised = None
         iteration = self._iteration
+        iteration.calls.append(~id(optimizer))
         self.meet(scaler, optimizer)
         if self._linter.early:
             self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
@@ -202,6 +203,7 @@ class Monitor(Shown):
         """`step()` is being called."""
         self._raised = None
         self._begun = None
+        self._iteration.calls.append(id(optimizer))
         if id(optimizer) not in self._iteration.steps:
             self._begun = id(optimizer)
             path = outcome.step_path(scaler, optimizer)

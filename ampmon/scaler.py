@@ -60,9 +60,10 @@ class Monitored(_Base):
         return [getattr(each, "__func__", None) for each in methods]
 
     def scale(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if _MONITOR not in self.__dict__:  # a copy, or unpickled
-            _attach_copy(self)
         monitor = self._ampmon_monitor
+        if monitor is None and _MONITOR not in self.__dict__:  # a copy, or unpickled
+            _attach_copy(self)
+            monitor = self._ampmon_monitor
         if monitor is not None:
             gear = monitor.gear
             if gear is not None and not (args or kwargs) and gear.scaling():
@@ -92,14 +93,18 @@ class Monitored(_Base):
         if monitor is None:
             return super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
         gear = monitor.gear
-        if gear is not None and gear.unscaling(optimizer):
-            return gear.unscale(self, optimizer, inv_scale, found_inf, *args, **kwargs)
-        allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
-        monitor.before_unscale(self, optimizer, inv_scale, bool(allow_fp16))
         try:
-            found = monitor.unscale(optimizer, inv_scale, found_inf)
-            if found is None:
+            if gear is not None and gear.unscaling(optimizer):
+                found = gear.unscale(self, optimizer, inv_scale, found_inf, *args, **kwargs)
+                gear.unscaled(optimizer, found)
+                return found
+            allow_fp16 = args[0] if args else kwargs.get("allow_fp16", False)
+            monitor.before_unscale(self, optimizer, inv_scale, bool(allow_fp16))
+            measured = monitor.unscale(optimizer, inv_scale, found_inf)
+            if measured is None:
                 found = super()._unscale_grads_(optimizer, inv_scale, found_inf, *args, **kwargs)
+            else:
+                found = measured
         except Exception as error:
             monitor.raised(self, "unscale_", error, optimizer)
             raise
@@ -111,10 +116,10 @@ class Monitored(_Base):
         if monitor is None:
             return super().step(optimizer, *args, **kwargs)
         gear = monitor.gear
-        if gear is not None and gear.stepping(optimizer):
-            return gear.step(self, optimizer, *args, **kwargs)
-        monitor.stepping(self, optimizer)
         try:
+            if gear is not None and gear.stepping(optimizer):
+                return gear.step(self, optimizer, *args, **kwargs)
+            monitor.stepping(self, optimizer)
             return super().step(optimizer, *args, **kwargs)
         except Exception as error:
             monitor.raised(self, "step", error, optimizer)
@@ -140,11 +145,13 @@ class Monitored(_Base):
         if monitor is None:
             return super().update(*args, **kwargs)
         gear = monitor.gear
-        if gear is not None and not (args or kwargs) and gear.updating(self):
-            return gear.update(self)
-        monitor.before_update(self)
         try:
-            returned: Any = super().update(*args, **kwargs)
+            if gear is not None and not (args or kwargs) and gear.updating(self):
+                returned: Any = gear.update(self)
+                gear.updated(self)
+                return returned
+            monitor.before_update(self)
+            returned = super().update(*args, **kwargs)
         except Exception as error:
             monitor.raised(self, "update", error)
             raise

@@ -23,6 +23,8 @@ class Account:
         self._budget = budget
         self._timer = timer
         self._busy_us = self._elapsed_us = 0.0
+        self._plain = self._plain_ns = self._plain_elapsed_ns = 0
+        """Updates of the plain gear since the last that was not, what they cost, and how long they took."""
         self.restart()
 
     def restart(self) -> None:
@@ -30,8 +32,7 @@ class Account:
         self._last_ns: int | None = None
         self._spent_ns = self._owed_ns = 0
         self._handing_over = {False: 0, True: 0}
-        self._plain = 0
-        self._plain_us = self._plain_elapsed_us = 0.0
+        self._end_plain()
 
     @property
     def awaiting(self) -> bool:
@@ -41,7 +42,9 @@ class Account:
     @property
     def overhead(self) -> float:
         """The share of the time between updates that the monitor took, 0 to 1; 0 before there were two."""
-        return self._busy_us / self._elapsed_us if self._elapsed_us else 0.0
+        busy_us = self._busy_us + self._plain_ns / 1000
+        elapsed_us = self._elapsed_us + self._plain_elapsed_ns / 1000
+        return busy_us / elapsed_us if elapsed_us else 0.0
 
     def spend(self, started: int) -> None:
         """Count the time since ``started`` as spent on the update at hand."""
@@ -55,16 +58,24 @@ class Account:
     def plain(self, now: int) -> tuple[float, float]:
         """`lap` and `settle` for an update of the plain gear. The budget hears of it with the next that is not."""
         assert self._last_ns is not None
-        duration = (now - self._last_ns) / 1000
-        cost = (self._owed_ns + self._spent_ns) / 1000
-        self._spent_ns = 0
-        self._last_ns = now
-        self._busy_us += cost
-        self._elapsed_us += duration
+        elapsed_ns, cost_ns = now - self._last_ns, self._owed_ns + self._spent_ns
+        self._last_ns, self._spent_ns = now, 0
         self._plain += 1
-        self._plain_us += cost
-        self._plain_elapsed_us += duration
-        return duration, cost
+        self._plain_ns += cost_ns
+        self._plain_elapsed_ns += elapsed_ns
+        return elapsed_ns / 1000, cost_ns / 1000
+
+    def _end_plain(self) -> tuple[int, float, float]:
+        """How many plain updates there were, how long they took and what they cost, in us. None are left."""
+        updates, elapsed_us, cost_us = (
+            self._plain,
+            self._plain_elapsed_ns / 1000,
+            self._plain_ns / 1000,
+        )
+        self._plain = self._plain_ns = self._plain_elapsed_ns = 0
+        self._busy_us += cost_us
+        self._elapsed_us += elapsed_us
+        return updates, elapsed_us, cost_us
 
     def settle(
         self, duration: float | None, beside: float, spans: list[Span], *, sampled: bool
@@ -93,8 +104,7 @@ class Account:
     def _tell_budget(
         self, duration: float | None, usual: float, *, sampled: bool, beside: float
     ) -> None:
-        updates, elapsed, cost = self._plain, self._plain_elapsed_us, self._plain_us
-        self._plain, self._plain_elapsed_us, self._plain_us = 0, 0.0, 0.0
+        updates, elapsed, cost = self._end_plain()
         if not updates or duration is None:
             self._budget.updated(duration, usual, sampled=sampled, beside=beside)
         elif sampled:

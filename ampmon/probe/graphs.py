@@ -16,8 +16,10 @@ def capturing() -> bool:
     What is enqueued then becomes part of the graph, an event asked for then breaks the capture, and no value is there
     to be read: whoever measures must stand aside. False where no device can capture.
     """
-    modules = _capturing_modules()
-    return any(each.is_initialized() and each.is_current_stream_capturing() for each in modules)
+    for each in _capturing_modules():  # noqa: SIM110 - it is asked in every update, and any() takes twice as long
+        if each.is_initialized() and each.is_current_stream_capturing():
+            return True
+    return False
 
 
 @cache

@@ -167,6 +167,11 @@ class Loop:
     def another_rate(self) -> None:
         self.first.param_groups[0]["lr"] *= 0.9
 
+    def another_optimizer(self) -> None:
+        # Gone first, so that the other may have its id.
+        del self.first
+        self.first = SGD([*self.model[0].parameters()], lr=0.1)
+
     def another_parameter(self) -> None:
         self.model.append(torch.nn.Linear(2, 2).to(PLACE))
         self.second.add_param_group({"params": [*self.model[-1].parameters()]})
@@ -390,3 +395,26 @@ def test_a_signal_within_a_record_takes_no_seq_twice(
     seqs = sorted(each.seq for each in of_scaler if hasattr(each, "seq"))
     assert seqs == list(range(len(seqs)))
     assert {"signal": 1.0} in [each.values for each in recorded.scalars]
+
+
+def test_an_optimizer_with_the_id_of_another_is_another(data_directory: Path) -> None:
+    """An optimizer made in the place of one that steady updates were taken with has a name of its own at once."""
+    model = torch.nn.Linear(2, 2).to(PLACE)
+    scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
+    assert scaler.monitor is not None
+    ids = []
+    for _ in range(5):
+        optimizer = SGD(model.parameters(), lr=0.1)
+        ids.append(id(optimizer))
+        for _ in range(12):
+            scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            torch.accelerator.synchronize() if PLACE != "cpu" else None
+        assert scaler.monitor.gear is not None
+        del optimizer
+    assert len(set(ids)) < len(ids)
+    names = [update.optimizers[0].optimizer for update in recording(data_directory).updates]
+    assert names == [
+        name for name in ("SGD", "SGD-2", "SGD-3", "SGD-4", "SGD-5") for _ in range(12)
+    ]
