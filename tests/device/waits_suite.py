@@ -246,7 +246,8 @@ def test_waits_fall_where_they_did(
     assert route == "fused" or sum(waits[0][0].values()) >= UPDATES
     monitor: Any = scaler.monitor
     assert monitor.errors == 0
-    assert (monitor.gear is not None) == (EMULATED and route != "fused" and every > UPDATES)
+    if EMULATED:
+        assert (monitor.gear is not None) == (route != "fused" and every > UPDATES)
 
 
 @pytest.mark.usefixtures("emulated")
