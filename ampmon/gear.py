@@ -17,7 +17,6 @@ from torch.amp.grad_scaler import GradScaler
 
 from ampmon import outcome, process
 from ampmon.iteration import Iteration, PendingUpdate
-from ampmon.mirror import stamp
 from ampmon.outcome import Reading
 from ampmon.probe.graphs import capturing
 
@@ -58,13 +57,12 @@ class PlainGear:
         "_scale",
         "_scaler",
         "_script",
-        "_stamp",
         "_steps",
         "_stream",
         "_tensors",
         "_told",
         "_tracker",
-        "_version",
+        "_versions",
         "decide",
         "scale",
         "step",
@@ -105,9 +103,9 @@ class PlainGear:
         self._scaler = weakref.ref(scaler)
         self._on_host = scaler._scale.is_cpu
         self.decide = self._decide if self._on_host else self._decide_on_device
-        self._tensors = scaler._scale, scaler._growth_tracker
-        """Those stamped: no other may have their ids."""
-        self._stamp, self._version = stamp(scaler), scaler._scale._version
+        scale, tracker = self._tensors = scaler._scale, scaler._growth_tracker
+        self._versions = scale._version, tracker._version
+        """Those of the tensors after the newest update: nothing but `update()` is to write into them."""
         self._interval = scaler._growth_interval
         self._scale, self._tracker = after.scale, after.growth_tracker
         self._at = self._decided = self._done = 0
@@ -133,9 +131,10 @@ class PlainGear:
         if [call for call in calls if call >= 0] != list(ended.iteration.steps) or not unscaled:
             return False
         return (
+            monitor.follower.decides
             # On a device the host hears of each step, or `before` were no Reading. On a CPU `_unscale_grads_` must be
             # all that decides what is found.
-            not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
+            and not (scaler._scale.is_cpu and outcome.maker(type(scaler), "unscale_") != _TORCHS)
             and None not in [names.living(called(call)) for call in calls]
             # Its turns say when the next sample is due.
             and names.living(unscaled[0]) is names.last()
@@ -150,13 +149,13 @@ class PlainGear:
             and not monitor._account.awaiting
         )
 
-    def leave(self, before: Reading | None = None) -> None:
-        """Give the iteration at hand to the full gear, ``before`` its update if that has returned."""
+    def leave(self) -> None:
+        """Give the iteration at hand to the full gear."""
         monitor = self._monitor
         monitor.gear = None
         if not self._on_host:
             state = self._scale, self._tracker
-            monitor.follower.mirror.resume(state, self._stamp, self._tensors, self._done)
+            monitor.follower.mirror.resume(state, self._tensors, self._versions, self._done)
         so_far = self._script[: self._at]
         begun = any(call < 0 for call in so_far)
         monitor._optimizers.turned(self._done + begun)
@@ -164,7 +163,6 @@ class PlainGear:
             if (optimizer := self._optimizers[each]()) is not None:
                 monitor._linter.stepped(optimizer, self._done)
         iteration = monitor._iteration = self._iteration
-        iteration.before = before
         iteration.sampling = False if begun else None
         for call in so_far:
             self._tell(iteration, call)
@@ -257,37 +255,30 @@ class PlainGear:
 
     def updating(self, scaler: Any) -> bool:
         """Whether `update` may be called: all have stepped, nothing overflowed, and the scale is untouched."""
+        scale, tracker = self._tensors
         try:
-            if self._expected[self._at] is not None:
-                return False
-            if self._on_host:
-                scale = self._tensors[0]
-                return scaler._scale is scale and scale._version == self._version
             return (
-                self._decided == len(scaler._per_optimizer_states)
-                and stamp(scaler) == self._stamp
+                self._expected[self._at] is None
+                and scaler._scale is scale
+                and scaler._growth_tracker is tracker
+                and (scale._version, tracker._version) == self._versions
                 and scaler._growth_interval == self._interval
-                and not capturing()
+                and (self._on_host or self._all_decided(scaler))
             )
         except Exception as error:
             self._monitor.failed("before_update", error)
             return False
 
-    def updated(self, scaler: Any) -> None:
-        """`update` has returned: write the record of it. A scale that has moved after all is for the full gear."""
+    def _all_decided(self, scaler: Any) -> bool:
+        return self._decided == len(scaler._per_optimizer_states) and not capturing()
+
+    def updated(self) -> None:
+        """`update` has returned, and has only counted on: write its record."""
         account, monitor = self._account, self._monitor
         started = account.clock()
         try:
-            tracker = self._tracker + 1
-            if not self._on_host:
-                self._stamp = stamp(scaler)
-            elif scaler._growth_tracker.item() == tracker and scaler._scale.item() == self._scale:
-                self._version = scaler._scale._version
-            else:
-                self.leave(Reading(self._scale, self._tracker, [False] * len(self._steps)))
-                monitor.after_update(scaler, False)
-                return
-            self._tracker = tracker
+            self._versions = self._tensors[0]._version, self._tensors[1]._version
+            tracker = self._tracker = self._tracker + 1
             self._at = self._decided = 0
             if self._ahead:
                 self._iteration.culprits.clear()

@@ -66,9 +66,12 @@ class Mirror:
             self._moves.append((found, rules_of(scaler)))
         return self.state
 
-    def resume(self, state: State, after: Stamp, tensors: tuple[Any, ...], updates: int) -> None:
-        """So many more updates were followed elsewhere: the state, and the stamp of these tensors, after them."""
-        self.state, self._stamp, self._tensors = state, after, tensors
+    def resume(
+        self, state: State, tensors: tuple[Any, Any], versions: tuple[int, int], updates: int
+    ) -> None:
+        """So many more updates were followed elsewhere: the state after them, and these tensors' versions."""
+        self.state, self._tensors = state, tensors
+        self._stamp = id(tensors[0]), versions[0], id(tensors[1]), versions[1]
         self.updates += updates
 
     def heard(self, update: int, reading: Reading) -> None:

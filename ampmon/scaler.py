@@ -148,7 +148,7 @@ class Monitored(_Base):
         try:
             if gear is not None and not (args or kwargs) and gear.updating(self):
                 returned: Any = gear.update(self)
-                gear.updated(self)
+                gear.updated()
                 return returned
             monitor.before_update(self)
             returned = super().update(*args, **kwargs)
