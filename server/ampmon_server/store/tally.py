@@ -58,7 +58,8 @@ class Tally:
             held = Counts() if newest else self._counted(before, first, last)
             self._put(stream, rows, skipped)
             after = self.roster.scaler(stream.scaler)
-            counts = count_rows(rows) if newest else self._counted(after, first, last)
+            kept = rows[rows["step"] >= after.rows_from]
+            counts = count_rows(kept) if newest else self._counted(after, first, last)
             self.state.count(counts.minus(held))
             rollups.refresh(self.connection, after, first, last, before.edge)
         self.roster.save(stream)
