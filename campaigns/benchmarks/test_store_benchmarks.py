@@ -235,7 +235,7 @@ def test_stored_bytes_are_of_what_was_ingested(tmp_path: Path, sqlite_only: None
     """An update takes at least its numbers' bytes, and less than as many JSON documents would; a sample kilobytes."""
     rows = {row["tables"]: row for row in sizes.measure(tmp_path, TINY)[:-1]}
 
-    assert 40 < rows["updates"]["bytes"] < 200
+    assert 10 < rows["update_pages, rollups"]["bytes"] < 200
     assert 1_000 < rows["gradient_blocks, gradient_totals"]["bytes"] < 20_000
 
 

@@ -15,7 +15,7 @@ from ampmon_server.store import derived, samples
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, split
 from ampmon_server.store.rows import PATHS
 from ampmon_server.store.scalers import Scaler
-from ampmon_server.store.updates import read_rows, skipped_elsewhere
+from ampmon_server.store.updates import read_rows, with_skips
 
 
 Column: TypeAlias = list[Any]
@@ -43,12 +43,8 @@ def read(connection: Connection, scaler: Scaler, *, start: int, stop: int, limit
     start = max(start, scaler.rows_from)
     rows = read_rows(connection, scaler, start=start, stop=stop, limit=limit + 1)
     following = int(rows["step"][limit]) if len(rows) > limit else None
-    rows = rows[:limit]
-    steps = rows["step"].tolist()
-    if steps:
-        elsewhere = skipped_elsewhere(connection, scaler, steps[0], steps[-1])
-        rows["skipped"] |= np.isin(rows["step"], elsewhere)
-    columns = {**_recorded(rows), **_sampled(connection, scaler, steps)}
+    rows = with_skips(connection, scaler, rows[:limit])
+    columns = {**_recorded(rows), **_sampled(connection, scaler, rows["step"].tolist())}
     return Page(columns, following, scaler.rows_from)
 
 

@@ -17,7 +17,7 @@ from ampmon_server.cells.merging import Cells
 from ampmon_server.store import pyramid, sparse
 from ampmon_server.store.attempts import Attempt, world_sizes
 from ampmon_server.store.numbers import INTEGER_MAX
-from ampmon_server.store.pages import unsealed
+from ampmon_server.store.pages import unsealed, with_rows
 from ampmon_server.store.pyramid import BITS, THIN, Pyramid
 from ampmon_server.store.ranges import Range
 from ampmon_server.store.roster import Roster
@@ -26,10 +26,6 @@ from ampmon_server.store.scalers import Scaler
 from ampmon_server.store.streams import Stream
 from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_rollups, gradient_totals
-
-
-_REBUILT = 4 * BITS
-"""So many bits of steps are made anew at a time."""
 
 
 class Edges(NamedTuple):
@@ -126,16 +122,14 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int) -> No
     rows = partial(read_cells, connection, scaler)
     key = scaler.run_id, scaler.number
     edges = partial(sparse.edges, GRADIENTS, pyramid.before(scaler.edge, rows))
-    pyramid.renew(connection, GRADIENTS, key, rows, (first, last), edges)
+    pyramid.put(connection, GRADIENTS, key, rows, (first, last), edges)
 
 
 def rebuild(connection: Connection, scaler: Scaler) -> None:
     """Make all cells anew from the rows that are held."""
-    first = next_step(connection, scaler, whole_from(scaler.samples_from))
-    while first is not None and first < scaler.edge:
-        _, last = pyramid.steps_of((first >> _REBUILT, first >> _REBUILT), _REBUILT // BITS)
-        refresh(connection, scaler, first, last)
-        first = next_step(connection, scaler, last + 1)
+    following = partial(next_step, connection, scaler)
+    for steps in with_rows(following, whole_from(scaler.samples_from), scaler.edge):
+        refresh(connection, scaler, *steps)
 
 
 def next_step(connection: Connection, scaler: Scaler, first: int) -> int | None:

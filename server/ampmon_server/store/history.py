@@ -12,7 +12,7 @@ from ampmon_server.store import cases, samples, scalers
 from ampmon_server.store.engine import fetch
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.scalers import Scaler, not_superseded
-from ampmon_server.store.updates import read_rows, skipped_elsewhere
+from ampmon_server.store.updates import read_rows, with_skips
 from ampmon_server.tables import skips
 
 
@@ -23,17 +23,16 @@ def read(connection: Connection, run_id: UUID, stream: int | None) -> History:
         (each.last_step for each in scaler.sources if each.last_step is not None), default=-1
     )
     start = max(last + 1 - UPDATES_MAX, scaler.rows_from)
-    rows = read_rows(connection, scaler, start=start)
+    rows = with_skips(connection, scaler, read_rows(connection, scaler, start=start))
     if not len(rows):
         raise NotFound(f"Run {run_id} has no update yet: there is nothing to replay.")
     ends = int(rows["step"][0]), int(rows["step"][-1])
-    elsewhere = skipped_elsewhere(connection, scaler, *ends)
     return History.of(
         rows["step"],
         np.where(
             np.isfinite(rows["scale"]), rows["scale"], -1.0
         ),  # one that is no number is no scale
-        (rows["skipped"] > 0) | np.isin(rows["step"], elsewhere),
+        rows["skipped"] > 0,
         np.isin(rows["step"], _nan(connection, scaler, ends)),
         policy=cases.policy_of(connection, scaler),
         samples=samples.read_series(connection, scaler, start=start),

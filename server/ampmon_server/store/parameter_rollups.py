@@ -24,6 +24,7 @@ from ampmon_server.store.engine import fetch, insert_rows
 from ampmon_server.store.errors import Damaged
 from ampmon_server.store.gradient_rollups import Change, whole_from
 from ampmon_server.store.numbers import INTEGER_MAX
+from ampmon_server.store.pages import with_rows
 from ampmon_server.store.pyramid import BITS, VERSION, Key, Pyramid
 from ampmon_server.store.roster import Roster
 from ampmon_server.store.samples import reading
@@ -33,8 +34,8 @@ from ampmon_server.store.windows import Stretch
 from ampmon_server.tables import gradient_blocks, headers, parameter_rollups
 
 
-_REBUILT = 3 * BITS
-"""So many bits of steps are made anew at a time."""
+_REBUILT = 1 << 3 * BITS
+"""So many steps are made anew at a time."""
 
 VALUES_MAX = 300_000
 """However many parameters there are, about so many values of a statistic are read for one figure."""
@@ -207,12 +208,12 @@ def refresh(of: Told, first: int, last: int) -> None:
     if last < first:
         return
     edges = partial(sparse.edges, of.pyramid, pyramid.before(of.source.edge, of.rows))
-    pyramid.renew(of.connection, of.pyramid, of.key, of.rows, (first, last), edges)
+    pyramid.put(of.connection, of.pyramid, of.key, of.rows, (first, last), edges)
 
 
 def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) -> None:
     """Make all cells of streams anew from the samples that are held."""
-    blocks, told_of = gradient_blocks.c, headers.c
+    told_of = headers.c
     for source in sources:
         attempts = connection.scalars(
             select(told_of.attempt)
@@ -221,21 +222,21 @@ def rebuild(connection: Connection, run_id: bytes, sources: Sequence[Source]) ->
         ).all()
         for attempt in attempts:
             held = _told_more(connection, run_id, source, attempt)
-        first: int | None = whole_from(source.samples_from)
-        while attempts and first is not None and first < source.edge:
-            found = connection.scalar(
-                select(func.min(blocks.first_step)).where(
-                    blocks.run_id == run_id,
-                    blocks.stream == source.number,
-                    blocks.last_step >= first,
-                )
-            )
-            if found is None:
-                break
-            start = max(found, first)
-            _, last = pyramid.steps_of((start >> _REBUILT, start >> _REBUILT), _REBUILT // BITS)
-            refresh(held, start, last)
-            first = last + 1
+        following = partial(next_step, connection, run_id, source)
+        spans = with_rows(following, whole_from(source.samples_from), source.edge, _REBUILT)
+        for steps in spans if attempts else ():
+            refresh(held, *steps)
+
+
+def next_step(connection: Connection, run_id: bytes, source: Source, step: int) -> int | None:
+    """The first step from ``step`` on at which there may be a sample."""
+    table = gradient_blocks.c
+    found: int | None = connection.scalar(
+        select(func.min(table.first_step)).where(
+            table.run_id == run_id, table.stream == source.number, table.last_step >= step
+        )
+    )
+    return None if found is None else max(found, step)
 
 
 @dataclass(frozen=True, slots=True)

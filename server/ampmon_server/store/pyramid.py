@@ -129,49 +129,32 @@ def put(
     connection: Connection,
     pyramid: Pyramid,
     key: Key,
-    within: Range,
-    cells: Cells,
+    rows: Rows,
+    steps: Range,
     complete: Complete | None = None,
-) -> Cells:
-    """Put ``cells`` of level 1 in the place of all those that are held of ``within``, and make those above anew.
+) -> None:
+    """Make the cells of some steps, from the first to the last, anew from ``rows``, and those above them.
 
     ``complete`` is given the cells of the pages of a level that are kept, and adds those of pages that are not, beside
-    the cells that are put there.
-    Returns those that were held there. Two statements, and one for each level in which a page is left empty.
+    the cells that are put there. Two statements, and one for each level in which a page is left empty.
     """
+    low, high = within = cells_of(*steps)
+    cells = pyramid.roll(rows(*steps_of(within)), 1)
     held = _touched(connection, pyramid, key, within)
-    replaced = held[1][:0]
-    rows: list[tuple[Any, ...]] = []
-    low, high = within
+    made: list[tuple[Any, ...]] = []
     for level in LEVELS:
         before = held[level]
         if complete is not None and level in THIN:
             before = complete(before, level, (low, high))
         left, right = np.searchsorted(before["first"] >> BITS * level, [low, high + 1])
-        if level == 1:
-            replaced = before[left:right]
         after = joined([before[:left], cells, before[right:]])
         low, high = low >> BITS, high >> BITS
         pages = _paged(pyramid, after, level)
-        rows += [(*key, level, bucket, data) for bucket, data in pages.items()]
+        made += [(*key, level, bucket, data) for bucket, data in pages.items()]
         _drop(connection, pyramid, key, level, _buckets(held[level], level) - set(pages))
         if level < TOP:
             cells = pyramid.roll(after, level + 1)
-    insert_rows(connection, pyramid.table, rows, replace=True)
-    return replaced
-
-
-def renew(
-    connection: Connection,
-    pyramid: Pyramid,
-    key: Key,
-    rows: Rows,
-    steps: Range,
-    complete: Complete | None = None,
-) -> None:
-    """Make the cells of some steps, from the first to the last, anew from ``rows``; `put` says the rest."""
-    within = cells_of(*steps)
-    put(connection, pyramid, key, within, pyramid.roll(rows(*steps_of(within)), 1), complete)
+    insert_rows(connection, pyramid.table, made, replace=True)
 
 
 def _touched(connection: Connection, pyramid: Pyramid, key: Key, within: Range) -> dict[int, Cells]:

@@ -39,7 +39,7 @@ def refresh(connection: Connection, scaler: Scaler, first: int, last: int, edge:
 
 def _roll_up(connection: Connection, scaler: Scaler, steps: Range) -> None:
     rows = partial(read_cells, connection, scaler)
-    pyramid.renew(connection, UPDATES, _key(scaler), rows, steps)
+    pyramid.put(connection, UPDATES, _key(scaler), rows, steps)
 
 
 def rebuild(connection: Connection, run_id: bytes) -> None:

@@ -98,7 +98,7 @@ def write(connection: Connection, of: Logged, told: Mapping[str, Rows], tails: T
 
 def _roll_up(connection: Connection, of: Logged, key: Key, steps: Range | None) -> None:
     if steps is not None:
-        pyramid.renew(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
+        pyramid.put(connection, SCALARS, key, partial(read_cells, connection, of, key[-1]), steps)
 
 
 def supersede(connection: Connection, of: Logged, attempt: int, within: Range) -> None:

@@ -133,9 +133,9 @@ def read_at(connection: Connection, scaler: Scaler, source: Source, steps: Ints)
     return of_rows(rows[np.isin(rows["step"], steps)])
 
 
-def skipped_elsewhere(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
-    """The steps from ``first`` to ``last`` that any rank skipped; none where there is one rank only."""
-    found = _skips(connection, scaler, first, last) if len(scaler.sources) > 1 else {}
+def _skipped(connection: Connection, scaler: Scaler, first: int, last: int) -> Ints:
+    """The steps from ``first`` to ``last`` that any rank skipped."""
+    found = _skips(connection, scaler, first, last)
     parts = [np.zeros(0, np.int64)]
     for source in scaler.sources:
         steps = np.array(found.get(source.number, []), np.int64)
@@ -187,12 +187,20 @@ def read_cells(connection: Connection, scaler: Scaler, first: int, last: int) ->
     )
 
 
+def with_skips(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
+    """Rows of `read_rows` that are skipped where any rank's are."""
+    if len(scaler.sources) > 1 and len(rows):
+        ends = int(rows["step"][0]), int(rows["step"][-1])
+        rows["skipped"] |= np.isin(rows["step"], _skipped(connection, scaler, *ends))
+    return rows
+
+
 def agreed(connection: Connection, scaler: Scaler, rows: Rows) -> Rows:
     """Rows of `read_rows` that are skipped and sampled where any rank's are."""
     if len(scaler.sources) < 2 or not len(rows):
         return rows
+    rows = with_skips(connection, scaler, rows)
     ends = int(rows["step"][0]), int(rows["step"][-1])
-    rows["skipped"] |= np.isin(rows["step"], skipped_elsewhere(connection, scaler, *ends))
     for steps in _sampled_elsewhere(connection, scaler, *ends):
         rows["sampled"] |= np.isin(rows["step"], steps)
     return rows

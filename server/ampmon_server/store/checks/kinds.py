@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, select
 
 from ampmon_server.store import gradient_rollups, parameter_rollups, rollups, scalars
 from ampmon_server.store.checks.cells import Series
@@ -14,8 +14,8 @@ from ampmon_server.store.errors import Damaged
 from ampmon_server.store.scalars import Logged
 from ampmon_server.store.scalers import scalers_of
 from ampmon_server.store.updates import next_step, read_cells
-from ampmon_server.tables import gradient_blocks, scalar_pages, scalar_rollups, streams
 from ampmon_server.tables import parameter_rollups as parameter_pages
+from ampmon_server.tables import scalar_pages, scalar_rollups, streams
 
 
 class Kind(NamedTuple):
@@ -66,7 +66,7 @@ def _parameters(connection: Connection, run_id: bytes) -> Iterator[Series]:
                     told.pyramid,
                     told.key,
                     told.rows,
-                    partial(_next_block, connection, run_id, source.number),
+                    partial(parameter_rollups.next_step, connection, run_id, source),
                     source.samples_from,
                     source.edge,
                 )
@@ -95,17 +95,6 @@ def _scalars(connection: Connection, run_id: bytes) -> Iterator[Series]:
             partial(scalars.next_step, connection, of, name),
             *scalars.span_of(connection, of, name),
         )
-
-
-def _next_block(connection: Connection, run_id: bytes, stream: int, step: int) -> int | None:
-    """The first step from ``step`` on that may be in a block of the stream."""
-    table = gradient_blocks.c
-    found: int | None = connection.scalar(
-        select(func.min(table.first_step)).where(
-            table.run_id == run_id, table.stream == stream, table.last_step >= step
-        )
-    )
-    return None if found is None else max(found, step)
 
 
 KINDS = (
