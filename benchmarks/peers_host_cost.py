@@ -108,7 +108,9 @@ def _mlflow(directory: Path, *, synchronous: bool) -> Iterator[Log]:
     mlflow.set_tracking_uri(f"sqlite:///{directory}/mlflow.db")
     steps = count()
     with mlflow.start_run():
-        yield lambda scalars: mlflow.log_metrics(scalars, step=next(steps), synchronous=synchronous)
+        yield lambda scalars: mlflow.log_metrics(
+            dict(scalars), step=next(steps), synchronous=synchronous
+        )
 
 
 AMPMON = "ampmon, the update too"

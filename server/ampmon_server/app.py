@@ -45,6 +45,7 @@ def create_app(settings: Settings, service: Service | None = None) -> FastAPI:
         if settings.judging:
             beside.append(asyncio.create_task(opened.judge.keep_judging()))
         beside.append(asyncio.create_task(opened.courier.keep_delivering()))
+        beside += [asyncio.create_task(each.keep_forwarding()) for each in opened.forwarders]
         if opened.certificate is not None:
             beside.append(asyncio.create_task(opened.certificate.keep()))
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from typing import Literal, get_args
 
 from prometheus_client import (
@@ -150,6 +151,7 @@ class _Standing(Collector):
             )
         yield from self._judging(service)
         yield from self._alerting(service)
+        yield from self._forwarding(service)
         yield from self._database(service)
 
     def _judging(self, service: Service) -> Iterator[Metric]:
@@ -188,6 +190,24 @@ class _Standing(Collector):
                 "Messages of alerts that are overdue, or were tried in vain.",
                 late,
             )
+
+    def _forwarding(self, service: Service) -> Iterator[Metric]:
+        for kind, name, told, value in (
+            (CounterMetricFamily, "points", "Points that were forwarded.", attrgetter("points")),
+            (CounterMetricFamily, "failures", "Attempts that failed.", attrgetter("failed")),
+            (
+                GaugeMetricFamily,
+                "runs_waiting",
+                "Runs that the destination lacks something of, up to 64.",
+                attrgetter("waiting"),
+            ),
+            (GaugeMetricFamily, "up", "1 for a destination that can be used.", attrgetter("up")),
+        ):
+            family = kind(f"ampmon_forward_{name}", told, labels=["destination"])
+            for each in service.forwarders:
+                family.add_metric([each.label], value(each))
+            if service.forwarders:
+                yield family
 
     def _database(self, service: Service) -> Iterator[Metric]:
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Names of parameters: those that a reader looks for, and the part of a model that each is in. Pure."""
+"""Names: of parameters, those that a reader looks for and the part of a model that each is in; of files. Pure."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def block_of(name: str) -> str:
     parts = name.split(".")
     numbered = next((place for place, part in enumerate(parts) if part.isdigit()), len(parts) - 2)
     return ".".join(parts[: max(numbered + 1, 1)])
+
+
+def file_name(run: str) -> str:
+    """A run's name as a file's."""
+    return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"

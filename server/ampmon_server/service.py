@@ -10,6 +10,7 @@ from ampmon_server.auth import Callers, Keys, Limits, Logins, Proofs, Sessions, 
 from ampmon_server.bus import Bus, Follower
 from ampmon_server.certificate import Certificate
 from ampmon_server.courier import Courier
+from ampmon_server.forwarding import Forwarder, opened
 from ampmon_server.judge import Judge
 from ampmon_server.refusals import Refusals
 from ampmon_server.settings import Settings
@@ -40,6 +41,7 @@ class Service:
     """The batches that wait to be stored."""
     judge: Judge
     courier: Courier
+    forwarders: tuple[Forwarder, ...]
     follower: Follower | None = None
     """What brings the news of other server processes; None where there can be none."""
     certificate: Certificate | None = None
@@ -51,7 +53,11 @@ class Service:
 
     @classmethod
     def open(cls, settings: Settings) -> Service:
-        """Open data directory and database, made if need be. Raises KeyProblem, BadCertificate or Unusable."""
+        """Open data directory and database, made if need be.
+
+        Raises KeyProblem, BadCertificate, BadDestination or Unusable.
+        """
+        destinations = opened(settings.forward)
         certificate = Certificate.of(settings)
         keys = Keys.load(settings.data_directory, settings.token_file)
         store, bus, follower = Store.open(settings), Bus(), None
@@ -82,6 +88,7 @@ class Service:
             Line(writer, 1) if store.shared else Line(writer),
             judge,
             courier,
+            tuple(Forwarder(*each, store, writer) for each in destinations.items()),
             follower,
             certificate,
         )

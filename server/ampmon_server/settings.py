@@ -89,6 +89,9 @@ class Settings:
     alerts: Alerts | None = None
     """Whom findings are told, and how often; None for nobody."""
 
+    forward: tuple[str, ...] = ()
+    """Where runs are forwarded to, as "tensorboard:DIR" or "mlflow:URI"."""
+
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""
 

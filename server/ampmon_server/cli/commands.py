@@ -165,6 +165,13 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
     alerts.add_file(serve)
     limits.add_limits(serve)
     serve.add_argument(
+        "--forward",
+        action="append",
+        default=[],
+        metavar="KIND:PLACE",
+        help="copy runs to another tracker as they are recorded: tensorboard:DIR or mlflow:URI (repeatable)",
+    )
+    serve.add_argument(
         "--no-judging",
         action="store_true",
         help="judge a run only when somebody asks, not as its records arrive",

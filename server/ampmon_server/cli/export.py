@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from ampmon_server.cli.exits import CANNOT
-from ampmon_server.cli.report import file_name, refuse
+from ampmon_server.cli.report import refuse
 from ampmon_server.cli.which import add_run, add_server
+from ampmon_server.names import file_name
 
 
 if TYPE_CHECKING:

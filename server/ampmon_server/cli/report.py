@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from ampmon.plain import plain
 from ampmon_server.cli.exits import CANNOT
 from ampmon_server.cli.which import add_run, add_server
+from ampmon_server.names import file_name
 
 
 if TYPE_CHECKING:
@@ -81,8 +81,3 @@ def _write(file: Path, text: str) -> None:
         beside.replace(file)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def file_name(run: str) -> str:
-    """A run's name as a file's."""
-    return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"

@@ -24,6 +24,7 @@ from ampmon_server.cli.adopting import Adopting
 from ampmon_server.cli.listening import CannotListen, address, listening
 from ampmon_server.cli.thresholds import BadThreshold, parse
 from ampmon_server.cli.workers import Workers
+from ampmon_server.forwarding import BadDestination, opened
 from ampmon_server.invitation import Invitation, invitation
 from ampmon_server.process import Process
 from ampmon_server.service import Service
@@ -57,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """Raises BadThreshold, BadAddress and BadAlerts."""
+    """Raises BadThreshold, BadAddress, BadAlerts and BadDestination."""
+    opened(arguments.forward)
     behind = proxies.addresses(arguments.behind_proxy)
     people = arguments.user_project
     return Settings(
@@ -86,6 +88,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         drain_seconds=max(arguments.drain, 0.0),
         idle_seconds_max=_idle_seconds(arguments),
         alerts=_alerts(arguments),
+        forward=tuple(arguments.forward),
         log_format=arguments.log_format,
     )
 
@@ -127,6 +130,7 @@ _PROBLEMS = (
     _CannotStart,
     CannotListen,
     BadAlerts,
+    BadDestination,
     assets.Tampered,
     BadThreshold,
     proxies.BadAddress,

@@ -16,6 +16,7 @@ from ampmon_server.store.errors import (
     StoreError,
     Unusable,
 )
+from ampmon_server.store.forwarding import Behind
 from ampmon_server.store.gathered import Page as ParameterPage
 from ampmon_server.store.gathered import Sort as ParameterSort
 from ampmon_server.store.identity import Identity
@@ -26,6 +27,7 @@ from ampmon_server.store.mutes import Mute
 from ampmon_server.store.outbox import Delivery, Taken
 from ampmon_server.store.paging import Paged
 from ampmon_server.store.parameter_rollups import ParameterSeries
+from ampmon_server.store.portions import Piece, Point, Portion
 from ampmon_server.store.prune import Due, Failures, Keep, Size
 from ampmon_server.store.pruning import Pruning
 from ampmon_server.store.runs import Belonging, Edit, Status, Summary
@@ -41,6 +43,7 @@ __all__ = [
     "ANYONE",
     "BadBatch",
     "BadQuery",
+    "Behind",
     "Belonging",
     "Busy",
     "Change",
@@ -65,6 +68,9 @@ __all__ = [
     "ParameterPage",
     "ParameterSeries",
     "ParameterSort",
+    "Piece",
+    "Point",
+    "Portion",
     "Pruning",
     "Receipt",
     "Sender",

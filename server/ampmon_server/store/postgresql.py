@@ -138,6 +138,13 @@ def take_turns(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURNS})
 
 
+def take_alone(connection: Connection, what: str) -> bool:
+    """Whether no other transaction has taken this: then it is this one's until it ends, however long that takes."""
+    take_time(connection)
+    taken = text("SELECT pg_try_advisory_xact_lock(:key, hashtext(:what))")
+    return bool(connection.scalar(taken, {"key": _TURNS & 0x7FFFFFFF, "what": what}))
+
+
 def take_time(connection: Connection) -> None:
     """Let this transaction take as long as it needs; locks are still not waited for longer than usual."""
     for name in ("statement_timeout", "idle_in_transaction_session_timeout"):

@@ -33,6 +33,19 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
     return merged
 
 
+def without(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
+    """What of ``ranges`` lies in none of ``others``; both are sorted and disjoint."""
+    left = []
+    for first, last in ranges:
+        start = first
+        for low, high in others:
+            if low <= last and start <= high:
+                left.append((start, low - 1))
+                start = high + 1
+        left.append((start, last))
+    return [(low, high) for low, high in left if low <= high]
+
+
 def size(ranges: Iterable[Range]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 

@@ -47,6 +47,7 @@ from ampmon_server.store.alarms import Alarms
 from ampmon_server.store.changes import Change
 from ampmon_server.store.checks import Finding
 from ampmon_server.store.entry import Entry
+from ampmon_server.store.forwarding import Forwarding
 from ampmon_server.store.identity import Identity
 from ampmon_server.store.ingest import ANYONE, Receipt, Sender
 from ampmon_server.store.judgements import Judgement, Kept
@@ -79,7 +80,7 @@ class Series:
     """The starts that went on with it, in the whole run."""
 
 
-class Store(SampledReads, Standing, Entry, Alarms):
+class Store(SampledReads, Standing, Entry, Alarms, Forwarding):
     """A database at its newest schema. Reads may come from any thread, writes from one at a time.
 
     Every call may raise Busy.

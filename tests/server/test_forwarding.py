@@ -1,0 +1,290 @@
+"""Runs are forwarded to TensorBoard's event files and to MLflow: all of them, once, across kills and outages."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from ampmon_server.importing.events import _values as read_events
+from posted import PostedRun
+from serving import Server
+from training import Trainer, stored
+from waiting import wait_for
+from warm import completed
+
+
+KILLS = 8
+
+
+def event_file(folder: Path) -> Path | None:
+    """The one event file under a folder, once it is there."""
+    return next(iter(folder.rglob("*tfevents*")), None)
+
+
+def points(folder: Path) -> list[tuple[str, int, float]]:
+    """(tag, step, value) in the order of the file, by the importer's own reader."""
+    file = event_file(folder)
+    return [] if file is None else [(each.tag, each.step, each.value) for each in read_events(file)]
+
+
+def written(folder: Path) -> int:
+    """The size of the event file under a folder."""
+    file = event_file(folder)
+    return 0 if file is None else file.stat().st_size
+
+
+def scales(folder: Path) -> int:
+    """How many updates a folder has."""
+    return sum(tag == "amp/scale" for tag, _, _ in points(folder))
+
+
+def check_whole(server: Server, run_id: str, found: list[tuple[str, int, float]]) -> None:
+    """Every update that is stored was forwarded once, with its scale; and so was every logged value."""
+    assert [each for each, times in Counter(each[:2] for each in found).items() if times > 1] == []
+    updates = server.get(f"/runs/{run_id}/updates")
+    expected = {
+        ("amp/scale", step): scale
+        for step, scale in zip(updates["step"], updates["scale"], strict=True)
+    }
+    for name in server.get(f"/runs/{run_id}/scalars")["names"]:
+        values = server.get(f"/runs/{run_id}/scalars?name={name['name']}")
+        expected |= {
+            (name["name"], step): value
+            for step, value in zip(values["step"], values["value"], strict=True)
+        }
+    held = {(tag, step): value for tag, step, value in found}
+    missing = expected.keys() - held.keys()
+    assert missing == set()
+    wrong = [
+        key
+        for key, value in expected.items()
+        if value is not None and held[key] != pytest.approx(value)
+    ]
+    assert wrong == []
+
+
+def test_a_training_is_seen_in_tensorboard(
+    tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard's own reader finds every update and logged value, while the run goes on and once it has ended."""
+    folder = tmp_path / "board"
+    server = new_server(options=["--forward", f"tensorboard:{folder}"])
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    with Trainer() as trainer:
+        trainer.train(150)
+        wait_for(lambda: scales(folder) == 150, "the updates of a run that goes on")
+        trainer.train(50)
+        trainer.finish()
+    wait_for(lambda: sum(tag == "loss" for tag, _, _ in points(folder)) == 200, "the last loss")
+    file = event_file(folder)
+    assert file is not None
+    assert file.parent.relative_to(folder).parts == ("tests", f"trainer-{trainer.run_id[-8:]}")
+    assert stored(server, trainer.run_id) == 200
+    check_whole(server, trainer.run_id, points(folder))
+    board = EventAccumulator(str(file.parent), size_guidance={"scalars": 0, "tensors": 0})
+    board.Reload()
+    assert set(board.Tags()["scalars"]) == {
+        *("amp/scale", "amp/skipped", "amp/skipped_total", "loss"),
+        *("amp/zero_share", "amp/subnormal_share", "amp/headroom_bits"),
+    }
+    skipped = [each.value for each in board.Scalars("amp/skipped_total")]
+    assert (len(skipped), skipped[-1]) == (200, 2.0)
+
+
+def posted(server: Server, updates: int) -> PostedRun:
+    """A run with so many updates, one in 16 of them sampled and one in 100 skipped, that goes on."""
+    run = PostedRun(server)
+    for place in range(0, updates, 1000):
+        run.updates(min(1000, updates - place) - 1, sampled=False)
+        run.updates(1, skipped=True)
+    return run
+
+
+def killed_as_it_writes(written: int) -> None:
+    """Kill this process when an event file is synced with so many bytes of it written, before the cursor moves."""
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        if "tfevents" in os.readlink(f"/proc/self/fd/{file}"):
+            left = os.fstat(file).st_size - written
+            if left > 0:
+                os.ftruncate(
+                    file, written
+                )  # what the kernel had when a kill came in the middle of the writes
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(file)
+
+    os.fsync = fsync
+
+
+def test_what_a_kill_left_behind_is_written_again_and_not_twice(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """Whether the last record is torn, all of them are there or none is, a file holds each value once in the end."""
+    folder = tmp_path / "board"
+    server = new_server()
+    run = posted(server, 2000)
+    run.event("finish")
+    server.stop()
+    server.options = ["--forward", f"tensorboard:{folder}"]
+    for written in (0, 17, 5000, 2**40):
+        server.before = partial(killed_as_it_writes, written)
+        server.start()
+        assert server.process is not None
+        wait_for(lambda: server.process.poll() is not None, "the kill")
+        left = event_file(folder)
+        assert left is not None
+        assert left.stat().st_size == written or written == 2**40
+    server.before = None
+    server.start()
+    wait_for(lambda: scales(folder) == 2000, "all updates")
+    check_whole(server, str(run.run_id), points(folder))
+
+
+def test_no_value_is_lost_or_doubled_by_kills_at_any_time(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """A server that is killed again and again while it forwards leaves one copy of everything, in steps' order."""
+    folder, chance = tmp_path / "board", random.Random(7)
+    server = new_server(options=["--forward", f"tensorboard:{folder}"])
+    run = PostedRun(server)
+    for _ in range(KILLS):
+        before = written(folder)
+        for _ in range(3):
+            run.updates(500, sampled=False)
+        wait_for(lambda before=before: written(folder) > before, "something of it")
+        wait_for(lambda: chance.random() < 0.3, "a moment")
+        server.kill()
+        server.start()
+    run.updates(1, skipped=True)
+    run.event("finish")
+    wait_for(lambda: scales(folder) == KILLS * 1500 + 1, "all updates")
+    found = points(folder)
+    check_whole(server, str(run.run_id), found)
+    steps = [step for tag, step, _ in found if tag == "amp/scale"]
+    assert steps == sorted(steps)
+
+
+def test_a_destination_that_is_down_delays_nothing_and_catches_up(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """It is told once in the log and shown on /metrics; what came meanwhile is forwarded when it can be."""
+    folder = tmp_path / "board"
+    folder.write_text("a file in the folder's place")
+    server = new_server(options=["--forward", f"tensorboard:{folder}"])
+    run = PostedRun(server)
+    run.updates(10)
+    wait_for(lambda: metric(server, "ampmon_forward_failures_total") >= 2, "two attempts")
+    assert metric(server, "ampmon_forward_up") == 0
+    assert metric(server, "ampmon_forward_runs_waiting") == 1
+    run.updates(10)
+    assert server.get(run.path)["updates"] == 20
+    assert server.printed.count("Forwarding to tensorboard waits until it can be used again") == 1
+    folder.unlink()
+    wait_for(lambda: scales(folder) == 20, "all updates")
+    wait_for(lambda: metric(server, "ampmon_forward_up") == 1, "the end of the outage")
+    assert server.printed.count("Forwarding to tensorboard goes on") == 1
+    assert metric(server, "ampmon_forward_points_total") == 20
+
+
+def metric(server: Server, name: str) -> float:
+    """The value of the one series of a metric."""
+    text = server.request("GET", "/metrics").data.decode()
+    (found,) = re.findall(rf'^{name}{{destination="\w+"}} (\S+)$', text, re.MULTILINE)
+    return float(found)
+
+
+def histories(uri: str, run_id: str, experiment: str = "tests") -> dict[str, list[Any]]:
+    """By name, the metrics that MLflow has of a run; none before the run is there."""
+    client = MlflowClient(tracking_uri=uri)
+    known = client.get_experiment_by_name(experiment)
+    runs = client.search_runs([known.experiment_id]) if known else []
+    found = [each for each in runs if each.data.tags.get("ampmon.run_id") == run_id]
+    assert len(found) <= 1
+    return {
+        name: client.get_metric_history(each.info.run_id, name)
+        for each in found
+        for name in each.data.metrics
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
+def test_a_run_is_seen_in_mlflow(
+    tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training becomes one run of MLflow's, with every value once at its step, and is finished when it has ended."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(tracking_uri=uri).search_experiments()
+    server = new_server(options=["--forward", f"mlflow:{uri}"])
+    monkeypatch.setenv("AMPMON_URL", server.url)
+    monkeypatch.setenv("AMPMON_MODE", "online")
+    with Trainer() as trainer:
+        trainer.train(120)
+        trainer.finish()
+    wait_for(lambda: len(histories(uri, trainer.run_id).get("loss", [])) == 120, "the last loss")
+    found = histories(uri, trainer.run_id)
+    check_whole(
+        server,
+        trainer.run_id,
+        [(name, each.step, each.value) for name, of in found.items() for each in of],
+    )
+    client = MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+    assert run.info.run_name == "trainer"
+    wait_for(lambda: client.get_run(run.info.run_id).info.status == "FINISHED", "its end")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
+def test_mlflow_holds_nothing_twice_after_kills(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """Kills between MLflow's commit and the cursor's leave every value once in one run."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    MlflowClient(tracking_uri=uri).search_experiments()
+    server = new_server(options=["--forward", f"mlflow:{uri}"])
+    run = PostedRun(server)
+    for place in range(2):
+        run.updates(1200, sampled=False)
+        wait_for(
+            lambda place=place: (
+                len(histories(uri, str(run.run_id)).get("amp/scale", [])) > 1200 * place
+            ),
+            "some of it",
+        )
+        server.kill()
+        server.start()
+    run.event("finish")
+    wait_for(lambda: len(histories(uri, str(run.run_id)).get("amp/scale", [])) >= 2400, "the rest")
+    found = histories(uri, str(run.run_id))
+    check_whole(
+        server,
+        str(run.run_id),
+        [(name, each.step, each.value) for name, of in found.items() for each in of],
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (["neptune:x"], "--forward neptune: write tensorboard:DIR, or mlflow:URI"),
+        (["tensorboard:"], "--forward tensorboard: write tensorboard:DIR"),
+        (["tensorboard:a", "tensorboard:./a"], "the same destination is named twice"),
+    ],
+)
+def test_a_destination_that_is_none_is_refused(tmp_path: Path, named: list[str], told: str) -> None:
+    """The server does not start, and says what to write."""
+    options = [option for each in named for option in ("--forward", each)]
+    ended = completed(["serve", "--port", "0", "--data-dir", str(tmp_path), *options])
+    assert (ended.returncode, told in ended.stderr) == (2, True), ended.stderr
