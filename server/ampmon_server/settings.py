@@ -92,6 +92,9 @@ class Settings:
     forward: tuple[str, ...] = ()
     """Where runs are forwarded to, as "tensorboard:DIR" or "mlflow:URI"."""
 
+    run_metrics: int = 0
+    """How many running runs `/metrics` tells of at most, by name."""
+
     log_format: LogFormat = "text"
     """How `ampmon serve` writes its log."""
 

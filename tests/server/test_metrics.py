@@ -14,6 +14,7 @@ from typing import get_args
 from urllib.parse import quote
 from uuid import uuid4
 
+import msgspec
 import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,6 +25,7 @@ from ampmon_server.alerting.delivery import TROUBLES, Outcome
 from ampmon_server.alerting.targets import Target
 from ampmon_server.app import create_app
 from ampmon_server.metrics import Reason
+from ampmon_server.run_metrics import RunMetrics
 from ampmon_server.settings import Settings
 from ampmon_server.store import Judgement
 from batches import Trainer
@@ -273,12 +275,56 @@ def test_the_manual_names_every_metric(client: TestClient) -> None:
     """docs/operations.md has each metric of ampmon's own, and each reason for which a batch is refused."""
     page = (DASHBOARD.parents[1] / "operations.md").read_text()
     own = {name for name, _ in samples(client.get("/metrics").text) if name.startswith("ampmon_")}
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    own |= {each.name for each in RunMetrics(store, 1, None).collect()}
     plain = {re.sub(r"_(bucket|count|sum)$", "", name) for name in own}
     plain |= {name for name in exposed(client) if name.endswith("_total") and "ampmon" in name}
     plain = {name for name in plain if f"{name}_total" not in plain}
 
     assert {name for name in plain if f"`{name}" not in page} == set()
     assert {reason for reason in get_args(Reason) if f"`{reason}`" not in page} == set()
+
+
+def test_running_runs_are_shown_where_that_is_asked_for(settings: Settings) -> None:
+    """The newest running runs, up to the number, of the token's projects alone; a run that ended is gone."""
+    with TestClient(
+        create_app(replace(settings, run_metrics=2)), base_url="http://127.0.0.1:8267"
+    ) as client:
+        service = client.app.state.service
+        client.headers["Authorization"] = f"Bearer {service.keys.token}"
+        now = time.time_ns() // 1000
+        trainers = [
+            Trainer(name=f"run {place}", project="ab"[place % 2], started=now + place)
+            for place in range(4)
+        ]
+        for place, trainer in enumerate(trainers):
+            updates = trainer.updates(5 + place, skipped=[2])
+            service.store.ingest(trainer.batch([replace_time(each, now) for each in updates]))
+        first, second, third, fourth = (
+            (("name", t.name), ("project", t.project), ("run", str(t.run_id))) for t in trainers
+        )
+        shown = scrape(client)
+        assert shown["ampmon_run_scale", fourth] == 1024.0
+        assert shown["ampmon_run_updates_total", third] == 7
+        assert shown["ampmon_run_skipped_updates_total", third] == 1
+        assert shown["ampmon_runs_running", ()] == 4
+        assert not any(labels in (first, second) for _, labels in shown)
+
+        service.store.ingest(trainers[3].batch([trainers[3].event("finish")]))
+        wanted = {"name": "a", "owner": "ada", "projects": ["a"], "scopes": ["read"]}
+        token = client.post("/api/v1/tokens", json=wanted)
+        assert token.status_code == 201, token.text
+        client.headers["Authorization"] = f"Bearer {token.json()['token']}"
+        shown = scrape(client)
+        assert {labels for name, labels in shown if name == "ampmon_run_updates_total"} == {
+            first,
+            third,
+        }
+        assert shown["ampmon_runs_running", ()] == 2
+
+
+def replace_time(update: wire.Update, time: int) -> wire.Update:
+    return msgspec.structs.replace(update, time=time)
 
 
 @pytest.mark.engines

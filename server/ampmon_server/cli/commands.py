@@ -164,13 +164,7 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
     thresholds.add_threshold(serve)
     alerts.add_file(serve)
     limits.add_limits(serve)
-    serve.add_argument(
-        "--forward",
-        action="append",
-        default=[],
-        metavar="KIND:PLACE",
-        help="copy runs to another tracker as they are recorded: tensorboard:DIR or mlflow:URI (repeatable)",
-    )
+    _add_other_tools(serve)
     serve.add_argument(
         "--no-judging",
         action="store_true",
@@ -189,3 +183,20 @@ def _add_serving(serve: argparse.ArgumentParser) -> None:
         help="lines of words, or of JSON (%(default)s)",
     )
     serve.add_argument("--open", action="store_true", help="open the page in a browser")
+
+
+def _add_other_tools(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--run-metrics",
+        type=limits.count,
+        default=0,
+        metavar="N",
+        help="show up to N running runs on /metrics, each with its values (none)",
+    )
+    serve.add_argument(
+        "--forward",
+        action="append",
+        default=[],
+        metavar="KIND:PLACE",
+        help="copy runs to another tracker as they are recorded: tensorboard:DIR or mlflow:URI (repeatable)",
+    )

@@ -11,21 +11,22 @@ def add_limits(serve: argparse.ArgumentParser) -> None:
     usual = Settings()
     serve.add_argument(
         "--requests-per-second",
-        type=_positive,
+        type=count,
         default=usual.requests_per_s,
         metavar="N",
         help="how many requests one token may make of a server process (%(default)g)",
     )
     serve.add_argument(
         "--streams-per-token",
-        type=_positive,
+        type=count,
         default=usual.streams_per_token_max,
         metavar="N",
         help="how many pages may follow runs with one token; twice as many may altogether (%(default)d)",
     )
 
 
-def _positive(told: str) -> int:
+def count(told: str) -> int:
+    """A number of at least 1, as typed."""
     number = int(told)
     if number < 1:
         raise ValueError

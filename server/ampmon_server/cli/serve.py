@@ -89,6 +89,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         idle_seconds_max=_idle_seconds(arguments),
         alerts=_alerts(arguments),
         forward=tuple(arguments.forward),
+        run_metrics=arguments.run_metrics,
         log_format=arguments.log_format,
     )
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
 from ampmon_server import readiness
 from ampmon_server.auth.access import requires
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import MetricsDependency, ServiceDependency, json_answer
+from ampmon_server.routes.callers import CallerDependency
+from ampmon_server.run_metrics import RunMetrics
+from ampmon_server.store import StoreError
 
 
 router = APIRouter()
@@ -36,6 +41,15 @@ def readyz(service: ServiceDependency) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 @requires("read")
-def metrics(metrics: MetricsDependency) -> Response:
-    """What this process has counted, as Prometheus reads it."""
-    return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+def metrics(
+    metrics: MetricsDependency, service: ServiceDependency, caller: CallerDependency
+) -> Response:
+    """What this process has counted, as Prometheus reads it, and running runs where that was asked for."""
+    text = generate_latest(metrics.registry)
+    if service.settings.run_metrics:
+        runs = CollectorRegistry()
+        shown = RunMetrics(service.store, service.settings.run_metrics, caller.projects)
+        with suppress(StoreError):  # `ampmon_ready` says so
+            runs.register(shown)
+            text += generate_latest(runs)
+    return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
