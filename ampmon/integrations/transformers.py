@@ -8,17 +8,20 @@ from transformers import TrainerCallback
 
 from ampmon import run
 from ampmon.integrations.proposal import Proposal, numbers, run_id
+from ampmon.integrations.trackers import log_metrics
 
 
 class AmpmonCallback(TrainerCallback):
     """Records what the Trainer logs, at its own step, and names the run by `run_name`.
 
-    ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. A
+    ``Trainer(..., callbacks=[AmpmonCallback()])``. It watches the Trainer's scaler, with and without `ampmon run`. With
+    ``tracker=wandb`` what ampmon measures joins the rows that the Trainer logs there, by `trackers.log_metrics`. A
     training that is resumed from a checkpoint goes on in its run. The end of `train()` ends the run and may wait up to
     five seconds for its delivery; but for that, nothing here raises, blocks or syncs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tracker: Any = None) -> None:
+        self._tracker = tracker
         self.run_id: str | None = None
         self._proposal = Proposal()
 
@@ -52,6 +55,8 @@ class AmpmonCallback(TrainerCallback):
     ) -> None:
         if state.is_world_process_zero:
             run.log(numbers(logs or {}), step=state.global_step)
+            if self._tracker is not None:
+                log_metrics(self._tracker, state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._proposal.end()

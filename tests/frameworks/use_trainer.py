@@ -1,7 +1,11 @@
-"""`Trainer` with ampmon's callback: the folder, then `resume` for a second start that goes on from its checkpoint."""
+"""`Trainer` with ampmon's callback: the folder, then `resume` for a second start that goes on from its checkpoint.
+
+With `wandb` it reports to a run of W&B's, offline, and prints the run's rows.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -26,7 +30,11 @@ class Stop(TrainerCallback):
         return control
 
 
-folder, resume = sys.argv[1], "resume" in sys.argv
+folder, resume, tracked = sys.argv[1], "resume" in sys.argv, "wandb" in sys.argv
+os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": folder}
+if tracked:
+    import wandb
+    from wandb_rows import print_rows
 torch.manual_seed(0)
 data = [{"x": torch.randn(4), "labels": torch.ones(1)} for _ in range(24)]
 arguments = TrainingArguments(
@@ -38,11 +46,14 @@ arguments = TrainingArguments(
     save_steps=6,
     fp16=True,
     use_cpu=True,
-    report_to="none",
+    report_to="wandb" if tracked else "none",
     disable_tqdm=True,
 )
-callbacks = [AmpmonCallback(), *([] if resume else [Stop()])]
+callbacks = [AmpmonCallback(tracker=wandb if tracked else None), *([] if resume else [Stop()])]
 trainer = Trainer(model=Line(), args=arguments, train_dataset=data, callbacks=callbacks)
 if not resume:
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024)  # as a fix says
 trainer.train(resume_from_checkpoint=resume or None)
+if tracked:
+    wandb.finish()
+    print_rows(folder)

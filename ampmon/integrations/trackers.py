@@ -1,0 +1,28 @@
+"""Trackers that are shaped as Weights & Biases is, such as trackio and SwanLab: ampmon's values beside your own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ampmon import run, signals
+from ampmon.troubles import warn
+
+
+def log_metrics(tracker: Any, step: int | None = None) -> None:
+    """Log `ampmon.metrics()` to a module or a run with a method `log(values, ...)`, as ``wandb`` or its run.
+
+    Where `log` takes ``commit``, the values join the row that you log next: a row of ampmon's own would make W&B drop
+    rows of yours. Else they are logged at ``step``. Never raises; what fails is warned of once.
+    """
+    try:
+        values = run.metrics()
+        if not values:
+            return
+        if "commit" in inspect.signature(tracker.log).parameters:
+            tracker.log(values, commit=False)
+        else:
+            tracker.log(values, step=step)
+    except Exception as error:
+        signals.let_through(error)
+        warn(f"ampmon: its values are not logged to {type(tracker).__name__}: {error}")

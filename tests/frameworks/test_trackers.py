@@ -1,0 +1,58 @@
+"""ampmon's values go into a user's own run of W&B's or trackio's, which loses nothing of the user's by it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from frameworks import HERE, PYTHON, environment_of
+
+
+def rows(folder: Path, script: str, *words: str) -> list[dict[str, Any]]:
+    """What a script prints after its training: the rows that the tracker holds."""
+    command = [str(PYTHON), str(HERE / script), str(folder), *words]
+    environment = environment_of(folder, "")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+
+
+@pytest.mark.parametrize(
+    ("how", "own"),
+    [
+        ("plain", [(update, update) for update in range(100)]),
+        ("stepped", [(10 * update, update) for update in range(100)]),
+        ("rare", [(place, 5 * place) for place in range(20)]),
+    ],
+)
+def test_no_row_of_the_user_is_lost_to_wandb(
+    tmp_path: Path, how: str, own: list[tuple[int, int]]
+) -> None:
+    """Each row that the script logged is in the run's own file, at the script's step, and ampmon's values are too."""
+    found = rows(tmp_path, "use_wandb.py", how)
+    assert [(row["_step"], row["loss"]) for row in found if "loss" in row] == own
+    with_ours = [row for row in found if "amp/scale" in row]
+    assert {row["amp/scale"] for row in with_ours} == {1024}
+    assert len(with_ours) >= len(own) - 1  # where steps are given, the first two share a row
+    assert "amp/subnormal_share" in found[-1]
+
+
+def test_ampmon_s_values_join_the_rows_of_a_trainer(tmp_path: Path) -> None:
+    """What the Trainer reports to W&B is all there, and rows of it hold the loss scale."""
+    found = rows(tmp_path, "use_trainer.py", "wandb")
+    logged = [row["train/global_step"] for row in found if "train/loss" in row]
+    assert logged == [2, 4, 6]
+    assert [row["amp/scale"] for row in found if "train/loss" in row and "amp/scale" in row]
+
+
+def test_no_row_of_the_user_is_lost_to_trackio(tmp_path: Path) -> None:
+    """trackio has no rows that wait: each of the script's is there at its step, and so is each of ampmon's."""
+    found = rows(tmp_path, "use_trackio.py")
+    assert [(row["step"], row["loss"]) for row in found if "loss" in row] == [
+        (update, update) for update in range(20)
+    ]
+    assert [row["step"] for row in found if "amp/scale" in row] == list(range(20))
