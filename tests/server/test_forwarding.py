@@ -286,6 +286,28 @@ def test_mlflow_holds_nothing_twice_after_kills(
     )
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
+def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
+    tmp_path: Path, new_server: Callable[..., Server]
+) -> None:
+    """One that was deleted in MLflow is set aside, with a line in the log, and the destination is not down."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(tracking_uri=uri)
+    client.search_experiments()
+    server = new_server(options=["--forward", f"mlflow:{uri}"])
+    gone, other = PostedRun(server, "gone"), PostedRun(server, "other")
+    gone.updates(1)
+    wait_for(lambda: histories(uri, str(gone.run_id)), "the first run")
+    (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+    client.delete_run(run.info.run_id)
+    gone.updates(1)
+    wait_for(lambda: f"Run {gone.run_id} is not forwarded to mlflow" in server.printed, "the line")
+    other.updates(1)
+    wait_for(lambda: histories(uri, str(other.run_id)), "the other run")
+    assert metric(server, "ampmon_forward_up") == 1
+    assert server.printed.count("is not forwarded to mlflow") == 1
+
+
 @pytest.mark.parametrize(
     ("named", "told"),
     [
