@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,21 +120,20 @@ def posted(server: Server, updates: int) -> PostedRun:
     return run
 
 
-def killed_as_it_writes(written: int) -> None:
-    """Kill this process when an event file is synced with so many bytes of it written, before the cursor moves."""
-    sync = os.fsync
+KILLED = """
+import os, signal
+sync = os.fsync
 
-    def fsync(file: int) -> None:
-        if "tfevents" in os.readlink(f"/proc/self/fd/{file}"):
-            left = os.fstat(file).st_size - written
-            if left > 0:
-                os.ftruncate(
-                    file, written
-                )  # what the kernel had when a kill came in the middle of the writes
-            os.kill(os.getpid(), signal.SIGKILL)
-        sync(file)
+def fsync(file):
+    if "tfevents" in os.readlink(f"/proc/self/fd/{{file}}"):
+        if os.fstat(file).st_size > {written}:
+            os.ftruncate(file, {written})  # what the kernel had when a kill came in the middle of the writes
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(file)
 
-    os.fsync = fsync
+os.fsync = fsync
+"""
+"""Kills a server when it syncs an event file of which so many bytes are written, before the cursor moves."""
 
 
 def test_what_a_kill_left_behind_is_written_again_and_not_twice(
@@ -150,14 +147,14 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     server.stop()
     server.options = ["--forward", f"tensorboard:{folder}"]
     for written in (0, 17, 5000, 2**40):
-        server.before = partial(killed_as_it_writes, written)
+        server.before = KILLED.format(written=written)
         server.start()
         assert server.process is not None
         wait_for(lambda: server.process.poll() is not None, "the kill")
         left = event_file(folder)
         assert left is not None
         assert left.stat().st_size == written or written == 2**40
-    server.before = None
+    server.before = ""
     server.start()
     wait_for(lambda: scales(folder) == 2000, "all updates")
     check_whole(server, str(run.run_id), points(folder))
