@@ -15,7 +15,7 @@ from postgres import Postgres
 
 Distribute = Callable[..., tuple[int, list[str], str]]
 
-OF_NO_RUN = ("logins", "messages", "mutes", "revoked_sessions", "tokens")
+OF_NO_RUN = ("destinations", "logins", "messages", "mutes", "revoked_sessions", "tokens")
 BY_RUN = sorted(name for name in metadata.tables if name not in {*OF_NO_RUN, "runs"})
 SPREAD = [
     *(f"SELECT create_reference_table('{name}');" for name in (*OF_NO_RUN, "alembic_version")),
