@@ -46,7 +46,7 @@ test-campaigns: $(VENV)/.dev ## run the tests of the campaigns and benchmarks (A
 
 test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning, DeepSpeed and others, watched, and compare (five minutes)
 	@FRAMEWORKS_PYTHON=$(CURDIR)/$(FRAMEWORKS)/bin/python \
-	  $(BIN)/python -m pytest --numprocesses logical tests/frameworks $(ARGS)
+	  $(BIN)/python -m pytest --numprocesses logical campaigns/frameworks $(ARGS)
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)

@@ -26,8 +26,8 @@ EXTRAS = PROJECT["optional-dependencies"]
 SOURCES = {
     "ampmon": ("torch",),
     "server": ("server", "postgres", "alerts", "files", "mlflow", "torch"),
-    "tests": ("server", "postgres", "alerts", "files", "mlflow", "torch", "dev", "frameworks"),
-    "campaigns": ("server", "postgres", "alerts", "files", "torch", "dev"),
+    "tests": ("server", "postgres", "alerts", "files", "mlflow", "torch", "dev"),
+    "campaigns": ("server", "postgres", "alerts", "files", "torch", "dev", "frameworks"),
     "benchmarks": ("server", "postgres", "alerts", "files", "torch", "dev", "bench"),
 }
 """The extras from which each tree may import, beside what ampmon always needs."""

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from frameworks import HERE, PYTHON, environment_of
+from campaigns.frameworks import HERE, PYTHON, environment_of
 from recording import Recording, recordings
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import torch
+
+from recording import Recording
 
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("FRAMEWORKS_PYTHON", ROOT / ".venv" / "frameworks" / "bin" / "python"))
 """It has torch and the frameworks, and what ampmon itself needs."""
-HERE = ROOT / "tests" / "frameworks"
+HERE = Path(__file__).parent
 SHIM = HERE / "shim"
 """A `sitecustomize` that has frameworks train in fp16 on a CPU, and counts steps without ampmon."""
 
@@ -31,8 +37,36 @@ def environment_of(folder: Path, shim: str) -> dict[str, str]:
 
 def run(script: str, *arguments: str) -> str:
     """What a script beside this file prints. Raises AssertionError, with what it printed, where it fails."""
-    command = [PYTHON, ROOT / "tests" / "frameworks" / script, *arguments]
+    command = [PYTHON, HERE / script, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def train(folder: Path, *words: str, shim: str, watched: bool) -> list[Any]:
+    """Its weights, once PYTHON has run ``words``, and how often each rank's optimizer stepped, by torch's own count."""
+    folder.mkdir()
+    watch = [PYTHON, "-m", "ampmon_server.cli", "run"] if watched else []
+    done = subprocess.run(
+        [*watch, PYTHON, *words],
+        env=environment_of(folder, shim),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = torch.load(folder / "weights.pt", weights_only=True)
+    steps = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
+    return [weights, steps]
+
+
+def assert_same(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    assert [*weights] == [*others]
+    for name, values in weights.items():
+        assert torch.equal(values, others[name]), name
+
+
+def skips(recorded: Recording) -> list[bool]:
+    return [update.optimizers[0].skipped for update in recorded.updates]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from frameworks import HERE, PYTHON, environment_of
+from campaigns.frameworks import HERE, PYTHON, environment_of
 
 
 def rows(folder: Path, script: str, *words: str) -> list[dict[str, Any]]:

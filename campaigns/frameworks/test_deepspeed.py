@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import frameworks
+from campaigns import frameworks
 from recording import recording
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-import frameworks
+from campaigns import frameworks
 from recording import recording
 
 

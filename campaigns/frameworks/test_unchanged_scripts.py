@@ -10,14 +10,13 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-import frameworks
-from frameworks import HERE, PYTHON, environment_of
-from recording import Recording, recordings
+from campaigns import frameworks
+from campaigns.frameworks import HERE, PYTHON, assert_same, skips, train
+from recording import recordings
 from serving import free_port
 
 
@@ -40,34 +39,6 @@ MADE_BY = {
     "fabric": " (lightning.Fabric)",
 }
 """Whose settings a finding's fix is written in."""
-AMPMON = [str(PYTHON), "-m", "ampmon_server.cli", "run"]
-
-
-def train(folder: Path, *words: str, shim: str, watched: bool) -> list[Any]:
-    """Run a script to its end: its weights, and how often each rank's optimizer stepped, by torch's own count."""
-    folder.mkdir()
-    done = subprocess.run(
-        [*(AMPMON if watched else []), *words],
-        env=environment_of(folder, shim),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    weights = torch.load(folder / "weights.pt", weights_only=True)
-    steps = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
-    return [weights, steps]
-
-
-def assert_same(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
-    assert [*weights] == [*others]
-    for name, values in weights.items():
-        assert torch.equal(values, others[name]), name
-
-
-def skips(recorded: Recording) -> list[bool]:
-    return [update.optimizers[0].skipped for update in recorded.updates]
 
 
 @pytest.mark.parametrize("training", TRAININGS)
@@ -81,9 +52,7 @@ def test_a_script_is_recorded_and_ends_in_the_same_weights(training: str, tmp_pa
     for watched in (True, False):
         folder = tmp_path / str(watched)
         script = str(HERE / f"train_{name}.py")
-        ends.append(
-            train(folder, str(PYTHON), script, str(folder), *how, shim=shim, watched=watched)
-        )
+        ends.append(train(folder, script, str(folder), *how, shim=shim, watched=watched))
     (weights, (steps,)), (stock, stock_steps) = ends
     assert_same(weights, stock)
     assert [steps] == stock_steps
@@ -114,7 +83,7 @@ def test_accelerate_launch_starts_a_script_that_is_watched(tmp_path: Path) -> No
     for watched in (True, False):
         folder = tmp_path / str(watched)
         words = [*LAUNCH, str(HERE / "train_accelerate.py"), str(folder)]
-        ends.append(train(folder, str(PYTHON), *words, shim="accelerate", watched=watched))
+        ends.append(train(folder, *words, shim="accelerate", watched=watched))
     (weights, (steps,)), (stock, stock_steps) = ends
     assert_same(weights, stock)
     assert [steps] == stock_steps
@@ -135,7 +104,7 @@ def test_torchrun_s_ranks_are_one_run(tmp_path: Path) -> None:
             f"--master-port={free_port()}",
         ]
         script = [str(HERE / "train_ddp.py"), str(folder)]
-        ends.append(train(folder, str(PYTHON), *words, *script, shim="", watched=watched))
+        ends.append(train(folder, *words, *script, shim="", watched=watched))
     (weights, steps), (stock, stock_steps) = ends
     assert_same(weights, stock)
     assert steps == stock_steps
