@@ -41,12 +41,14 @@ PROGRAMS = {
 """Distributions that are used without an import."""
 
 
-HOLDERS = {"ignite": ["pytorch-ignite"], **packages_distributions()}
+@cache
+def holders() -> dict[str, list[str]]:
+    return {"ignite": ["pytorch-ignite"], **packages_distributions()}
 
 
 def distributions(module: str) -> set[str]:
     """The names of those that hold a module; its own where none is installed."""
-    return {canonicalize_name(each) for each in HOLDERS.get(module, [module])}
+    return {canonicalize_name(each) for each in holders().get(module, [module])}
 
 
 @cache

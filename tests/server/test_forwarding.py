@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ampmon_server.importing.events import _values as read_events
 from posted import PostedRun
@@ -24,7 +23,8 @@ from waiting import wait_for
 from warm import completed
 
 
-KILLS = int(os.environ.get("FORWARD_KILLS", "8"))
+KILLS = int(os.environ.get("FORWARD_KILLS", "4"))
+MLFLOW = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
 
 
 def event_file(folder: Path) -> Path | None:
@@ -49,12 +49,17 @@ def scales(folder: Path) -> int:
     return sum(tag == "amp/scale" for tag, _, _ in points(folder))
 
 
-def is_whole(server: Server) -> bool:
-    """Whether the cursor has come to the end of the one run, read beside the server."""
+def rows(server: Server, query: str) -> list[Any]:
+    """What its database answers, read beside the server."""
     database = server.directory / "server" / "ampmon.db"
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        query = "SELECT r.version = f.version FROM runs r JOIN forwarded f USING (run_id)"
-        return connection.execute(query).fetchall() == [(1,)]
+        return connection.execute(query).fetchall()
+
+
+def is_whole(server: Server) -> bool:
+    """Whether the cursor has come to the end of the one run."""
+    query = "SELECT r.version = f.version FROM runs r JOIN forwarded f USING (run_id)"
+    return rows(server, query) == [(1,)]
 
 
 def check_whole(server: Server, run_id: str, found: list[tuple[str, int, float]]) -> None:
@@ -101,6 +106,8 @@ def test_a_training_is_seen_in_tensorboard(
     assert file.parent.relative_to(folder).parts == ("tests", f"trainer-{trainer.run_id[-8:]}")
     assert stored(server, trainer.run_id) == 200
     check_whole(server, trainer.run_id, points(folder))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     board = EventAccumulator(str(file.parent), size_guidance={"scalars": 0, "tensors": 0})
     board.Reload()
     assert set(board.Tags()["scalars"]) == {
@@ -156,7 +163,8 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
         assert left.stat().st_size == written or written == 2**40
     server.before = ""
     server.start()
-    wait_for(lambda: scales(folder) == 2000, "all updates")
+    wait_for(lambda: is_whole(server), "all updates")
+    assert scales(folder) == 2000
     check_whole(server, str(run.run_id), points(folder))
 
 
@@ -214,89 +222,140 @@ def metric(server: Server, name: str) -> float:
     return float(found)
 
 
+@pytest.fixture(scope="module")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow's: it takes seconds to make one."""
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    client(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def uri(tmp_path: Path, empty_mlflow: Path) -> str:
+    return f"sqlite:///{shutil.copy(empty_mlflow, tmp_path)}"
+
+
+def client(uri: str) -> Any:
+    """MLflow's own."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def held(uri: str, name: str) -> int:
+    """How many values of a metric MLflow has, of all runs."""
+    with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as connection:
+        query = "SELECT count(*) FROM metrics WHERE key = ?"
+        return int(connection.execute(query, [name]).fetchone()[0])
+
+
 def histories(uri: str, run_id: str, experiment: str = "tests") -> dict[str, list[Any]]:
     """By name, the metrics that MLflow has of a run; none before the run is there."""
-    client = MlflowClient(tracking_uri=uri)
-    known = client.get_experiment_by_name(experiment)
-    runs = client.search_runs([known.experiment_id]) if known else []
+    mlflow = client(uri)
+    known = mlflow.get_experiment_by_name(experiment)
+    runs = mlflow.search_runs([known.experiment_id]) if known else []
     found = [each for each in runs if each.data.tags.get("ampmon.run_id") == run_id]
     assert len(found) <= 1
     return {
-        name: client.get_metric_history(each.info.run_id, name)
+        name: mlflow.get_metric_history(each.info.run_id, name)
         for each in found
         for name in each.data.metrics
     }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
+@MLFLOW
 def test_a_run_is_seen_in_mlflow(
-    tmp_path: Path, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+    uri: str, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training becomes one run of MLflow's, with every value once at its step, and is finished when it has ended."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    MlflowClient(tracking_uri=uri).search_experiments()
     server = new_server(options=["--forward", f"mlflow:{uri}"])
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
     with Trainer() as trainer:
         trainer.train(120)
         trainer.finish()
-    wait_for(lambda: len(histories(uri, trainer.run_id).get("loss", [])) == 120, "the last loss")
-    found = histories(uri, trainer.run_id)
-    check_whole(
-        server,
-        trainer.run_id,
-        [(name, each.step, each.value) for name, of in found.items() for each in of],
-    )
-    client = MlflowClient(tracking_uri=uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+    wait_for(lambda: held(uri, "loss") == 120, "the last loss")
+    check_mlflow(server, trainer.run_id, uri)
+    mlflow = client(uri)
+    (run,) = mlflow.search_runs([mlflow.get_experiment_by_name("tests").experiment_id])
     assert run.info.run_name == "trainer"
-    wait_for(lambda: client.get_run(run.info.run_id).info.status == "FINISHED", "its end")
+    wait_for(lambda: mlflow.get_run(run.info.run_id).info.status == "FINISHED", "its end")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
-def test_mlflow_holds_nothing_twice_after_kills(
-    tmp_path: Path, new_server: Callable[..., Server]
-) -> None:
-    """Kills between MLflow's commit and the cursor's leave every value once in one run."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    MlflowClient(tracking_uri=uri).search_experiments()
-    server = new_server(options=["--forward", f"mlflow:{uri}"])
-    run = PostedRun(server)
-    for place in range(2):
-        run.updates(1200, sampled=False)
-        wait_for(
-            lambda place=place: (
-                len(histories(uri, str(run.run_id)).get("amp/scale", [])) > 1200 * place
-            ),
-            "some of it",
-        )
-        server.kill()
-        server.start()
-    run.event("finish")
-    wait_for(lambda: len(histories(uri, str(run.run_id)).get("amp/scale", [])) >= 2400, "the rest")
-    found = histories(uri, str(run.run_id))
+def check_mlflow(server: Server, run_id: str, uri: str) -> None:
+    """MLflow has one run, with all that is stored, once."""
+    found = histories(uri, run_id)
     check_whole(
         server,
-        str(run.run_id),
+        run_id,
         [(name, each.step, each.value) for name, of in found.items() for each in of],
     )
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
+KILLED_IN_MLFLOW = """
+import os, signal
+from ampmon_server.forwarding.mlflow import MLflow
+made = MLflow._client.func
+
+def client(self):
+    found, written = made(self), []
+    log = found.log_batch
+
+    def log_batch(*arguments, **named):
+        log(*arguments, **named)
+        written.append(1)
+        if len(written) == {batches}:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    found.log_batch = log_batch
+    return found
+
+MLflow._client.func = client
+"""
+"""Kills a server that has written so many batches of metrics to MLflow, before the cursor moves."""
+
+
+@MLFLOW
+def test_mlflow_holds_nothing_twice_after_kills(
+    uri: str, new_server: Callable[..., Server]
+) -> None:
+    """Kills between a commit of MLflow's and the cursor's leave every value once in one run."""
+    forward, chance = ["--forward", f"mlflow:{uri}"], random.Random(7)
+    server = new_server(options=forward)
+    wait_for(lambda: rows(server, "SELECT since FROM destinations"), "the time to forward from")
+    server.stop()
+    server.options = []
+    server.start()
+    run = posted(server, 1200)
+    server.stop()
+    server.options = forward
+    for _ in range(max(1, KILLS // 4)):
+        before = held(uri, "amp/scale")
+        server.before = KILLED_IN_MLFLOW.format(batches=chance.randrange(1, 4))
+        server.start()
+        assert server.process is not None
+        wait_for(lambda: server.process.poll() is not None, "the kill")
+        assert held(uri, "amp/scale") >= max(before, 1)
+    server.before = ""
+    server.start()
+    run.event("finish")
+    wait_for(lambda: is_whole(server), "the rest")
+    assert held(uri, "amp/scale") == 1200
+    check_mlflow(server, str(run.run_id), uri)
+
+
+@MLFLOW
 def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
-    tmp_path: Path, new_server: Callable[..., Server]
+    uri: str, new_server: Callable[..., Server]
 ) -> None:
     """One that was deleted in MLflow is set aside, with a line in the log, and the destination is not down."""
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    client = MlflowClient(tracking_uri=uri)
-    client.search_experiments()
+    mlflow = client(uri)
     server = new_server(options=["--forward", f"mlflow:{uri}"])
     gone, other = PostedRun(server, "gone"), PostedRun(server, "other")
     gone.updates(1)
-    wait_for(lambda: histories(uri, str(gone.run_id)), "the first run")
-    (run,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
-    client.delete_run(run.info.run_id)
+    wait_for(lambda: held(uri, "amp/scale") == 1, "the first run")
+    (run,) = mlflow.search_runs([mlflow.get_experiment_by_name("tests").experiment_id])
+    mlflow.delete_run(run.info.run_id)
     gone.updates(1)
     wait_for(lambda: f"Run {gone.run_id} is not forwarded to mlflow" in server.printed, "the line")
     other.updates(1)
