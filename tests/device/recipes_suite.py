@@ -19,14 +19,9 @@ from recording import recording
 from scaler.test_parity import bits
 
 
-RECIPES = (
-    "accumulation_with_clipping",
-    "clip_by_norm",
-    "gradient_accumulation",
-    "gradient_penalty",
-    "several_models",
-    "typical",
-)
+RECIPES = ("accumulation_with_clipping", "gradient_penalty", "several_models")
+"""Between them they take every path through the scaler that the others take."""
+OTHERS = () if EMULATED else ("clip_by_norm", "gradient_accumulation", "typical")
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def emulated() -> Iterator[Device]:
     device().reset()
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *OTHERS])
 def test_a_recipe_trains_as_with_the_stock_scaler(
     emulated: Device, name: str, data_directory: Path
 ) -> None:

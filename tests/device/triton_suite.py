@@ -37,6 +37,10 @@ CASES = [
 ]
 
 
+UPDATES = 4
+"""The first and the last overflow, and are sampled; between them the scale grows, or no update is sampled."""
+
+
 def as_host(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a contiguous tensor as a task may use it."""
     address = device().host_address(tensor.data_ptr())
@@ -90,9 +94,9 @@ def test_parity_with_kernels(launched: list[str]) -> None:
     """Under jitter, by each route, kernels leave weights, states and waits as the stock scaler does."""
     device().jitter(200)
     for case in CASES:
-        expected, waits = counted(torch.amp.GradScaler(PLACE, **case.arguments), case)
+        expected, waits = counted(torch.amp.GradScaler(PLACE, **case.arguments), case, UPDATES)
         scaler = ampmon.GradScaler(PLACE, **case.arguments, monitor=ampmon.Config(every=3))
-        ours, own_waits = counted(scaler, case)
+        ours, own_waits = counted(scaler, case, UPDATES)
         assert bits(expected, ours), case
         assert own_waits == waits, case
         assert scaler.monitor is not None

@@ -22,7 +22,7 @@ from recording import recording
 from waiting import DEADLINE_S
 
 
-UPDATES = 20
+UPDATES = 8 if EMULATED else 20
 WARM_UP = 8 if EMULATED else 40
 DELAY_CYCLES = 100_000_000
 """Some 50 ms: as many copies are under way at once as ever will be, and have their pinned memory."""

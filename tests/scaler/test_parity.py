@@ -40,6 +40,13 @@ class Case:
 
 
 CASES = [Case(*cell) for cell in itertools.product(CONSTRUCTORS, ROUTES, (1, 2), (False, True))]
+HALF = [
+    case
+    for case in CASES
+    if (CONSTRUCTORS.index(case.arguments) + ROUTES.index(case.route) + case.optimizers) % 2
+    == case.overflow
+]
+"""Half of the matrix: it contains every combination of any three of the four dimensions."""
 STEADY = [case for case in CASES if not case.arguments]
 """Where the scale moves seldom enough for the plain gear."""
 STEADY_UPDATES = 24
