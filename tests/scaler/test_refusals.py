@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.optim import SGD, Adam
 
 import ampmon
@@ -107,6 +106,9 @@ class Passing(torch.optim.Optimizer):
 
 def resume(scaler: torch.amp.GradScaler) -> float:
     """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289); the scale that comes of it."""
+    # It takes a second to import, in every process that collects this module.
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
     model = nn.Linear(4, 4)
     state = {**scaler.state_dict(), "scale": 512.0, "growth_interval": 2, "_growth_tracker": 1}
     scaler.load_state_dict(state)
