@@ -1,7 +1,7 @@
 """Judges runs as their records arrive, and keeps what it finds. It may fail and fall behind; ingest never waits for it.
 
-Runs are looked at one at a time, beside the event loop, and after each look it rests for many times as long as the
-look took: what it costs is a fixed share of the time, however many runs there are and whatever a look costs.
+It looks at one run at a time, beside the event loop, and rests after each look for many times the processor time that
+the look took. So it costs a small share of a core, whatever a look costs. When runs wait too long, it rests less.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from ampmon_server.alerting.targets import Alerts
@@ -25,8 +26,11 @@ from ampmon_server.thresholds import Thresholds
 from ampmon_server.writer import LineTooLong, Writer
 
 
-REST = 25.0
-"""Times what a look took: at most 1 / 26 of the time is spent on looking."""
+REST, REST_MIN = 25.0, 1.0
+"""Times the processor time of a look: of a core, at most 1 / 26 is spent on looking, and a half when runs wait."""
+
+WAIT_S, WAIT_MAX_S = 10.0, 20.0
+"""A run may wait for a look so long before the judge rests less, and so long before it rests as little as it may."""
 
 AGAIN_S, POLL_S = 1.0, 0.25
 """From a record to the look at its run; and so often it is asked what is due."""
@@ -40,13 +44,20 @@ SEEK_S = 30.0
 SPARED_S = 3600.0
 """To the next look at a run that cannot be judged, unless something new of it arrives."""
 
+Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
+
+
+def rest_s(took_s: float, late_s: float) -> float:
+    """How long to rest after a look that took so much processor time, while a run has been due for ``late_s``."""
+    hurry = min(max((late_s - WAIT_S) / (WAIT_MAX_S - WAIT_S), 0.0), 1.0)
+    return took_s * (REST + (REST_MIN - REST) * hurry)
 
 
 class Judge:
     """Judges what it is told of. ``failed`` counts looks and rules that failed, by what raised.
 
-    ``looks`` are all that it took, and ``seconds`` what they took, waiting to write included.
+    ``looks`` are all that it took, and ``seconds`` the processor time of this process for them.
     ``clock`` decides when a look is due; it returns seconds.
     """
 
@@ -78,16 +89,22 @@ class Judge:
         soon = self._clock() + AGAIN_S
         self._due[run_id] = min(self._due.get(run_id, soon), soon)
 
+    @property
+    def late_s(self) -> float:
+        """How long ago the run that waits for a look was due; 0 where none is."""
+        return max(self._clock() - min(list(self._due.values()), default=float("inf")), 0.0)
+
     async def keep_judging(self) -> None:
-        """Look at what is due, until it is cancelled."""
+        """Look at what is due, until it is cancelled. Whatever goes wrong is counted, and it goes on."""
         while True:
-            run_id = await self._next()
-            begun = self._clock()
-            await self._look(run_id)
-            took = self._clock() - begun
+            before = self.seconds
+            try:
+                await self._look(await self._next())
+            except Exception as error:
+                self._count(type(error).__name__, error)
+                await asyncio.sleep(AGAIN_S)
             self.looks += 1
-            self.seconds += took
-            await asyncio.sleep(REST * took)
+            await asyncio.sleep(rest_s(self.seconds - before, self.late_s))
 
     def close(self) -> None:
         """Finish the look that is under way."""
@@ -110,7 +127,7 @@ class Judge:
         """Note the runs that fell silent, before this process began too, and those that are due to be looked at."""
         restless = partial(self._store.restless, tells=self._alerts is not None)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(self._executor, restless)
+            found = await self._beside(restless)
         except StoreError:
             return
         found = [each for each in found if self._spared.get(each.run_id, 0.0) <= self._sought]
@@ -136,13 +153,12 @@ class Judge:
 
     async def _judge(self, run_id: UUID) -> float | None:
         """Look at a run, and keep what is found; after how many seconds to look again, if at all."""
-        case, found = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._examine, run_id
-        )
+        case, found = await self._beside(lambda: self._examine(run_id))
         for rule, error in found.failed.items():
             self._count(rule, error)
         judgement = Judgement(found.verdict, found.severity, found.findings, case.version)
-        kept = await self._writer.run(lambda: self._store.keep(run_id, judgement, self._alerts))
+        keep = self._counted(lambda: self._store.keep(run_id, judgement, self._alerts))
+        kept = await self._writer.run(keep)
         if kept.change is not None:
             self._bus.publish(Advance(*kept.change))
         waits = [] if kept.due is None else [max(kept.due / 1e6 - time.time(), AGAIN_S)]
@@ -156,6 +172,22 @@ class Judge:
     def _examine(self, run_id: UUID) -> tuple[Case, Diagnosis]:
         case = self._store.case(run_id)
         return case, diagnose(case, self._thresholds)
+
+    async def _beside(self, work: Callable[[], Result]) -> Result:
+        counted = self._counted(work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, counted)
+
+    def _counted(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """The same work, of which one is done at a time, with its processor time added to ``seconds``."""
+
+        def counted() -> Result:
+            begun = time.thread_time()
+            try:
+                return work()
+            finally:
+                self.seconds += time.thread_time() - begun
+
+        return counted
 
     def _count(self, what: str, error: Exception) -> None:
         if not self.failed[what]:

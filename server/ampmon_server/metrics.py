@@ -158,7 +158,7 @@ class _Standing(Collector):
         judge = service.judge
         for name, told, value in (
             ("judgements", "Looks at runs to judge them.", judge.looks),
-            ("judgement_seconds", "Time that they took.", judge.seconds),
+            ("judgement_seconds", "Processor time that they took.", judge.seconds),
             (
                 "judgement_failures",
                 "Looks and rules that failed; the log says which.",
@@ -166,6 +166,11 @@ class _Standing(Collector):
             ),
         ):
             yield CounterMetricFamily(f"ampmon_{name}", told, value)
+        yield GaugeMetricFamily(
+            "ampmon_judgement_late_seconds",
+            "How long the run that waits longest for a look has been due.",
+            judge.late_s,
+        )
 
     def _alerting(self, service: Service) -> Iterator[Metric]:
         courier = service.courier

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from ampmon import wire
 from ampmon_server.app import create_app
+from ampmon_server.judge import rest_s
 from ampmon_server.settings import Settings
+from ampmon_server.store import Store
 from ampmon_server.thresholds import Levels, Thresholds
 from batches import Trainer
 from serving import Server
 from training import Trainer as RealTrainer
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 @pytest.fixture
@@ -108,3 +114,58 @@ def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:
 
         assert wait_for(severity) in {"notice", "warning", "critical"}
         assert trainer.process.poll() is None
+
+
+def test_a_look_that_waits_for_the_writer_is_not_rested_for(
+    app: FastAPI,
+    client: TestClient,
+    send: Send,
+    summary: Callable[[Trainer], dict[str, Any]],
+) -> None:
+    """Only processor time counts: while another write holds the line for seconds, the judge has not worked."""
+    service = app.state.service
+    trainer, held, over = Trainer(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert over.wait(DEADLINE_S)
+
+    send(trainer.batch(trainer.updates(10)))
+    client.portal.start_task_soon(service.writer.run, hold)
+    assert held.wait(DEADLINE_S)
+    before = wait_for(lambda: service.judge.seconds)  # it has looked, and waits to write
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() > began + 1.0)
+    over.set()
+    wait_for(lambda: summary(trainer)["verdict"])
+    assert service.judge.seconds - before < 1.0
+
+
+def test_whatever_goes_wrong_is_counted_and_the_judge_goes_on(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """A search for runs that raises is one failure, and the next record is judged all the same."""
+    searched = []
+    restless = Store.restless
+
+    def failing(store: Store, **how: Any) -> Any:
+        searched.append(store)
+        if len(searched) == 1:
+            raise RuntimeError("planted")
+        return restless(store, **how)
+
+    monkeypatch.setattr(Store, "restless", failing)
+    app, send, summary = map(request.getfixturevalue, ("app", "send", "summary"))
+    wait_for(lambda: app.state.service.judge.failed["RuntimeError"])
+    trainer = Trainer()
+    send(trainer.batch(trainer.updates(10)))
+    assert wait_for(lambda: summary(trainer)["verdict"]) == "healthy"
+
+
+@given(took=st.floats(0, 100), late=st.floats(0, 1e6), later=st.floats(0, 1e6))
+def test_the_judge_rests_less_the_longer_runs_wait(took: float, late: float, later: float) -> None:
+    """25 times what a look took while runs wait for at most 10 s, as long as it took from 20 s on, else in between."""
+    rests = [rest_s(took, each) for each in sorted([late, later])]
+    assert 25 * took * (1 + 1e-9) >= rests[0] >= rests[1] * (1 - 1e-9) >= took * (1 - 1e-9)
+    assert rest_s(took, 10.0) == 25 * took
+    assert rest_s(took, 20.0) == took
