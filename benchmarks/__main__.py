@@ -25,7 +25,7 @@ from benchmarks import (
 )
 from benchmarks.delivery import backlog, host_time, latency, tail
 from benchmarks.delivery import effort as delivery_effort
-from benchmarks.diagnosis import arriving, asked
+from benchmarks.diagnosis import arriving, asked, many
 from benchmarks.diagnosis import effort as diagnosis_effort
 from benchmarks.page import arrival, memory, opening
 from benchmarks.page import effort as page_effort
@@ -78,6 +78,7 @@ BENCHMARKS = {
     "delivery_tail": Benchmark("What a kill leaves, beside others", tail),
     "diagnosis_asked": Benchmark("The server's time for a diagnosis", asked),
     "diagnosis_arriving": Benchmark("Judging runs as their records arrive", arriving),
+    "diagnosis_many": Benchmark("Judging two hundred active runs", many),
     "team_access": Benchmark("Asking who sends, beside an open door", access),
     "team_rejected": Benchmark("Ingest beside a thousand rejected tokens a second", rejected),
     "team_offered": Benchmark("Five hundred small batches a second", offered),
@@ -123,7 +124,7 @@ GROUPS = {
         "What judging runs costs",
         "make bench-diagnosis",
         "-diagnosis",
-        ("diagnosis_asked", "diagnosis_arriving"),
+        ("diagnosis_asked", "diagnosis_arriving", "diagnosis_many"),
     ),
     "team": Group(
         "What a team costs a server",

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """``sizes`` of the runs in updates; ``rounds`` of so many ``updates`` sent, in ``ingest_s`` seconds at most."""
+    """``sizes`` of the runs in updates; ``rounds`` of so many ``updates`` sent, in ``ingest_s`` seconds at most.
+
+    ``active`` runs that send for ``active_s`` seconds.
+    """
 
     sizes: tuple[int, ...] = (10_000, 1_000_000, 10_000_000)
     real_samples: int = 32
@@ -14,9 +17,18 @@ class Effort(NamedTuple):
     updates: int = 500_000
     ingest_s: float = 30.0
     rounds: int = 3
+    active: int = 200
+    active_s: float = 120.0
 
 
 FULL = Effort()
 QUICK = Effort(
-    sizes=(1_000, 10_000), real_samples=4, asking_s=2.0, updates=20_000, ingest_s=1.5, rounds=1
+    sizes=(1_000, 10_000),
+    real_samples=4,
+    asking_s=2.0,
+    updates=20_000,
+    ingest_s=1.5,
+    rounds=1,
+    active=20,
+    active_s=15.0,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.diagnosis import arriving, asked, effort
+from benchmarks.diagnosis import arriving, asked, effort, many
 from benchmarks.store.rates import Crowd
 
 
@@ -32,3 +32,10 @@ def test_ingest_is_measured_with_judging_and_without(
     assert row["judging_per_s"] > 0
     assert row["not_per_s"] > 0
     assert (row["cost"] is None) == (row["judging_cpu_us"] is None)
+
+
+def test_active_runs_are_judged_in_time(tmp_path: Path) -> None:
+    """A few runs that send at once are looked at, and none waits for long."""
+    (row,) = many.measure(tmp_path, TINY._replace(active=3, active_s=10.0))
+    assert row["looks"] > 0
+    assert row["holds"] == "yes"

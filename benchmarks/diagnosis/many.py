@@ -1,0 +1,58 @@
+"""Two hundred trainings at once on a server that judges them: how late a run is judged.
+
+A real server on SQLite. The clients are threads of another process on the same machine; each sends fifty updates every
+five seconds. `late_s` is the longest time for which a run was due, read each second from `/metrics`. `judging` is the
+share of a core that the judge took.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.diagnosis.effort import FULL, Effort
+from benchmarks.paired import shown
+from benchmarks.server import started
+from benchmarks.store.timing import Client
+from benchmarks.team.processes import working
+
+
+EVERY_S, UPDATES = 5.0, 50
+BAR_S = 30.0
+
+
+def measure(directory: Path, effort: Effort = FULL) -> list[dict[str, Any]]:
+    """One row. Takes as long as is sent; ``directory`` is filled."""
+    late: list[float] = []
+    with started(directory) as (url, token, _):
+        client = Client(token)
+        arguments = map(str, (effort.active, effort.active_s, EVERY_S, UPDATES))
+        with working("benchmarks.team.crowd", url, token, *arguments) as (_, sent):
+            for _ in shown(range(round(effort.active_s)), "sent"):
+                time.sleep(1.0)
+                late.append(_metric(client, url, "judgement_late_seconds"))
+            looks, took_s = (
+                _metric(client, url, f"judgement{each}_total") for each in ("s", "_seconds")
+            )
+    counted = json.loads(sent[0])
+    return [
+        {
+            "runs": effort.active,
+            "updates_per_s": round(counted["taken"] / effort.active_s),
+            "looks": round(looks),
+            "look_cpu_ms": round(1000 * took_s / max(looks, 1), 1),
+            "judging": round(took_s / effort.active_s, 3),
+            "late_s": round(max(late), 1),
+            "bar": BAR_S,
+            "holds": "yes" if looks and max(late) <= BAR_S and not counted["failed"] else "no",
+        }
+    ]
+
+
+def _metric(client: Client, url: str, name: str) -> float:
+    """The value of a metric without labels."""
+    lines = client.get(f"{url}/metrics").decode().splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"ampmon_{name} "))
+    return float(value)
