@@ -37,9 +37,10 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from this checkout with the build backend that the tests' environment has."""
+    """The wheel of this checkout. Calls the build backend's hook, as pip does; pip takes four times the time."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, folder], check=True, cwd=ROOT)
     return next(folder.glob("ampmon-*.whl"))
 
 
