@@ -20,7 +20,7 @@ from web.views import ALL_OF_IT, settle
 WIDTHS = (390, 1440)
 ON_A_DESK_TOO = {"not finite", "ranks that disagree"}
 """What fits on a phone usually fits on a desktop, so only a few runs are shown at both widths."""
-LONG, POSTS = 20_000, 4
+LONG, POSTS = 6_000, 2
 """Updates of the long run, far more than a chart has pixels, and the number of batches that hold them."""
 PLANT = """style => {
     const planted = document.createElement("p");
