@@ -179,7 +179,7 @@ def _fields(update: wire.Update) -> dict[str, object]:
 
 
 ATTEMPTS = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(1, 12)),  # resumes at a step, and makes so many
+    st.tuples(st.integers(0, 8), st.integers(1, 5)),  # resumes at a step, and makes so many
     min_size=1,
     max_size=4,
 )
@@ -187,7 +187,7 @@ ATTEMPTS = st.lists(
 
 @given(
     attempts=ATTEMPTS,
-    lost=st.sets(st.integers(0, 60), max_size=6),
+    lost=st.sets(st.integers(0, 30), max_size=6),
     seed=st.integers(0, 2**32),
 )
 @configured(suppress_health_check=[HealthCheck.function_scoped_fixture])
