@@ -31,6 +31,12 @@ GOLDEN = json.loads(
 )
 
 
+@pytest.fixture
+def few_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for two charts only: the simulator takes most of the time of a whole report."""
+    monkeypatch.setattr("ampmon_server.report.told.OF_A_RUN", ("scale", "scalars"))
+
+
 def _answers(directory: Path, trainers: Sequence[tuple[Trainer, Sequence[wire.Record]]]) -> Told:
     """What a server tells of what these have sent."""
     provide(directory)
@@ -56,6 +62,7 @@ def _cells(page: str, name: str) -> list[str]:
     return re.findall(rf'<td data-name="{name}">(.*?)</td>', page)
 
 
+@pytest.mark.usefixtures("few_charts")
 def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> None:
     """All of them or which; a skip whose ranks do not all fit is left out and counted, as are all that are older."""
     run_id = uuid4()
@@ -72,6 +79,7 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
     assert f"{151 - 1 - whole} earlier skipped updates not listed." in page
 
 
+@pytest.mark.usefixtures("few_charts")
 def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
     """200 of them; of a run with one rank none is named."""
     trainer = Trainer()
@@ -143,6 +151,7 @@ def test_a_run_without_an_update_is_not_called_healthy(tmp_path: Path) -> None:
     assert "✓</span> healthy" in _told(tmp_path / "begun", [(begun, begun.updates(1))])
 
 
+@pytest.mark.usefixtures("few_charts")
 def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
     """Ranks whose skips differ drift apart: while they can be stopped, the report says to."""
     run_id = uuid4()
@@ -197,6 +206,7 @@ def test_each_scaler_has_charts_of_its_own(two: Told) -> None:
     assert "more scaler" not in page
 
 
+@pytest.mark.usefixtures("few_charts")
 def test_a_finding_says_of_which_scaler_it_is(two: Told, tmp_path: Path) -> None:
     """Where there is more than one: else two findings would read as one said twice."""
     page = _body(two)
@@ -206,6 +216,7 @@ def test_a_finding_says_of_which_scaler_it_is(two: Told, tmp_path: Path) -> None
     assert "scaler &lt;s&gt;" not in page
 
 
+@pytest.mark.usefixtures("few_charts")
 def test_scalers_whose_charts_are_left_out_are_named(tmp_path: Path) -> None:
     """Four have charts: a file must stay small enough to send."""
     page = _told(tmp_path, _scalers(6))
