@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
-import pandas as pd
 import pytest
 
 import known_run
@@ -18,6 +17,10 @@ from ampmon_server.exporting.tables import COLUMNS
 from ampmon_server.store import Store
 from batches import Trainer
 from files.conftest import store_with_known_run
+
+
+if TYPE_CHECKING:  # each worker would import it to collect the tests
+    import pandas as pd
 
 
 ROWS = {
@@ -35,6 +38,8 @@ Held = tuple[Path, Store]
 
 def read(file: Path) -> pd.DataFrame:
     """A file as pandas reads it."""
+    import pandas as pd
+
     if file.suffix == ".csv":
         return pd.read_csv(file)
     if file.suffix == ".jsonl":
@@ -45,6 +50,9 @@ def read(file: Path) -> pd.DataFrame:
 @pytest.mark.parametrize("what", TABLES)
 def test_other_programs_read_every_row(held: Held, written: Export, what: str) -> None:
     """DuckDB and pandas find the same columns and every row in CSV, JSON lines and Parquet, pandas in Arrow too."""
+    import duckdb
+    import pandas as pd
+
     _, store = held
     asked = {
         "csv": "read_csv('{}', header = true, auto_detect = true)",
@@ -145,7 +153,7 @@ def test_the_command_writes_all_or_nothing(
     asked = ["export", "known", "--data-dir", str(directory), "-o", str(file)]
 
     assert main(asked) == 0
-    assert len(pd.read_parquet(file)) == ROWS["updates"]
+    assert len(read(file)) == ROWS["updates"]
     assert main(asked) == 2
     assert main(["export", "nobody", "--data-dir", str(directory), "-o", f"{file}.csv"]) == 2
     assert main([*asked[:4], "-o", "-", "--what", "skips", "--format", "csv"]) == 0
