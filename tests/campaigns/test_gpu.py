@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import scripts
 from benchmarks import gpu_kernels, host_cost, kernel_code, networks, report, sample_cost
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import code, host, memory, suites, timed, training
@@ -348,15 +348,7 @@ def test_make_gpu_says_that_there_is_no_gpu(tmp_path: Path) -> None:
     """Without one a stage that needs it is told as not run, no result is written, and the exit code is 0."""
     words = ["-m", "benchmarks.gpu", "training", "memory", "--results", str(tmp_path / "results")]
     environment = {"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = scripts.run(*words, cwd=ROOT, env=environment)
     assert done.stdout.startswith("There is no GPU here")
     assert "1/2 training: not run, for it needs a GPU." in done.stdout
     assert done.stdout.count("| not run |") == len(STAGES["training"].bars + STAGES["memory"].bars)
