@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 import ampmon
+import scripts
 from ampmon.config import server_address
 from ampmon.unchanged import STARTUP
 from recording import recordings
 from serving import free_port
 from waiting import wait_for
-from warm_python import WarmPython
 
 
 AMPMON = [sys.executable, "-m", "ampmon_server.cli", "run"]
@@ -234,15 +234,15 @@ def test_ranks_of_torchrun_are_watched(
 def test_ranks_of_torchrun_end_in_the_same_weights(
     launched: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """Weights and skips are, bit for bit, those of the same script without `ampmon run`; one line is printed."""
+    """Weights and skips are, bit for bit, those of the script alone, without `ampmon run`; one line is printed."""
     folder, done = launched
-    python, script = WarmPython(tmp_path), folder / "train.py"
-    command = [sys.executable, *TORCHRUN, f"--master-port={free_port()}", str(script), "."]
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHON_EXEC": str(python.program)}, cwd=tmp_path
-    ) as stock:
-        python.serve(2)
-        assert stock.wait() == 0
+    alike = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    alike |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [str(folder / "train.py"), "."]
+    stock = [
+        scripts.Script(*command, env={**alike, "RANK": str(rank)}, cwd=tmp_path) for rank in (0, 1)
+    ]
+    assert [each.wait() for each in stock] == [0, 0]
     assert results(folder) == results(tmp_path)
     told = [line for line in done.stderr.splitlines() if line.startswith("ampmon")]
     assert told == [
