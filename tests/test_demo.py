@@ -204,9 +204,9 @@ def test_the_story_tells_each_thing_once() -> None:
     beginnings = [words.split(":")[0].split(",")[0].split(".")[0] for words in told]
     assert beginnings == [
         "scale 1",
-        "Those lie below 2^-14",
-        "scale 2 = 2^1",
-        "scale 4 = 2^2",
+        "Those lie below 2⁻¹⁴",
+        "scale 2 = 2¹",
+        "scale 4 = 2²",
         "Underflow has melted away",
         "step 6",
         "The step was skipped",
@@ -216,12 +216,12 @@ def test_the_story_tells_each_thing_once() -> None:
     ]
     assert "16 %" in told[0]
     assert "First to overflow: head.weight." in told[5]
-    assert "backs off to 8 = 2^3" in told[6]
+    assert "backs off to 8 = 2³" in told[6]
 
 
 @pytest.mark.parametrize(
     ("scale", "words"),
-    [(1.0, "1"), (65536.0, "65 536 = 2^16"), (0.5, "0.5 = 2^-1"), (3.0, "3"), (0.0, "0")],
+    [(1.0, "1"), (65536.0, "65 536 = 2¹⁶"), (0.5, "0.5 = 2⁻¹"), (3.0, "3"), (0.0, "0")],
 )
 def test_a_scale_is_said_with_its_power_of_two(scale: float, words: str) -> None:
     """Where it is one."""

@@ -126,7 +126,7 @@ def test_a_capped_scale_is_a_notice():
     policy = Policy(init_scale=2.0**126, growth_interval=20)
     findings = found(trained(lambda step, scale: False, 100, policy=policy))
     assert [(each.rule, each.severity) for each in findings] == [("scale_cap", "notice")]
-    assert "2^127" in findings[0].title
+    assert "2¹²⁷" in findings[0].title
 
 
 @pytest.mark.parametrize(("updates", "expected"), [(280, False), (330, True)])

@@ -138,7 +138,7 @@ def test_a_larger_scale_that_overflowed_is_no_room():
     run = trained(lambda step, scale: scale > 2.0**15, 300, samples=samples)
     first, second = found(run)[:2]
     assert (first.rule, second.rule) == ("subnormal", "bf16")
-    assert second.title.endswith("= 2^16 overflows")
+    assert second.title.endswith("= 2¹⁶ overflows")
     assert "span" not in second.title
 
 

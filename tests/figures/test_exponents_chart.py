@@ -29,7 +29,7 @@ def _source() -> Source:
 
 def test_a_cell_has_the_colour_of_log10_of_one_more_than_its_count() -> None:
     """Nine elements are at 1, 99 at 2, 999 at 3; where there are none there is no cell."""
-    cells = _map(exponents(_source(), View()), "2^")
+    cells = _map(exponents(_source(), View()), "2<sup>")
     rows = made.read(cells["y"]).tolist()
     z = made.read(cells["z"])
     assert np.allclose(z[rows.index(3)], [2, 3])
@@ -51,7 +51,7 @@ def test_on_a_phone_the_axis_title_is_out_of_the_colour_bars_way() -> None:
 
 def test_rows_go_from_the_least_to_the_greatest_exponent_seen() -> None:
     """Exponents outside of what occurs take no room."""
-    rows = made.read(_map(exponents(_source(), View()), "2^")["y"])
+    rows = made.read(_map(exponents(_source(), View()), "2<sup>")["y"])
     assert rows.tolist() == list(range(-20, 4))
 
 
@@ -87,7 +87,7 @@ def _lines(figure: dict) -> list[list[float]]:  # type: ignore[type-arg]
 def test_the_gradient_stays_and_the_window_slides() -> None:
     """While the scale doubles and halves, the unscaled gradient stays in its row; fp16's window moves against it."""
     figure = exponents(_moved([4.0, 8.0, 8.0, 2.0]), View())
-    cells = _map(figure, "2^")
+    cells = _map(figure, "2<sup>")
     assert made.read(cells["y"]).tolist() == [-10]
     assert made.read(cells["customdata"]).tolist() == [[10, 10, 10, 10]]
     overflow, subnormal, smallest = _lines(figure)
@@ -113,9 +113,7 @@ def test_what_bf16_can_hold_is_said_where_it_is_beyond_the_plot() -> None:
     figure = exponents(_moved([1.0, 1.0]), View(format="bf16"))
     assert _lines(figure) == [[], [], []]
     assert figure["layout"]["annotations"] == []
-    assert (
-        "bf16 holds magnitudes from 2^-133 to below 2^128." in figure["layout"]["meta"]["caption"]
-    )
+    assert "bf16 holds magnitudes from 2⁻¹³³ to below 2¹²⁸." in figure["layout"]["meta"]["caption"]
 
 
 def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
@@ -127,7 +125,7 @@ def test_a_scale_that_is_no_number_has_no_unscaled_gradient() -> None:
         if drawn is None:
             assert "positive number" in figure["layout"]["meta"]["empty"]
         else:
-            assert made.read(_map(figure, "2^")["customdata"]).tolist() == drawn
+            assert made.read(_map(figure, "2<sup>")["customdata"]).tolist() == drawn
 
 
 def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
@@ -135,7 +133,7 @@ def test_a_lone_sample_is_wide_enough_to_be_seen() -> None:
     hist = made.histograms([{0: 10}])
     at = made.gradients([500], made.totals(hist, [0]))
     figure = exponents(made.source(made.updates([1.0] * 1000), at), View())
-    assert np.allclose(made.read(_map(figure, "2^")["x"]), [500 - 4.995, 500 + 4.995])
+    assert np.allclose(made.read(_map(figure, "2<sup>")["x"]), [500 - 4.995, 500 + 4.995])
 
 
 def test_one_count_has_one_colour_in_every_window() -> None:
@@ -160,7 +158,7 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
     figure = exponents(source, view)
     if judged is None or not figure["data"]:
         return
-    counts = made.read(_map(figure, "2^")["customdata"])
+    counts = made.read(_map(figure, "2<sup>")["customdata"])
     scale = judged.cells["scale_last"]
     judged = replace(judged, cells=judged.cells[(scale > 0) & np.isfinite(scale)])
     columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
@@ -186,8 +184,12 @@ def test_a_column_stands_in_the_middle_of_its_samples() -> None:
     steps = list(range(0, 800, 2))
     at = made.gradients(steps, made.totals(made.histograms([{0: 9}] * 400), [0] * 400))
     of = made.source(made.updates([1.0] * 800), at)
-    assert made.read(_map(exponents(of, View(width=400)), "2^")["x"])[:3].tolist() == [3, 11, 19]
-    assert made.read(_map(exponents(of, View(0, 9)), "2^")["x"]).tolist() == [0, 2, 4, 6, 8]
+    assert made.read(_map(exponents(of, View(width=400)), "2<sup>")["x"])[:3].tolist() == [
+        3,
+        11,
+        19,
+    ]
+    assert made.read(_map(exponents(of, View(0, 9)), "2<sup>")["x"]).tolist() == [0, 2, 4, 6, 8]
 
 
 def test_overflowed_gradients_do_not_hide_the_others() -> None:
@@ -203,5 +205,5 @@ def test_overflowed_gradients_do_not_hide_the_others() -> None:
     assert captions[1] == (
         "1 sampled update. Of 10 elements in 4 parameters, every one of them inf or NaN: "
         "that says nothing about fp16's grid. "
-        "At the newest scale fp16 holds magnitudes from 2^-24 to below 2^16."
+        "At the newest scale fp16 holds magnitudes from 2⁻²⁴ to below 2¹⁶."
     )

@@ -110,11 +110,11 @@ def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
         f"role:{role}" for role in ("zero", "below-grid", "subnormal", "normal", "normal", "skip")
     ]
     assert bars["text"][2].replace("\u202f", " ") == (
-        "2^-24 up to 2^-23: 2 elements, 10 %<br>subnormal in fp16"
+        "2⁻²⁴ up to 2⁻²³: 2 elements, 10 %<br>subnormal in fp16"
     )
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [15.5, -14.5, -24.5]
     assert figure["layout"]["meta"]["caption"].replace("\u202f", " ") == (
-        "Step 7, scale 1 024 = 2^10: of a sample of 20 of its 400 elements 45 % zero, 5 % below grid, 10 % subnormal, "
+        "Step 7, scale 1 024 = 2¹⁰: of a sample of 20 of its 400 elements 45 % zero, 5 % below grid, 10 % subnormal, "
         "35 % normal, 5 % overflow in fp16. The largest is 40 000: at most 0.7 bits of headroom."
     )
 

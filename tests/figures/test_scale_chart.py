@@ -238,6 +238,6 @@ def test_every_start_is_marked() -> None:
     figure = scale(replace(made.source(made.updates([8.0] * 10)), resumes=resumes), View())
     went_on, anew = (made.traces(figure, name=each)[0] for each in ("resumed", "not restored"))
     assert (made.read(went_on["x"]).tolist(), made.read(went_on["y"]).tolist()) == ([3], [3])
-    assert went_on["text"] == ["step 3: resumed, its state restored<br>8 = 2^3"]
+    assert went_on["text"] == ["step 3: resumed, its state restored<br>8 = 2³"]
     assert (made.read(anew["x"]).tolist(), made.read(anew["y"]).tolist()) == ([6], [16])
     assert went_on["marker"]["symbol"] != anew["marker"]["symbol"]

@@ -33,7 +33,7 @@ def test_both_scales_are_drawn_with_a_band() -> None:
         assert set(made.read(line["y"]).tolist()) == {level}
         assert line["line"]["shape"] == "hv"
     assert high["fill"] == "tonexty"
-    assert would["text"][0] == "2\u202f048 = 2^11"
+    assert would["text"][0] == "2\u202f048 = 2¹¹"
 
 
 def test_the_words_are_as_they_are_told() -> None:

@@ -28,7 +28,7 @@ def test_a_small_run_is_drawn_as_it_is() -> None:
     assert asdict(drawn) == {
         "path": "M0 2H64V22H96",
         "skips": "M32 24V20",
-        "words": "from 2^16 to 2^12",
+        "words": "from 2¹⁶ to 2¹²",
     }
 
 
@@ -37,7 +37,7 @@ def test_a_scale_that_stands_still_is_a_line_in_the_middle() -> None:
     for scales in ([1024.0], [1024.0] * 5):
         drawn = sparkline(cells(scales))
         assert drawn is not None
-        assert (drawn.path, drawn.words) == ("M0 12H96", "2^10 all along")
+        assert (drawn.path, drawn.words) == ("M0 12H96", "2¹⁰ all along")
 
 
 def test_a_collapse_of_one_update_among_many_is_not_hidden() -> None:
@@ -47,7 +47,7 @@ def test_a_collapse_of_one_update_among_many_is_not_hidden() -> None:
     whole = cells(scales, skipped=(43_210,))
     drawn = sparkline(LAYOUT.merge(whole, np.arange(0, len(whole), 4096)))
     assert drawn is not None
-    assert drawn.words == "from 2^16 to 2^16, 2^3 at its lowest"
+    assert drawn.words == "from 2¹⁶ to 2¹⁶, 2³ at its lowest"
     assert "V22" in drawn.path
     assert drawn.skips == "M41.5 24V20"
     assert len(drawn.path) < 100

@@ -74,8 +74,8 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
             }
         ],
         "slider": {"name": "whatif_scale", "low": -8, "high": 32, "value": 4},
-        "sentence": "At 2^4: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
-        "10.0 bits of headroom. Today, at 2^10: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
+        "sentence": "At 2⁴: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
+        "10.0 bits of headroom. Today, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
         "4.0 bits of headroom.",
         "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)",
     }
@@ -106,10 +106,10 @@ def test_another_format_is_told_beside_fp16() -> None:
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
     assert [each["text"] for each in bf16["annotations"]] == ["today, chosen: 2<sup>10</sup>"]
     assert bf16["meta"]["sentence"].startswith(
-        "At 2^10 in bf16: nothing flushed to zero, nothing subnormal, no overflow"
+        "At 2¹⁰ in bf16: nothing flushed to zero, nothing subnormal, no overflow"
     )
     assert e4m3["meta"]["code"] == ""
-    assert "Today, at 2^10 in fp16: nothing flushed" in e4m3["meta"]["sentence"]
+    assert "Today, at 2¹⁰ in fp16: nothing flushed" in e4m3["meta"]["sentence"]
 
 
 def test_one_parameter_is_named_and_nothing_is_said_of_none() -> None:
@@ -141,7 +141,7 @@ def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> No
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
     asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
-    assert "Today, at 2^-13: beyond the scales that are looked at." in layout["meta"]["sentence"]
+    assert "Today, at 2⁻¹³: beyond the scales that are looked at." in layout["meta"]["sentence"]
     assert not [each for each in layout["annotations"] if "today" in each["text"]]
     asked = replace(asked, gradient=replace(asked.gradient, level=4), level=4)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]

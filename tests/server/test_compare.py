@@ -78,7 +78,7 @@ def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient
     _ingest(client, other, [other.update(), other.scalars({"accuracy": 0.5})])
     came = _came(client, str(lost.run_id), str(other.run_id))
 
-    assert came["final scale"] == ["∞", "1\u202f024 = 2^10"]
+    assert came["final scale"] == ["∞", "1\u202f024 = 2¹⁰"]
     assert came["loss, newest"] == ["NaN", "–"]
     assert came["loss, least"] == ["0.25", "–"]
 

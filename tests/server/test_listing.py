@@ -189,7 +189,7 @@ def test_scales_of_many_runs_come_in_one_answer(client: TestClient) -> None:
     answer = client.get(f"/api/v1/runs/scales?runs={','.join(asked)}")
 
     assert set(answer.json()) == set(asked[:3])
-    assert answer.json()[asked[0]] == {"path": "M0 12H96", "skips": "", "words": "2^10 all along"}
+    assert answer.json()[asked[0]] == {"path": "M0 12H96", "skips": "", "words": "2¹⁰ all along"}
     assert answer.json()[asked[1]]["skips"].startswith("M48")
     assert answer.json()[asked[2]] is None
     assert 16 <= len(store.scales([long.run_id])[long.run_id]) <= 256

@@ -54,7 +54,7 @@ def test_a_disagreement_is_marked_at_the_rank_and_told(store: Store) -> None:
     assert (made.read(marks["x"]).tolist(), made.read(marks["y"]).tolist()) == ([1, 3], [-2, -2])
     assert marks["text"] == [
         "step 1: rank 2 skipped, rank 0 did not",
-        "step 3: rank 2 at 2\u202f048 = 2^11, rank 0 at 1\u202f024 = 2^10",
+        "step 3: rank 2 at 2\u202f048 = 2¹¹, rank 0 at 1\u202f024 = 2¹⁰",
     ]
     caption = figure["layout"]["meta"]["caption"]
     assert "They disagree at 2 of them, first at step 1." in caption

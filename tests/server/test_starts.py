@@ -213,7 +213,7 @@ def test_a_forgotten_scaler_is_marked_in_the_chart(store: Store) -> None:
     elsewhere = FIGURES["scale"](source, View(0, 5))["data"]
 
     assert mark["text"] == [
-        "step 10: the scaler's state was not restored<br>256 = 2^8 → 1 024 = 2^10".replace(
+        "step 10: the scaler's state was not restored<br>256 = 2⁸ → 1 024 = 2¹⁰".replace(
             " 024", "\u202f024"
         )
     ]

@@ -51,10 +51,10 @@ def test_what_happens_is_told_once(server: Server) -> None:
         assert follower.look().news == ()
         run.grow()
         run.updates(2)
-        assert [each.words for each in follower.look().news] == ["scale 2^15 → 2^16"]
+        assert [each.words for each in follower.look().news] == ["scale 2¹⁵ → 2¹⁶"]
         run.updates(2, skipped=True)
         first, *others = follower.look().news
-        last = "2 steps skipped, the last at step 12: inf in head.weight, scale 2^15 → 2^14"
+        last = "2 steps skipped, the last at step 12: inf in head.weight, scale 2¹⁵ → 2¹⁴"
         assert first.words == last
         assert "critical" in {each.severity for each in others}
         assert follower.look().news == ()
@@ -111,7 +111,7 @@ def test_plain_lines_end_with_the_run(server: Server) -> None:
 
     assert code == 0
     assert re.match(r"(warning|critical): ", lines[0])
-    assert lines[-1].startswith("step 1011  scale 2^4  skipped 12 of 1012 updates (1.2%)")
+    assert lines[-1].startswith("step 1011  scale 2⁴  skipped 12 of 1012 updates (1.2%)")
     assert lines[-1].endswith("  finished")
 
 

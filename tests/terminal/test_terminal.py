@@ -96,7 +96,7 @@ def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
     lines = place.typed("runs").out.splitlines()
 
     assert [line.split()[0] for line in lines[1:]] == ["other/sick", "tests/second", "tests/first"]
-    assert " 2^8 " in lines[1]
+    assert " 2⁸ " in lines[1]
     assert place.typed("runs", "--project", "tests").out.split("\n")[1].startswith("second ")
     assert "sick" in place.typed("runs", "SIC").out
     assert place.typed("runs", "--status", "crashed").out == "No run matches.\n"
@@ -116,7 +116,7 @@ def test_a_run_is_shown_with_its_numbers_and_its_fixes(place: Place) -> None:
     out = " ".join(done.out.replace("\u202f", " ").split())
 
     assert done.code == 0
-    assert "loss scale 2^8 (between 2^8 and 2^16)" in out
+    assert "loss scale 2⁸ (between 2⁸ and 2¹⁶)" in out
     assert "skipped 8 of 68 updates (11.8 %)" in out
     assert "subnormal" in out
     assert "■ critical" in out

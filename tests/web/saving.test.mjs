@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { csvOf, fileName, framed, unpacked } from "../../web/js/saving.js";
 
 const packed = (array, dtype, shape) => ({ dtype, bdata: Buffer.from(array.buffer).toString("base64"), ...(shape && { shape }) });
-const layout = (more) => ({ meta: { title: "Loss scale", caption: "2^15 now." }, xaxis: { title: { text: "step" } }, ...more });
+const layout = (more) => ({ meta: { title: "Loss scale", caption: "2¹⁵ now." }, xaxis: { title: { text: "step" } }, ...more });
 
 test("a file's name has no more than letters, digits, dots and dashes, in any script", () => {
   assert.equal(fileName(["résumé/../run <b>", "scale", "step", 3, 9], "png"), "résumé-..-run-b-scale-step-3-9.png");

@@ -71,7 +71,7 @@ def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader) -> 
     reader.open("#/?project=extreme")
     rows = "table.runs tbody tr"
     reader.wait("all runs", lambda: len(reader.texts(rows)) == len(extreme))
-    reader.wait("the scale", lambda: "2^" in reader.text("table.runs tbody"))
+    reader.wait("the scale", lambda: "2¹" in reader.text("table.runs tbody"))
     for width in WIDTHS:
         reader.size(width)
         assert faults(reader.page) == []

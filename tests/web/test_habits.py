@@ -196,7 +196,7 @@ def test_a_chart_is_saved_and_a_number_copied(reader: Reader, tmp_path: Path) ->
     }
     assert saved["png"].read_bytes().startswith(b"\x89PNG")
     assert "Loss scale" in saved["svg"].read_text("utf-8")
-    assert "loss scale,19,16,,65 536 = 2^16" in saved["csv"].read_text("utf-8").replace(
+    assert "loss scale,19,16,,65 536 = 2¹⁶" in saved["csv"].read_text("utf-8").replace(
         "\u202f", " "
     )
     reader.page.click("[data-number=scale] button")

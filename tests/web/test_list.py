@@ -148,7 +148,7 @@ def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None
     reader.wait("the list", lambda: names(reader)[:2] == ["the newest", "copy 1"])
     table = reader.page.locator("table.runs")
     expect(table).to_have_attribute("aria-rowcount", str(COPIES + 1))
-    reader.wait("its scale", lambda: table.get_by_label("Scale 2^16 all along").count())
+    reader.wait("its scale", lambda: table.get_by_label("Scale 2¹⁶ all along").count())
 
     reader.page.mouse.wheel(0, 40 * 1000)
     reader.wait("what is there", lambda: f"copy {COPIES // 2}" in names(reader))

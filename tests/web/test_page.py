@@ -87,7 +87,7 @@ def test_the_list_says_how_each_run_is(reader: Reader) -> None:
     )
     assert row["Run"] == "one of them"
     assert row["Status"].endswith("running")
-    assert row["Scale now"] == "2^15"
+    assert row["Scale now"] == "2¹⁵"
     assert row["Skipped"] == "1 (10 %)"
     assert row["Subnormal now"] == "0 %"
 
@@ -133,7 +133,7 @@ def test_a_run_shows_its_charts_numbers_and_tables(reader: Reader) -> None:
     assert undefined == 0
     skip = reader.wait("the skip", lambda: reader.text("[data-ledger=skips] tbody tr"))
     assert "head.weight 3 inf" in skip
-    assert "2^16 → 2^15" in skip
+    assert "2¹⁶ → 2¹⁵" in skip
     reader.wait("parameters", lambda: len(reader.texts("[data-ledger=parameters] tbody tr")) == 3)
     assert "init" in reader.wait("events", lambda: reader.text("[data-ledger=events] tbody tr"))
     assert reader.text(".run .badge").endswith("running")

@@ -79,7 +79,7 @@ def test_step_1_is_the_run_healthy(on_run: Reader) -> None:
 def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
     """It falls thirteen times within steps 20 to 32 and never grows, under headroom of more than 20 bits."""
     caption = _look_at(on_run, "scale")
-    assert "8 = 2^3 after step 599" in caption
+    assert "8 = 2³ after step 599" in caption
     assert "0 growths, 13 back-offs" in caption
     room = re.search(r"Headroom at the newest samples?: ([\d.]+) bits", caption)
     assert room is not None
@@ -112,7 +112,7 @@ def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
     share = re.search(r"([\d.]+) % subnormal", _look_at(on_run, "underflow"))
     assert share is not None
     assert 10 < float(share[1]) < 20
-    assert "2^-27" in _look_at(on_run, "exponents")
+    assert "2⁻²⁷" in _look_at(on_run, "exponents")
     _look_at(on_run, "parameters")
     rows = on_run.page.locator("[data-ledger=parameters] tbody tr")
     expect(rows.first).to_contain_text("stem.weight")
@@ -125,7 +125,7 @@ def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
     slider.fill("16")
     slider.dispatch_event("change")
     sentence = on_run.page.locator(".whatif .sentence")
-    expect(sentence).to_contain_text("At 2^16")
+    expect(sentence).to_contain_text("At 2¹⁶")
     words = on_run.text(".whatif .sentence")
     then, today = (float(each) for each in re.findall(r"([\d.]+) % subnormal", words))
     assert then < 10 < today

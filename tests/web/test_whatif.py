@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Route
 
+from ampmon_server.words import two_to
 from posted import PostedRun
 from web.reader import Reader
 
@@ -33,9 +34,9 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     slider.focus()
     for _ in range(3):
         slider.press("ArrowLeft")
-    tried = f"2^{best - 3}"
+    tried = two_to(best - 3)
     reader.wait("the sentence", lambda: reader.text(".sentence").startswith(f"At {tried}: "))
-    assert "Today, at 2^16: " in reader.text(".sentence")
+    assert "Today, at 2¹⁶: " in reader.text(".sentence")
     assert reader.text(f"{PART} code") == f"scaler = ampmon.GradScaler(init_scale=2.0**{best - 3})"
     assert f"whatif_scale={best - 3}" in reader.ask("location.hash")
 

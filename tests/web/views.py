@@ -45,7 +45,7 @@ def settle(reader: Reader) -> None:
 
 
 def _list(reader: Reader) -> None:
-    reader.wait("the runs", lambda: "2^" in reader.text("table.runs tbody"))
+    reader.wait("the runs", lambda: {*"⁰¹²³⁴⁵⁶⁷⁸⁹"} & {*reader.text("table.runs tbody")})
 
 
 def _nothing_found(reader: Reader) -> None:

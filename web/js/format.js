@@ -45,7 +45,7 @@ export function within(share, error) {
 }
 
 /**
- * A loss scale as "32 768 = 2^15", "1 000 ≈ 2^9.97", or only its power where the digits would not help.
+ * A loss scale as "32 768 = 2¹⁵", "1 000 ≈ 2^9.97", or only its power where the digits would not help.
  * @param {number | null | undefined} scale
  */
 export function powerOfTwo(scale) {
@@ -53,14 +53,22 @@ export function powerOfTwo(scale) {
   if (!Number.isFinite(scale) || scale <= 0) return plain(scale);
   const exponent = Math.log2(scale);
   const exact = 2 ** Math.round(exponent) === scale;
-  const power = exact ? `2^${Math.round(exponent)}` : `2^${trim(exponent.toFixed(2))}`;
+  const power = exact ? twoTo(Math.round(exponent)) : `2^${trim(exponent.toFixed(2))}`;
   if (scale < 1e-3 || scale >= 2 ** 53) return power;
   const digits = Number.isInteger(scale) ? count(scale) : decimals(scale);
   return `${digits} ${exact ? "=" : "≈"} ${power}`;
 }
 
 /**
- * A loss scale as its power of two alone, where it is one: "2^15".
+ * A power of two: "2⁻¹⁴".
+ * @param {number} exponent
+ */
+export function twoTo(exponent) {
+  return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)]))}`;
+}
+
+/**
+ * A loss scale as its power of two alone, where it is one: "2¹⁵".
  * @param {number | null | undefined} scale
  */
 export function power(scale) {

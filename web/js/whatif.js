@@ -2,6 +2,7 @@
 
 import { Code } from "./code.js";
 import { h, mark, say } from "./dom.js";
+import { twoTo } from "./format.js";
 import { paced } from "./pace.js";
 
 /** @import { Charts } from "./charts.js" */
@@ -80,7 +81,7 @@ export class WhatIf {
   }
 
   #say() {
-    const words = `2^${this.#range.value}`;
+    const words = twoTo(Number(this.#range.value));
     say(this.#power, words);
     mark(this.#range, "aria-valuetext", words);
   }

@@ -5,7 +5,7 @@ export const DEFINITIONS = {
   updates: "scaler.update() calls after at least one scaler.step(). One optimizer step each, where it was not skipped.",
   skipped: "Updates in which any optimizer on any rank found an inf or a NaN and left the weights alone. Ranks never multiply it.",
   subnormal:
-    "Share of gradient elements below 2^-14, which fp16 holds with fewer bits, at the newest sample. Parameters on fp16's grid only.",
+    "Share of gradient elements below 2⁻¹⁴, which fp16 holds with fewer bits, at the newest sample. Parameters on fp16's grid only.",
   zero: "Share of gradient elements that are exactly zero, at the newest sample: flushed by fp16, or zero all along. Parameters on fp16's grid only.",
   headroom: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
   records: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
@@ -56,7 +56,7 @@ export const LINES = ["import ampmon", "# in the place of torch.amp.GradScaler()
 export const STATISTICS = {
   parameter: { definition: "By its name in the model. Sorted by it, parameters stand in the model's order.", section: "when-sampled" },
   subnormal: {
-    definition: "Share of its scaled gradient's elements from 2^-24 to 2^-14: fp16 holds them with fewer bits the smaller they are.",
+    definition: "Share of its scaled gradient's elements from 2⁻²⁴ to 2⁻¹⁴: fp16 holds them with fewer bits the smaller they are.",
     section: "the-classes",
   },
   zero: { definition: "Share of its elements that are exactly zero: flushed by fp16, or zero all along.", section: "the-classes" },

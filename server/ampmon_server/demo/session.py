@@ -24,6 +24,7 @@ from ampmon_server.demo.narrator import Narrator
 from ampmon_server.demo.service import Service, ServiceError
 from ampmon_server.demo.train import Plan, train
 from ampmon_server.invitation import invitation
+from ampmon_server.words import two_to
 
 
 STEPS = {"cpu": 4000, "cuda": 20_000}
@@ -111,9 +112,9 @@ def _train(
     )
     narrator = Narrator(server, str(run_id), partial(console.print, soft_wrap=True))
     with _progress_bar(console) as bar:
-        task = bar.add_task("training", total=plan.steps, loss=0.0, scale="2^0", skips=0)
+        task = bar.add_task("training", total=plan.steps, loss=0.0, scale="2⁰", skips=0)
         for now in train(plan, data, lambda: bool(interrupt)):
-            scale = f"2^{math.log2(now.scale):g}" if now.scale else "0"
+            scale = two_to(round(math.log2(now.scale))) if now.scale else "0"
             bar.update(task, completed=now.updates)
             bar.update(task, loss=now.loss, scale=scale, skips=now.skips)
             narrator.look()

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ampmon_server.words import two_to
+
 
 MELTED = 0.001
 """Below this share of subnormal values, underflow is over."""
@@ -62,7 +64,7 @@ class Story:
             yield f"scale {power(scale)}: {100 * share:.2g} % of gradient values are subnormal."
         if first:
             yield (
-                "Those lie below 2^-14, where fp16 holds them with fewer and fewer bits, and below 2^-24 they are "
+                "Those lie below 2⁻¹⁴, where fp16 holds them with fewer and fewer bits, and below 2⁻²⁴ they are "
                 "zero. Scaling the loss lifts them: watch the share fall as the scale grows."
             )
         if share < MELTED and not self._melted:
@@ -78,7 +80,7 @@ class Story:
 
 
 def power(scale: float) -> str:
-    """A scale in words: ``65 536 = 2^16``."""
+    """A scale in words: ``65 536 = 2¹⁶``."""
     mantissa, exponent = math.frexp(scale)
     plain = f"{scale:,.0f}".replace(",", " ") if scale >= 1 else f"{scale:g}"
-    return f"{plain} = 2^{exponent - 1}" if mantissa == 0.5 and scale != 1 else plain
+    return f"{plain} = {two_to(exponent - 1)}" if mantissa == 0.5 and scale != 1 else plain

@@ -146,7 +146,7 @@ def _held(scaler: ScalerCase) -> float:
 
 
 def _rounding(of: Totals) -> float:
-    """Elements below 2^-14 are rounded to multiples of 2^-24, each with an error of up to half of that."""
+    """Elements below 2⁻¹⁴ are rounded to multiples of 2⁻²⁴, each with an error of up to half of that."""
     classes = of.classes()
     small = float(classes.subnormal.sum() + classes.zero.sum())
     norm = math.sqrt(max(float(of.sum_squares.sum()), 0.0))

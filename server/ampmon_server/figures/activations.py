@@ -44,7 +44,7 @@ META = {
     "definitions": {
         "activation gradient": "The gradient that comes back to what a module put out in fp16, still multiplied by the "
         "loss scale. It is made in fp16, so it is flushed and overflows before the weights' gradients show it.",
-        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was: behind a ReLU or a dropout, where a class has "
         "no share in the loss.",
         "headroom forward": "log2(65504 / the largest magnitude the module put out): bits left before it overflows. "

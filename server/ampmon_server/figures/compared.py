@@ -117,7 +117,7 @@ _SKIPS = _meta(
 _FATE = _meta(
     "What fp16 makes of the gradient",
     {
-        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
         "fp16's grid": GRID_DEFINITION,
     },

@@ -27,7 +27,7 @@ from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
 from ampmon_server.whatif import FORMATS
-from ampmon_server.words import count, plural
+from ampmon_server.words import count, plural, two_to
 
 
 META = {
@@ -35,13 +35,13 @@ META = {
     "definitions": {
         "unscaled gradient": "The gradient that training means: .grad divided by the loss scale it was made at, before "
         "clipping. Its exponents do not move when the scale does.",
-        "exponent": "k, for elements of magnitude 2^k up to 2^(k+1), unscaled.",
+        "exponent": "k, for elements of magnitude 2ᵏ up to 2ᵏ⁺¹, unscaled.",
         "window": "What a number format can hold of it, at the scale in force: doubling the scale slides it down by "
         "one exponent. What lies above is infinity, what lies below is zero.",
         "overflow": "Above its largest number, 65\u202f504 in fp16, a format has only infinity (E4M3 only NaN), and "
         "the update is skipped.",
-        "subnormal": "Below it, 2^-14 in fp16, a format holds a number with fewer bits the smaller it is.",
-        "smallest": "A format's smallest number, 2^-24 in fp16: half of it and less becomes zero.",
+        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
         "fp16's grid": GRID_DEFINITION,
     },
 }
@@ -75,7 +75,7 @@ def exponents(source: Source, view: View) -> Figure:
     )
     exponents, counts = _unscaled(judged, levels)
     low, high = slide.reach(float(exponents[0]) - 0.5, float(exponents[-1]) + 0.5)
-    bands = [Band(exponents, counts, "2^%{y:d}"), *_apart(judged, low, high)]
+    bands = [Band(exponents, counts, "2<sup>%{y:d}</sup>"), *_apart(judged, low, high)]
     bottom, top = low - 2.25, high if len(bands) == 2 else high + 2.25
     return figure(
         [
@@ -216,7 +216,7 @@ def _colours(elements: int, view: View) -> dict[str, Any]:
 def _caption(judged: Judged, slide: Slide) -> str:
     level, held = int(slide.levels[-1]), slide.format
     bottom, top = held.exponent_min_subnormal - level, held.exponent_max + 1 - level
-    reach = f"At the newest scale {held.name} holds magnitudes from 2^{bottom} to below 2^{top}."
+    reach = f"At the newest scale {held.name} holds magnitudes from {two_to(bottom)} to below {two_to(top)}."
     merged = int(judged.of("samples").max())
     shared = (
         f" Up to {count(merged)} samples share a column: the mean of their counts, and the most inf and NaN of any."

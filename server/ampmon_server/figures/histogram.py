@@ -24,17 +24,17 @@ from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import FATES
 from ampmon_server.series import Floats, ParameterSample
 from ampmon_server.whatif import FORMATS
-from ampmon_server.words import count, magnitude_of, percent, plural, power_of_two
+from ampmon_server.words import count, magnitude_of, percent, plural, power_of_two, two_to
 
 
 META = {
     "title": "Its elements by magnitude",
     "definitions": {
-        "magnitude": "A bar at 2^k counts elements of the scaled gradient from 2^k up to 2^(k+1). Doubling the scale "
+        "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
         "moves all of them one bar to the right.",
         "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
-        "subnormal": "Below it, 2^-14 in fp16, a format holds a number with fewer bits the smaller it is.",
-        "below grid": "Below a format's smallest number, 2^-24 in fp16: half of it and less becomes zero.",
+        "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
+        "below grid": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
     },
 }
@@ -144,10 +144,10 @@ def _fate(exponent: int, into: FloatFormat) -> str:
 
 def _words(exponent: int) -> str:
     if exponent == EXPONENT_MIN:
-        return f"below 2^{exponent + 1}"
+        return f"below {two_to(exponent + 1)}"
     if exponent == EXPONENT_MIN + BINS - 1:
-        return f"2^{exponent} and above"
-    return f"2^{exponent} up to 2^{exponent + 1}"
+        return f"{two_to(exponent)} and above"
+    return f"{two_to(exponent)} up to {two_to(exponent + 1)}"
 
 
 def _trace(bars: list[_Bar], looked: int, into: FloatFormat) -> Trace:

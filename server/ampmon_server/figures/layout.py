@@ -305,7 +305,7 @@ def shortened(name: str, letters: int) -> str:
 
 
 def powers_of_two(low: float, high: float, at_most: int = 7) -> dict[str, Any]:
-    """Ticks of an axis of log2: whole exponents, labelled 2^k."""
+    """Ticks of an axis of log2: whole exponents, labelled 2ᵏ."""
     first, last = math.ceil(low), math.floor(high)
     stride = 1
     while (last - first) // stride + 1 > at_most:

@@ -53,7 +53,7 @@ CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in
 META = {
     "title": "This parameter along the run",
     "definitions": {
-        "subnormal or below grid": "Elements of the scaled gradient below 2^-14 that are not zero: held with fewer "
+        "subnormal or below grid": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
         "bits the smaller they are, or lost.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
         "largest magnitude": "Of the scaled gradient: what is left up to 65 504 is headroom. Where only a sample of "

@@ -98,7 +98,7 @@ STATISTICS: Mapping[str, Statistic] = {
 META = {
     "title": "Gradients by parameter",
     "definitions": {
-        "subnormal or below grid": "Elements of the scaled gradient below 2^-14 that are not zero: held with fewer "
+        "subnormal or below grid": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
         "bits the smaller they are, or lost.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
         "headroom": "Bits between the largest element and fp16's largest number, 65 504.",

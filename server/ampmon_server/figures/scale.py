@@ -91,7 +91,7 @@ META = {
         "65\u202f504: the shaded band above the scale. An upper bound, for gradients of activations overflow first.",
         "skipped": "An update in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
         "the plot in every column of pixels that holds one.",
-        "dead": "At 2^-128 and below, 1/scale is not finite in fp32: every update overflows, "
+        "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every update overflows, "
         "and the scale cannot recover by itself.",
     },
 }

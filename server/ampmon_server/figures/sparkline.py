@@ -28,7 +28,7 @@ RUG_MAX = 12
 class Sparkline:
     """``path`` is the scale, log2 upwards, in SVG's words, least and greatest of each column kept; ``skips`` marks.
 
-    ``words`` say the same: "from 2^16 to 2^3".
+    ``words`` say the same: "from 2¹⁶ to 2³".
     """
 
     path: str
@@ -88,5 +88,5 @@ def _words(scale: Floats) -> str:
 
 
 def _power(scale: float) -> str:
-    """A power of two as itself: "2^16"."""
+    """A power of two as itself: "2¹⁶"."""
     return power_of_two(scale).rpartition("= ")[2]

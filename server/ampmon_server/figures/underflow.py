@@ -77,9 +77,9 @@ FATES = (
 META = {
     "title": "What fp16 makes of the gradient",
     "definitions": {
-        "normal": "Elements that fp16 holds with full precision: 2^-14 and above.",
-        "subnormal": "2^-24 and above, below 2^-14: held with fewer bits the smaller they are.",
-        "below grid": "Not zero, but below 2^-24, fp16's smallest number: only a gradient made in fp32 can be.",
+        "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
+        "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
+        "below grid": "Not zero, but below 2⁻²⁴, fp16's smallest number: only a gradient made in fp32 can be.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
         "flushed": FLUSHED,
         "inf or NaN": "Overflowed: one such element skips the update.",

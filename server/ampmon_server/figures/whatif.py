@@ -28,7 +28,7 @@ from ampmon_server.figures.source import ScaleSource, Source, View, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats
 from ampmon_server.whatif import FORMATS, LEVELS, Curve, best, curve, room
-from ampmon_server.words import SPACE, percent, steps
+from ampmon_server.words import SPACE, percent, steps, two_to
 
 
 HEADROOM = 1.0
@@ -277,12 +277,12 @@ def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
     if asked.format != _FP16:
         now = replace(asked, format=_FP16)
         today = curve(asked.gradient, asked.gone, FP16)
-        would = f"in {NAMES[asked.format]}: {would}. Today, at 2^{at.today} in fp16: "
+        would = f"in {NAMES[asked.format]}: {would}. Today, at {two_to(at.today)} in fp16: "
         told = _told(now, today, at.today)
-        return f"At 2^{at.chosen} {would}{told}."
+        return f"At {two_to(at.chosen)} {would}{told}."
     if at.chosen == at.today:
-        return f"At 2^{at.chosen}, as today: {would}."
-    return f"At 2^{at.chosen}: {would}. Today, at 2^{at.today}: {_told(asked, shares, at.today)}."
+        return f"At {two_to(at.chosen)}, as today: {would}."
+    return f"At {two_to(at.chosen)}: {would}. Today, at {two_to(at.today)}: {_told(asked, shares, at.today)}."
 
 
 def _told(asked: ScaleSource, shares: Curve, level: int) -> str:

@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
 
 
 def scale_of(scale: float | None, kind: str | None = None) -> str:
-    """A loss scale as its power alone: "2^16"."""
+    """A loss scale as its power alone: "2¹⁶"."""
     if scale is None:
         return NONE if kind in {None, "finite"} else str(kind)
     return power_of_two(scale).rpartition(" ")[2]

@@ -16,7 +16,7 @@ from ampmon_server.words import percent, plural
 
 
 EXPLANATION = (
-    "A value below 2^-25 is 0 in fp16, and then looks like any other zero. But zeros that always were stay zero when "
+    "A value below 2⁻²⁵ is 0 in fp16, and then looks like any other zero. But zeros that always were stay zero when "
     "the scale changes, and flushed ones do not: after {experiments} there were as many more or fewer of them. These "
     "elements of the gradient do not train their weights at all."
 )

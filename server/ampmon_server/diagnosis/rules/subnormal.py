@@ -15,7 +15,7 @@ from ampmon_server.words import in_code, percent, power_of_two
 
 
 EXPLANATION = (
-    "Below 2^-14 fp16 numbers have fewer and fewer digits, and below 2^-24 there is none: those gradients are 0. The "
+    "Below 2⁻¹⁴ fp16 numbers have fewer and fewer digits, and below 2⁻²⁴ there is none: those gradients are 0. The "
     "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
     "{cost}"
 )

@@ -17,7 +17,7 @@ from ampmon_server.words import percent, plural
 
 
 EXPLANATION = (
-    "Most values of these gradients are below 2^-14, where fp16 has only some of its digits, while those of the other "
+    "Most values of these gradients are below 2⁻¹⁴, where fp16 has only some of its digits, while those of the other "
     "parameters are large enough. The scale is one for all of them, so it cannot help this one alone: the layer "
     "learns from rounded gradients, or from zeros."
 )
