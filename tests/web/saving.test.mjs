@@ -58,7 +58,7 @@ test("an unknown type of numbers is an error, and not an empty column", () => {
 test("a picture has room for its words above what was drawn, and a name's markup stays text in it", () => {
   const figure = { data: [], layout: layout({ height: 256, margin: { l: 64, t: 8 } }) };
   const { layout: made } = framed(figure, "<b>run & co", "#fff", 800);
-  assert.match(made.title.text, /^<b>Loss scale<\/b> · &lt;b&gt;run &amp; co<br>.*2\^15 now/);
+  assert.match(made.title.text, /^<b>Loss scale<\/b> · &lt;b&gt;run &amp; co<br>.*2¹⁵ now/);
   assert.deepEqual([made.height, made.margin, made.width, made.paper_bgcolor], [308, { l: 64, t: 60 }, 800, "#fff"]);
   assert.equal(figure.layout.height, 256);
 });

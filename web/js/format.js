@@ -64,7 +64,7 @@ export function powerOfTwo(scale) {
  * @param {number} exponent
  */
 export function twoTo(exponent) {
-  return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)]))}`;
+  return `2${String(exponent).replace(/./g, (sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹".charAt(Number(sign))))}`;
 }
 
 /**

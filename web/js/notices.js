@@ -2,7 +2,7 @@
 // A report says the same: one golden file tests both.
 
 import { h, keyed, say } from "./dom.js";
-import { count, percent, plural } from "./format.js";
+import { count, plural } from "./format.js";
 
 /** @import { Summary } from "../types/page.js" */
 
@@ -68,13 +68,6 @@ function othersOf(run) {
   if (run.errors > 0) {
     notices.push(
       `The monitor itself failed ${plural(run.errors, "time")}; training was not touched. The run's events say where.`,
-    );
-  }
-  if (run.over_budget && run.budget !== null) {
-    notices.push(
-      `The monitor costs more than its budget of ${percent(run.budget)} of the training time, although gradients are looked ` +
-        `at as rarely as allowed: at one update in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
-        "Config(sample=) makes a sample cheaper on a CPU; Config(budget=) allows more.",
     );
   }
   if (run.disabled) {

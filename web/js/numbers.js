@@ -1,4 +1,5 @@
-// The numbers of a run's summary, each with its unit, and its definition on hover.
+// The numbers of a run's summary, each with its unit, and its definition on hover: those of the training, and below them,
+// in a line that opens, how well it is recorded.
 
 import { h, mark, say, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
@@ -14,7 +15,7 @@ import { DEFINITIONS, SECTIONS } from "./words.js";
  */
 
 /** @type {Readout[]} */
-const READOUTS = [
+const TRAINING = [
   { key: "scale", name: "Scale now", exact: (run) => revived(run.scale, run.scale_kind), value: (run) => run.disabled ? "off" : powerOfTwo(revived(run.scale, run.scale_kind)) },
   {
     key: "skipped",
@@ -32,6 +33,10 @@ const READOUTS = [
     value: (run) => bits(revived(run.headroom_bits, run.headroom_bits_kind)),
     more: (run) => (run.headroom_bits === null ? "" : "at most"),
   },
+];
+
+/** @type {Readout[]} */
+const RECORDING = [
   {
     key: "records",
     name: "Records",
@@ -89,16 +94,35 @@ export function budgetWords(run) {
   return `${run.over_budget ? "over the budget of" : "budget"} ${percent(run.budget)}`;
 }
 
+/**
+ * How well a run is recorded: "Recording, 0 lost, 0.8 % of training time".
+ * @param {Summary} run
+ */
+export function healthWords(run) {
+  const cost = run.overhead === null ? "" : `, ${percent(run.overhead)} of training time`;
+  return `${run.status === "running" ? "Recording" : "Recorded"}, ${count(run.lost_records)} lost${cost}`;
+}
+
+/**
+ * What to do about a monitor that costs too much; empty where it does not.
+ * @param {Summary} run
+ */
+export function budgetAdvice(run) {
+  if (!run.over_budget || run.budget === null) return "";
+  return (
+    `The monitor costs more than its budget of ${percent(run.budget)} of the training time, although it samples gradients as ` +
+    `rarely as allowed: at one update in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
+    "Config(sample=) makes a sample cheaper on a CPU; Config(budget=) allows more."
+  );
+}
+
 export class Numbers {
   element = h("dl", { class: "numbers" });
-  #cells = READOUTS.map((readout) => {
-    const value = h("button", { type: "button", title: "Copy it, with all its digits", onclick: () => this.#copy(readout) });
-    const more = h("dd", { class: "more" });
-    this.element.append(
-      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key], SECTIONS[readout.key])), h("dd", {}, value), more),
-    );
-    return { readout, value, more };
-  });
+  #recording = h("dl", { class: "numbers" });
+  #state = h("summary");
+  #advice = h("p", { class: "caption" });
+  health = h("details", { class: "health" }, this.#state, this.#recording, this.#advice);
+  #cells = [...TRAINING.map((readout) => this.#cell(this.element, readout)), ...RECORDING.map((readout) => this.#cell(this.#recording, readout))];
 
   /** @type {Summary | null} */
   #run = null;
@@ -111,8 +135,22 @@ export class Numbers {
       say(value, readout.value(run));
       say(more, readout.more?.(run) ?? "");
     }
-    mark(this.element, "data-lost", run.lost_records > 0 ? "" : null);
-    mark(this.element, "data-over", run.over_budget ? "" : null);
+    say(this.#state, healthWords(run));
+    say(this.#advice, budgetAdvice(run));
+    mark(this.health, "data-lost", run.lost_records > 0 ? "" : null);
+  }
+
+  /**
+   * @param {HTMLElement} list
+   * @param {Readout} readout
+   */
+  #cell(list, readout) {
+    const value = h("button", { type: "button", title: "Copy it, with all its digits", onclick: () => this.#copy(readout) });
+    const more = h("dd", { class: "more" });
+    list.append(
+      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key], SECTIONS[readout.key])), h("dd", {}, value), more),
+    );
+    return { readout, value, more };
   }
 
   /** @param {Readout} readout */

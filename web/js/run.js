@@ -83,6 +83,7 @@ export class Run {
       this.findings.element,
       this.#notices.element,
       this.#numbers.element,
+      this.#numbers.health,
       this.charts.element,
       this.skips.element,
       this.parameters.element,

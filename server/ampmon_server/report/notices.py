@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ampmon_server.words import count, percent, plural
+from ampmon_server.words import count, plural
 
 
 NO_UPDATE = "Nothing to judge by: there is no update."
@@ -70,13 +70,6 @@ def _others(run: dict[str, Any]) -> Iterator[str]:
         yield (
             f"The monitor itself failed {plural(run['errors'], 'time')}; training was not touched. The run's events "
             "say where."
-        )
-    if run["over_budget"] and run["budget"] is not None:
-        yield (
-            f"The monitor costs more than its budget of {percent(run['budget'])} of the training time, although "
-            "gradients are looked at as rarely as allowed: at one update in "
-            f"{count(run['sampling_interval'] or 0)}, and after each change of the scale. Config(sample=) makes a "
-            "sample cheaper on a CPU; Config(budget=) allows more."
         )
     if run["disabled"]:
         yield (

@@ -13,7 +13,7 @@ from ampmon_server.asking.answers import GOING_ON
 from ampmon_server.report.agreed import NAMED, ranks_words
 from ampmon_server.report.notices import NO_UPDATE, STOP, notices_of
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
-from ampmon_server.words import count, not_finite, plural, power_of_two, steps, within
+from ampmon_server.words import count, not_finite, percent, plural, power_of_two, steps, within
 
 
 SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
@@ -115,7 +115,7 @@ def _numbers(run: dict[str, Any]) -> str:
         ("Headroom", _bits(run, "headroom_bits"), "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
         ("Gradients sampled", plural(run["sampled_updates"], "update"), ""),
-        ("Monitor's cost", _share(run["overhead"]), "of training time"),
+        ("Monitor's cost", _share(run["overhead"]), f"of training time{_budget(run)}"),
         ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
         ("Parameters", count(run["parameters"]), ""),
     ]
@@ -124,6 +124,11 @@ def _numbers(run: dict[str, Any]) -> str:
         for label, value, more in rows
     )
     return f"<dl class='numbers'>{''.join(told)}</dl>"
+
+
+def _budget(run: dict[str, Any]) -> str:
+    over = run["over_budget"] and run["budget"] is not None
+    return f", over the budget of {percent(run['budget'])}" if over else ""
 
 
 def _share(share: float | None, error: float | None = None) -> str:
