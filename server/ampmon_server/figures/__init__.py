@@ -36,6 +36,7 @@ from ampmon_server.figures.whatif import whatif
 FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "scale": scale,
     "skips": skips,
+    "scalars": scalars,
     "underflow": underflow,
     "exponents": exponents,
     "parameters": parameters,
@@ -44,7 +45,6 @@ FIGURES: Mapping[str, Callable[[Source, View], Figure]] = {
     "activations": activations,
     "whatif": whatif,
     "simulated": simulated,
-    "scalars": scalars,
     "norm": norm,
     "timing": timing,
     "ranks": ranks,
