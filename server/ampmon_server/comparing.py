@@ -137,8 +137,8 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
         logged.setdefault(each.name, each)  # of the lowest rank, which the charts draw
     for name in sorted(logged, key=lambda each: ("loss" not in each, each))[:SCALARS_MAX]:
         told = logged[name]
-        yield f"{name}, newest", _value(join(told.value, KINDS.index(told.value_kind)))
-        yield f"{name}, least", _value(told.least)
+        yield f"{name} (last)", _value(join(told.value, KINDS.index(told.value_kind)))
+        yield f"{name} (min)", _value(told.least)
 
 
 def _value(value: float | None) -> str:

@@ -76,7 +76,7 @@ class Settings:
     """How long it keeps its samples of gradients and activations."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """From where on a finding is worth a word."""
+    """The thresholds of findings."""
     judging: bool = True
     """Whether runs are judged as their records arrive, and not only when somebody asks."""
 

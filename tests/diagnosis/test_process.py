@@ -171,7 +171,9 @@ def test_effective_training_is_said_in_one_sentence():
     training = effective(replace(run, config={"batch_size": 32}, ranks=2))
     assert (training.counted, training.samples, training.samples_counted) == (941, 64000, 60224)
     assert training.share == 0.941
-    assert training.sentence.startswith("94.1\u202f% of your batches changed the weights")
+    assert training.sentence.startswith(
+        "941 of 1\u202f000 updates applied (94.1\u202f%); 59 skipped"
+    )
     assert training.sentence.endswith("the scheduler is 12 steps ahead.")
     assert effective(case()).sentence == "No update yet."
 
@@ -182,9 +184,7 @@ def test_updates_of_several_scalers_are_no_batches():
     idle = scaler(_healthy().recent[:0], name="E", number=2)
     both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
     assert (both.updates, both.samples, both.samples_counted) == (600, None, None)
-    assert both.sentence == (
-        "99\u202f% of the updates of all scalers changed the weights (6 of 600 did not)."
-    )
+    assert both.sentence == ("594 of 600 updates of all scalers applied (99\u202f%); 6 skipped.")
     assert effective(case(one, idle, config={"batch_size": 8})).samples == 2400
 
 

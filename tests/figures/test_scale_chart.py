@@ -187,7 +187,7 @@ def test_the_band_reaches_to_the_largest_scale_that_holds() -> None:
     assert top["text"] == ["headroom 0.0 bits", "headroom 3.0 bits", "headroom 3.0 bits"]
     meta = figure["layout"]["meta"]
     assert meta["caption"].endswith(
-        " Headroom at the newest sample: 3.0 bits, so it could double 3 times before 65\u202f504."
+        " Headroom at the newest sample: 3.0 bits, room for 3 doublings before 65\u202f504."
     )
     assert "room: 3.0 bits" in [label["text"] for label in figure["layout"]["annotations"]]
 

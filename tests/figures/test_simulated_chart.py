@@ -60,7 +60,7 @@ def test_the_words_are_as_they_are_told() -> None:
 def test_what_the_run_cannot_tell_is_said() -> None:
     """A band too wide is no answer; a policy that gives up is told by why; no skip at all is none."""
     assert _sentence(_source(skips=Skips(0, 20.0, 40))).startswith(
-        "The run cannot tell: 0 to 40 updates would be skipped"
+        "Inconclusive: 0 to 40 updates would be skipped"
     )
     assert _sentence(_source(ended="the scale fell below 1")) == (
         "Training would have ended: the scale fell below 1."

@@ -31,7 +31,7 @@ def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
 def test_a_run_without_skips_says_so() -> None:
     """No skip is not an empty chart: it says that all updates changed the weights."""
     meta = skips(made.source(made.updates([1.0] * 30)), View())["layout"]["meta"]
-    assert meta["caption"] == ("No update skipped in steps 0 – 29: 30 of 30 changed the weights.")
+    assert meta["caption"] == ("No update skipped in steps 0 – 29: 30 of 30 applied.")
     assert "empty" not in meta
 
 

@@ -61,8 +61,8 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
     assert made["scaler.growth_interval"]["values"] == ["2000", "2000", None]
     assert came["skipped"] == ["1", "1", None]
     assert came["skip rate"] == ["25\u202f%", "12.5\u202f%", None]
-    assert came["loss, newest"] == ["0.25", "0.25", None]
-    assert came["training"][0].startswith("75\u202f% of your batches changed the weights")
+    assert came["loss (last)"] == ["0.25", "0.25", None]
+    assert came["training"][0].startswith("3 of 4 updates applied (75\u202f%); 1 skipped.")
 
 
 def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:
@@ -79,8 +79,8 @@ def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient
     came = _came(client, str(lost.run_id), str(other.run_id))
 
     assert came["final scale"] == ["∞", "1\u202f024 = 2¹⁰"]
-    assert came["loss, newest"] == ["NaN", "–"]
-    assert came["loss, least"] == ["0.25", "–"]
+    assert came["loss (last)"] == ["NaN", "–"]
+    assert came["loss (min)"] == ["0.25", "–"]
 
 
 def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -> None:
@@ -90,7 +90,7 @@ def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -
         trainer = Trainer(run_id, rank, world_size=3)
         _ingest(client, trainer, [trainer.update(), trainer.scalars({"loss": loss})])
     came = _came(client, str(run_id))
-    assert (came["loss, newest"], came["loss, least"]) == (["0.25"], ["0.25"])
+    assert (came["loss (last)"], came["loss (min)"]) == (["0.25"], ["0.25"])
 
 
 def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list[str]) -> None:

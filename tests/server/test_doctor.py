@@ -178,7 +178,7 @@ def test_a_replay_is_told_as_a_table(ward: Ward) -> None:
     assert done.code == 0
     assert re.search(rf"^as it was +{was['expected']} ", replay, re.MULTILINE)
     assert asked["known"]
-    assert re.search(rf"^init_scale=2\^9 +{round(asked['expected'])}\b", replay, re.MULTILINE)
+    assert re.search(rf"^init_scale=2⁹ +{round(asked['expected'])}\b", replay, re.MULTILINE)
     assert " ".join(answer["recommended"]["words"].split()) in " ".join(replay.split())
     assert [each for each in replay.splitlines() if len(each) > 80] == []
 
@@ -195,7 +195,7 @@ def test_a_replay_that_a_run_cannot_tell_is_said_to_be_one(
     )
     show(Paper(RUN, None), simulated, asked=True)
 
-    assert "2 to 90: the run cannot tell" in " ".join(capsys.readouterr().out.split())
+    assert "2 to 90: inconclusive" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_replay_is_json_where_that_is_asked_for(ward: Ward) -> None:
@@ -386,7 +386,7 @@ def test_only_who_trains_on_is_told_to_stop(
     run = msgspec.structs.replace(RUN, status=status)
     Paper(run, None).show(Diagnosed(verdict="t", severity="critical", findings=(finding,)))
 
-    assert ("stop it" in capsys.readouterr().out) == (status in {"running", "silent"})
+    assert ("Stop this run" in capsys.readouterr().out) == (status in {"running", "silent"})
 
 
 @pytest.mark.parametrize("fail_on", ["notice", "warning", "critical"])

@@ -161,7 +161,7 @@ def test_who_trains_on_in_vain_is_told_to_stop(tmp_path: Path) -> None:
         trainers.append((trainer, trainer.updates(9, skipped=[3] if rank else [])))
     told = _answers(tmp_path, trainers)
     assert told.diagnosis["findings"][0]["rule"] == "ranks_disagree"
-    assert "Training on is a waste: stop it." in _body(told)
+    assert "Stop this run: it cannot recover." in _body(told)
     over = replace(told, run={**told.run, "status": "finished"})
     assert "Training on is a waste" not in _body(over)
 

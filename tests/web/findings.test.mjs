@@ -21,8 +21,8 @@ test("the steps of a finding are shown to the last", () => {
 });
 
 test("what needs nothing done is healthy in a sentence; else the worst finding is the answer", () => {
-  assert.equal(answerOf(null, 0, true), "Healthy: nothing found that harms this run.");
-  assert.equal(answerOf("notice", 2, true), "Healthy: nothing found that harms this run, 2 things to know.");
+  assert.equal(answerOf(null, 0, true), "Healthy: no problems found.");
+  assert.equal(answerOf("notice", 2, true), "Healthy · 2 notices");
   assert.match(answerOf(null, 0, false), /^Nothing to judge/);
   assert.match(answerOf("notice", 1, false), /^Nothing to judge/);
   assert.deepEqual([answerOf("warning", 1, true), answerOf("critical", 3, true)], ["", ""]);

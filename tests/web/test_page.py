@@ -161,7 +161,9 @@ def test_a_zoom_holds_while_data_arrive_and_binds_all_charts(reader: Reader) -> 
     reader.catch_up()
     assert reader.range() == zoomed
     ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(e => e.layout.xaxis.range)"
-    for chart in reader.page.locator(".js-plotly-plot").all():  # one off the screen is drawn when it comes there
+    for chart in reader.page.locator(
+        ".js-plotly-plot"
+    ).all():  # one off the screen is drawn when it comes there
         chart.scroll_into_view_if_needed()
     reader.wait("all charts", lambda: {*map(tuple, reader.ask(ranges))} == {tuple(zoomed)})
     assert len(reader.ask(ranges)) >= 2

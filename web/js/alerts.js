@@ -21,7 +21,7 @@ export class AlertLine {
   #acknowledge = h("button", { type: "button", onclick: () => void this.#acknowledged() }, "Acknowledge");
   #mute = h(
     "select",
-    { "aria-label": "Mute this alert", title: "Tell nobody of it", onchange: () => void this.#muted() },
+    { "aria-label": "Mute this alert", title: "Mute notifications", onchange: () => void this.#muted() },
     h("option", { value: "" }, "Mute…"),
     ...MUTES.map(([words], index) => h("option", { value: index }, words)),
   );
@@ -84,7 +84,7 @@ export class AlertLine {
     try {
       await send(method, path, body);
     } catch (error) {
-      toast(`That did not work: ${error instanceof Error ? error.message : error}`);
+      toast(`Action failed: ${error instanceof Error ? error.message : error}`);
     }
     this.onChange();
   }

@@ -36,7 +36,7 @@ export function deleting(runs) {
     [
       h("ul", {}, ...named),
       more ? h("p", {}, `and ${plural(more, "other")}.`) : null,
-      h("p", {}, "Nothing of it can be brought back. What a process still sends of it is not stored."),
+      h("p", {}, "This cannot be undone. The server discards records of this run that still arrive."),
     ],
     "Delete",
   );

@@ -43,7 +43,7 @@ export class Facts {
     const some = this.only && !this.#all.checked;
     const lines = some ? this.#lines.filter((line) => line.differs) : this.#lines;
     const alike = this.#lines.filter((line) => !line.differs).length;
-    say(this.#label, `Show also ${plural(alike, "line")} in which they are alike`);
+    say(this.#label, `Show ${plural(alike, "identical field")}`);
     this.#none.hidden = lines.length > 0;
     keyed(this.#head, ["", ...this.#names].map((name, place) => ({ name, place })), {
       key: ({ place }) => String(place),

@@ -26,8 +26,8 @@ const SVG = "http://www.w3.org/2000/svg";
 export class Compare {
   #runs = h("ul", { class: "compared" });
   #notices = new Notices();
-  #outcome = new Facts("What came of them");
-  #made = new Facts("How they were made", "differs");
+  #outcome = new Facts("Results");
+  #made = new Facts("Configuration", "differs");
   #title = h("h1");
   /** @type {Comparison | null} */
   #told = null;
@@ -128,7 +128,7 @@ export class Compare {
   /** @param {number} place */
   #makeRun(place) {
     const without = this.asked.filter((run) => run !== this.runs[place]);
-    const leave = h("button", { type: "button", class: "quiet", onclick: () => this.listener.onView(without, this.charts.view) }, "Leave out");
+    const leave = h("button", { type: "button", class: "quiet", onclick: () => this.listener.onView(without, this.charts.view) }, "Remove");
     return h("li", {}, sample(place), h("a", { dir: "auto" }), h("span"), badge(), leave);
   }
 }
@@ -144,7 +144,7 @@ function writeRun(element, { run }) {
   say(link, name);
   mark(link, "title", name);
   mark(link, "href", run && `#/runs/${encodeURIComponent(run.run_id)}`);
-  if (leave) mark(leave, "aria-label", `Leave out ${name}`);
+  if (leave) mark(leave, "aria-label", `Remove ${name}`);
   say(about, run ? `${run.project} · ${run.owner}` : "");
   status.hidden = run === null;
   if (run) setBadge(status, run.status);

@@ -20,13 +20,13 @@ class Entry {
   #title = h("span", { class: "title" });
   #alarm = h("span", { class: "alarm", hidden: true });
   #explanation = h("p");
-  #stop = h("p", { class: "stop" }, "Training on is a waste: stop it.");
+  #stop = h("p", { class: "stop" }, "Stop this run: it cannot recover.");
   #where = h("p", { class: "caption" });
   #code = h("code");
   #fix = h("pre", { tabindex: "0" }, this.#code);
   #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
   #steps = h("button", { type: "button", onclick: () => this.#look() });
-  #page = h("a", {}, "More about it");
+  #page = h("a", {}, "Learn more");
   /** @type {Finding | null} */
   #finding = null;
 
@@ -241,8 +241,8 @@ function write(element, words) {
  */
 export function answerOf(severity, findings, any) {
   if (!any && (severity === null || severity === "notice")) return "Nothing to judge by: there is no update.";
-  if (severity === null) return "Healthy: nothing found that harms this run.";
-  return severity === "notice" ? `Healthy: nothing found that harms this run, ${plural(findings, "thing")} to know.` : "";
+  if (severity === null) return "Healthy: no problems found.";
+  return severity === "notice" ? `Healthy · ${plural(findings, "notice")}` : "";
 }
 
 /**

@@ -14,7 +14,7 @@ export const KEYS = [
   { keys: ["ArrowRight"], command: "right", words: "Later", group: "Charts" },
   { keys: ["0", "Escape"], command: "whole", words: "The whole run", group: "Charts" },
   { keys: ["f"], command: "follow", words: "Follow the newest updates, or stop following", group: "Charts" },
-  { keys: ["p"], command: "pause", words: "Hold the charts still, or go on", group: "Charts" },
+  { keys: ["p"], command: "pause", words: "Pause live updates, or go on", group: "Charts" },
   { keys: ["j", "]"], command: "next", words: "The next skip", group: "Charts" },
   { keys: ["k", "["], command: "previous", words: "The skip before", group: "Charts" },
   { keys: ["c"], command: "link", words: "Copy a link to this view", group: "Page" },

@@ -35,8 +35,8 @@ function skipColumns({ view, onView, ranks }) {
 }
 
 const ORDERS = {
-  learned: "in backward's own order, as learned",
-  assumed: "in the parameters' reverse order, assumed: backward's own is not known",
+  learned: "in backward order (measured)",
+  assumed: "in backward order (estimated)",
 };
 
 /** @type {Column<HappenedEvent>[]} */

@@ -89,7 +89,7 @@ export class Actions {
       this.clear();
     } catch (error) {
       this.#describe();
-      say(this.#why, `That did not work: ${error instanceof Error ? error.message : error}`);
+      say(this.#why, `Action failed: ${error instanceof Error ? error.message : error}`);
       this.onChange();
     }
   }

@@ -53,14 +53,14 @@ const RECORDING = [
   },
   {
     key: "overhead",
-    name: "Monitor's cost",
+    name: "Overhead",
     exact: (run) => run.overhead,
     value: (run) => percent(run.overhead),
     more: (run) => [run.overhead === null ? "" : "of training time", budgetWords(run)].filter(Boolean).join(", "),
   },
   {
     key: "newest",
-    name: "Newest update",
+    name: "Last update",
     exact: (run) => run.last_time && new Date(run.last_time / 1000).toISOString(),
     value: (run) => (run.last_time === null || run.updates === 0 ? "none yet" : ago(Date.now() / 1000 - run.last_time / 1e6)),
     more: (run) => (run.last_step === null ? "" : `step ${count(run.last_step)}`),

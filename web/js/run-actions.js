@@ -46,7 +46,7 @@ export class RunActions {
       await work(this.#run);
       this.onChange();
     } catch (error) {
-      toast(`That did not work: ${error instanceof Error ? error.message : error}`);
+      toast(`Action failed: ${error instanceof Error ? error.message : error}`);
     }
   }
 }

@@ -51,7 +51,7 @@ export function install(tip) {
  */
 function place(tip, term, held) {
   const { definition = "", more = "" } = term.dataset;
-  tip.replaceChildren(definition, ...(held && more ? [" ", h("a", { href: more }, "More about it")] : []));
+  tip.replaceChildren(definition, ...(held && more ? [" ", h("a", { href: more }, "Learn more")] : []));
   tip.classList.toggle("held", held);
   tip.hidden = false;
   const at = term.getBoundingClientRect();

@@ -17,7 +17,7 @@ const MOVES = [
 ];
 
 /** @type {Record<View["x"], string>} */
-const NAMED = { step: "step", time: "time", user: "your step" };
+const NAMED = { step: "step", time: "time", user: "logged step" };
 
 /** @type {Record<View["x"], string>} */
 const ALONG = {
@@ -48,7 +48,7 @@ export class Toolbar {
     this.#follow = button("Follow", "Follow the newest updates (f)", () => onCommand("follow"));
     this.#newest = h("select", { "aria-label": "How many of the newest updates to follow", onchange: () => onFollow(this.newest) });
     this.#newest.append(...FOLLOWED.map((newest) => h("option", { value: newest }, count(newest))));
-    this.#pause = button("Pause", "Hold the charts still (p)", () => onCommand("pause"));
+    this.#pause = button("Pause", "Pause live updates (p)", () => onCommand("pause"));
     this.#newer = h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause);
     this.element = h(
       "div",

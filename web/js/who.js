@@ -69,7 +69,7 @@ async function out() {
     await signOut();
     location.reload();
   } catch {
-    toast("That did not work: the server did not answer, or refused.");
+    toast("Action failed: the server did not answer, or rejected it.");
   }
 }
 

@@ -35,7 +35,7 @@ export const SECTIONS = {
 export const STATUS = /** @type {const} */ ({
   running: ["●", "Updates arrive."],
   finished: ["✓", "The training process ended and said so."],
-  crashed: ["✕", "The training process is gone and did not say so."],
+  crashed: ["✕", "The process exited unexpectedly."],
   silent: ["◌", "No update for longer than usual, and the process has not said that it ended."],
 });
 

@@ -64,7 +64,7 @@ class Logins:
         return self._store.use_login(digest, self._now())
 
     def withdraw(self, code: str) -> None:
-        """Let a code be good no more: whoever made it may always, however many wrong ones are tried."""
+        """Revoke a code: whoever made it may always, however many wrong ones are tried."""
         self._store.use_login(digest_of(code), self._now())
 
     def _may_try(self, digest: bytes) -> bool:

@@ -33,17 +33,17 @@ _SHELL = """\
       <pre><code>ampmon token link</code></pre>
       <p>It prints an address that is good for ten minutes and lets one browser in, for thirty days. With a server
       elsewhere, or on another data directory, <code>ampmon token link --help</code> says how to name it.</p>
-      <p>Then open this address again: what you came for is still in it.</p>
+      <p>Then open this address again to return to this page.</p>
     </main>
   </body>
 </html>
 """
 
-UNKNOWN = "This server does not know you yet"
+UNKNOWN = "Sign in to ampmon"
 EXPIRED = "This link was used or has expired"
 _WHAT_TO_DO = {
-    UNKNOWN: "If ampmon serve was started on a terminal, open the link that stands there. If not, or if the link was "
-    "used, make one where the server runs:",
+    UNKNOWN: "If ampmon serve was started on a terminal, open the sign-in link that it printed. If not, or if the "
+    "link was used, make one where the server runs:",
     EXPIRED: "Each link lets one browser in, once, and only for a while. Make a new one where the server runs:",
 }
 

@@ -71,7 +71,7 @@ class Tokens:
         return secret, token
 
     def revoke(self, named: str) -> None:
-        """Let the tokens with this id or name be good no more. Blocks; raises NotFound."""
+        """Revoke the tokens with this id or name. Blocks; raises NotFound."""
         for token in self._store.revoke_token(named, self._now()):
             self._known.pop(token.id, None)
 

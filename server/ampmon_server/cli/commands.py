@@ -104,16 +104,14 @@ def parser() -> argparse.ArgumentParser:
     changing.add_archive(commands.add_parser("archive", help="take runs off the list"))
     changing.add_delete(commands.add_parser("delete", help="delete runs for good"))
     _add_serving(commands.add_parser("serve", help="start the server and its page"))
-    token.add_arguments(commands.add_parser("token", help="ways into a running server"))
-    alerts.add_arguments(commands.add_parser("alerts", help="try whom alerts go to"))
+    token.add_arguments(commands.add_parser("token", help="manage access tokens"))
+    alerts.add_arguments(commands.add_parser("alerts", help="send a test alert"))
     doctor.add_arguments(
         commands.add_parser(
             "doctor", help="say what is wrong with a run, or explain an error message"
         )
     )
-    health.add_arguments(
-        commands.add_parser("health", help="say by an exit code whether a server can do its work")
-    )
+    health.add_arguments(commands.add_parser("health", help="check a server's health (exit code)"))
     report.add_arguments(
         commands.add_parser("report", help="write a run as one file that opens offline")
     )

@@ -25,7 +25,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="from where on a finding is worth a word, such as skip_rate.warning=0.02, or "
+        help="override a finding's threshold, such as skip_rate.warning=0.02, or "
         f"skip_rate.notice={NEVER}; may be given again",
     )
 

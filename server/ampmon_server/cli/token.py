@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     new.add_argument("--owner", help="whose the runs are that it starts (your login name)")
     new.add_argument("--expires", help="when it ends: 12h, 90d, 4w (never)")
-    add_command(commands, "list", "list all tokens; none of them is told")
-    revoke = add_command(commands, "revoke", "let a token be good no more")
+    add_command(commands, "list", "list tokens (secrets hidden)")
+    revoke = add_command(commands, "revoke", "revoke a token")
     revoke.add_argument("name", metavar="ID_OR_NAME", help="as the list tells it")
 
 

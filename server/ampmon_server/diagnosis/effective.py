@@ -64,11 +64,12 @@ def _batch(config: Mapping[str, Any]) -> int | None:
 def _sentence(case: Case, counted: int, each: int | None) -> str:
     if not case.updates:
         return "No update yet." if case.status == "running" else "No update was made."
-    whose = "the updates of all scalers" if _scalers(case) > 1 else "your batches"
-    said = f"{percent(counted / case.updates)} of {whose} changed the weights"
+    whose = " of all scalers" if _scalers(case) > 1 else ""
+    said = f"{count(counted)} of {plural(case.updates, 'update')}{whose} applied"
+    said += f" ({percent(counted / case.updates)})"
     if lost := case.updates - counted:
-        samples = f", {plural(each * lost, 'sample')}" if each else ""
-        said += f" ({count(lost)} of {count(case.updates)} did not{samples})"
+        samples = f" ({plural(each * lost, 'sample')})" if each else ""
+        said += f"; {count(lost)} skipped{samples}"
     if case.scheduled:
         said += f"; the scheduler is {plural(case.scheduled, 'step')} ahead"
     return f"{said}."

@@ -115,7 +115,7 @@ _SKIPS = _meta(
     },
 )
 _FATE = _meta(
-    "What fp16 makes of the gradient",
+    "Gradient precision in fp16",
     {
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
@@ -145,7 +145,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         height=320,
         meta={
             **_SCALE,
-            "caption": "Each at the end of its line: the scale after its newest update in view."
+            "caption": "Labels show the latest value."
             + _left_out(runs, [run for run, _ in drawn], view, "update"),
         },
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
@@ -172,7 +172,7 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
         height=64 + ROW * len(drawn),
         meta={
             **_SKIPS,
-            "caption": "A mark for each pixel column in which a run skipped updates."
+            "caption": "Ticks mark skipped steps."
             + _left_out(runs, [run for run, _ in drawn], view, "update"),
         },
         yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),

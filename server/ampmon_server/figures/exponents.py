@@ -31,7 +31,7 @@ from ampmon_server.words import count, plural, two_to
 
 
 META = {
-    "title": "Where the gradient lives",
+    "title": "Gradient magnitude distribution",
     "definitions": {
         "unscaled gradient": "The gradient that training means: .grad divided by the loss scale it was made at, before "
         "clipping. Its exponents do not move when the scale does.",

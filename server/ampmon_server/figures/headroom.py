@@ -111,9 +111,9 @@ def caption(room: Headroom) -> str:
         return ""
     doublings = int(max(bits, 0))
     most = "at most " if room.judged.sampled else ""
-    can = f"it could double {plural(doublings, 'time')}" if doublings else "it cannot double"
+    room_for = plural(doublings, "doubling") if doublings else "no doubling"
     samples = "sample" if room.judged.of("samples")[-1] == 1 else "samples"
-    return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, so {can} before 65\u202f504."
+    return f" Headroom at the newest {samples}: {most}{bits:.1f} bits, room for {room_for} before 65\u202f504."
 
 
 def _said(bits: float) -> str:

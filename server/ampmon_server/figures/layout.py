@@ -35,7 +35,7 @@ DEAD = -128
 """1/scale is not finite in fp32 for scales of at most 2 to this power."""
 ENDLESS = 128
 """fp32 holds no power of two from here on."""
-AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "your own step"}
+AXES: Mapping[Axis, str] = {"step": "step", "time": "time", "user": "logged step"}
 TICKS = 9
 HAIRLINE_AXIS: Mapping[str, Any] = {
     "showgrid": False,

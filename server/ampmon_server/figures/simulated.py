@@ -162,8 +162,8 @@ def _sentence(was: Simulation, would: Simulation) -> str:
     band = f"{count(skips.low)} to {count(skips.high)}"
     if not skips.known:
         return (
-            f"The run cannot tell: {band} updates would be skipped, for it hardly tried the scales that this policy "
-            f"comes to. {plural(was.skips.low, 'skip')} recorded."
+            f"Inconclusive: {band} updates would be skipped. There is too little data at the scales of this policy. "
+            f"{plural(was.skips.low, 'skip')} recorded."
         )
     expected = round(skips.expected)
     about = f"About {plural(expected, 'skip')}" if expected else "No skip, or few"

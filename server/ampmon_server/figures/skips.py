@@ -135,6 +135,6 @@ def _caption(window: Window, per_bar: int) -> str:
     gone = pruned(window.pruned_before)
     if not cell["skipped"]:
         total = count(int(cell["n"]))
-        return f"No update skipped in {where}: {total} of {total} changed the weights.{gone}"
+        return f"No update skipped in {where}: {total} of {total} applied.{gone}"
     bars = f" A bar counts up to {count(per_bar)} updates." if per_bar > 1 else ""
     return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"

@@ -75,7 +75,7 @@ FATES = (
 )
 
 META = {
-    "title": "What fp16 makes of the gradient",
+    "title": "Gradient precision in fp16",
     "definitions": {
         "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",

@@ -47,7 +47,7 @@ def advise(simulator: Simulator) -> Advice:
     sure = [each for each in tried if each.skips.known and each.ended is None]
     best = min(sure, key=_cost, default=was)
     if _cost(was) - _cost(best) < GAIN_LEAST:
-        return Advice(was.setting, "Keep what you have: nothing tried gains.", "", was)
+        return Advice(was.setting, "No tested setting is clearly better.", "", was)
     code = in_settings_of(simulator.history.policy, best.setting.code())
     return Advice(best.setting, _words(best, was), code, best)
 

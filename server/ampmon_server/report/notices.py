@@ -9,7 +9,7 @@ from ampmon_server.words import count, plural
 
 
 NO_UPDATE = "Nothing to judge by: there is no update."
-STOP = "Training on is a waste: stop it."
+STOP = "Stop this run: it cannot recover."
 
 
 def notices_of(run: dict[str, Any], gaps_told: bool, failed: Sequence[str]) -> list[str]:

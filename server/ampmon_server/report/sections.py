@@ -115,7 +115,7 @@ def _numbers(run: dict[str, Any]) -> str:
         ("Headroom", _bits(run, "headroom_bits"), "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
         ("Gradients sampled", plural(run["sampled_updates"], "update"), ""),
-        ("Monitor's cost", _share(run["overhead"]), f"of training time{_budget(run)}"),
+        ("Overhead", _share(run["overhead"]), f"of training time{_budget(run)}"),
         ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
         ("Parameters", count(run["parameters"]), ""),
     ]

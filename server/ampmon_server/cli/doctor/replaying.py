@@ -59,7 +59,7 @@ def _band(skips: Skips) -> str:
     if skips.low == skips.high:
         return plain(count(skips.low))
     if not skips.known:
-        return plain(f"{count(skips.low)} to {count(skips.high)}: the run cannot tell")
+        return plain(f"{count(skips.low)} to {count(skips.high)}: inconclusive")
     return plain(f"{count(round(skips.expected))} ({count(skips.low)} to {count(skips.high)})")
 
 
