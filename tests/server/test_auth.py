@@ -207,7 +207,7 @@ def test_no_other_token_opens(app: FastAPI) -> None:
 
 def test_a_browser_is_told_in_words(stranger: TestClient) -> None:
     """A navigation without a cookie, or with a link that was used, gets a page that says why and what to do, whole."""
-    for path, why in (("/", "does not know you yet"), ("/login?code=used", "was used or has")):
+    for path, why in (("/", "Sign in to ampmon"), ("/login?code=used", "was used or has")):
         answer = stranger.get(path, headers={"Accept": "text/html"})
         assert answer.status_code == 401
         assert f"{why}" in answer.text

@@ -80,7 +80,7 @@ def test_signing_in_keeps_the_rules_of_axe(shown: list[UUID], reader: Reader) ->
     expect(reader.page.get_by_role("dialog")).to_be_visible()
     assert violations(reader.page) == []
     reader.page.reload()
-    expect(reader.page.get_by_role("heading", name="does not know you")).to_be_visible()
+    expect(reader.page.get_by_role("heading", name="Sign in to ampmon")).to_be_visible()
     assert violations(reader.page) == []
     reader.page.context.request.get(reader.server.login_link(), max_redirects=0)
     reader.load()

@@ -21,7 +21,7 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.wait("the facts", lambda: reader.texts(".facts"))
     reader.wait("who is gone", lambda: "1 run is not there" in reader.text(".notices"))
     reader.wait("what differs", lambda: reader.texts(".marked tbody th") == ["config.lr"])
-    reader.page.get_by_label("Show also").check()
+    reader.page.get_by_label("identical field").check()
     assert "config.depth" in reader.texts(".marked tbody th")
 
     reader.figure("scale").scroll_into_view_if_needed()
@@ -29,6 +29,6 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.wait("the address", lambda: "start=" in reader.page.url)
     reader.figure("skips").scroll_into_view_if_needed()
     reader.wait("the other chart", lambda: reader.range("skips") == reader.range())
-    reader.page.get_by_role("button", name="Leave out This run is not there").click()
+    reader.page.get_by_role("button", name="Remove This run is not there").click()
     expect(reader.page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
     assert "start=" in reader.page.url
