@@ -7,7 +7,21 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from campaigns.clinic.models import SIDE
+from campaigns.clinic.sick_numbers import Outliers
 from campaigns.clinic.training import Training
+
+
+class OutliersLimited(Outliers):
+    """Outlier batches with the cure that their finding gives: no batch weighs more than the others."""
+
+    usual: Tensor | None = None
+
+    def loss(self, number: int) -> Tensor:
+        loss = super().loss(number)
+        size = loss.detach().abs()
+        usual = self.usual
+        self.usual = size if usual is None else usual.lerp(torch.fmin(size, 4 * usual), 0.05)
+        return loss * torch.where(size > 4 * self.usual, self.usual / size, 1.0)
 
 
 class Adversarial(Training):

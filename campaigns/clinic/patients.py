@@ -7,6 +7,13 @@ from campaigns.clinic.patient import Patient, Plan
 from campaigns.clinic.training import Training
 
 
+_OUTLIERS: dict[str, object] = {
+    "model": "mlp tanh",
+    "strength": 4096.0,
+    "growth_interval": 10**9,
+    "updates": 500,
+}
+
 NUMBERS = (
     Patient(
         name="learning rate too large",
@@ -170,6 +177,13 @@ NUMBERS = (
         about="about one batch in 25 weighs a thousandfold",
         attempts=(sick_numbers.Spikes,),
         plan=Plan(strength=25, growth_interval=10, updates=400),
+        rules=("skip_rate",),
+    ),
+    Patient(
+        name="outlier batches",
+        about="every 90th loss is 4096 times too large, and the scale never grows",
+        attempts=(sick_numbers.Outliers,),
+        plan=Plan(**_OUTLIERS),  # type: ignore[arg-type]
         rules=("skip_rate",),
     ),
     Patient(
@@ -404,6 +418,18 @@ HEALTHY = (
     _healthy("accumulation, clipped", "and a GELU", model="mlp gelu", accumulate=2, clip=0.5),
     _healthy("clipped by value", "unscaled before", healthy.ClippedByValue),
     _healthy("gradient penalty", "torch's recipe", healthy.Penalised),
+    _healthy(
+        "outlier batches, limited",
+        "cured by a limit on the loss",
+        healthy.OutliersLimited,
+        **_OUTLIERS,
+    ),
+    _healthy(
+        "outlier batches, clipped",
+        "cured by a smaller scale and clipping",
+        sick_numbers.Outliers,
+        **{**_OUTLIERS, "init_scale": 2.0**7, "clip": 1.0},
+    ),
     _healthy("two optimizers", "an adversarial pair", healthy.Adversarial),
     _healthy("evaluated", "all digits now and then", healthy.Evaluating),
     _healthy("high first scale", "2^24: a dozen skips to begin with", init_scale=2.0**24),

@@ -185,6 +185,13 @@ class Spikes(Training):
         return super().loss(number) * (1000.0 if spike else 1.0)
 
 
+class Outliers(Training):
+    """Every ninetieth batch weighs ``strength`` times as much as the others, as a damaged shard of a loader does."""
+
+    def loss(self, number: int) -> Tensor:
+        return super().loss(number) * (self.plan.strength if number % 90 == 89 else 1.0)
+
+
 class Burst(Training):
     """From the middle on ``strength`` batches one after another weigh a millionfold."""
 

@@ -1,9 +1,9 @@
-"""Names: of parameters, those that a reader looks for and the part of a model that each is in; of files. Pure."""
+"""Names: of parameters, those that a reader looks for and the part of a model that each is in; of files; of losses. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import translate
 
 
@@ -34,3 +34,13 @@ def block_of(name: str) -> str:
 def file_name(run: str) -> str:
     """A run's name as a file's."""
     return re.sub(r"[^\w.-]+", "-", run).strip("-.")[:80] or "run"
+
+
+def training_loss(names: Iterable[str]) -> str | None:
+    """The name under which the training loss is most likely logged; None if no name mentions a loss."""
+
+    def distance(name: str) -> tuple[bool, bool, int]:
+        lower = name.lower()
+        return lower != "loss", not ("train" in lower or lower.endswith("loss")), len(lower)
+
+    return min((name for name in names if "loss" in name.lower()), key=distance, default=None)

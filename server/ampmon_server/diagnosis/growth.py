@@ -1,12 +1,16 @@
-"""By how much a scale must grow to cure an underflow, and whether it will have done so soon."""
+"""What growth of the scale does: whether it will cure an underflow soon, and which skips it caused."""
 
 from __future__ import annotations
 
 import math
 
-from ampmon_server.case import ScalerCase
+import numpy as np
+
+from ampmon_server.case import Policy, ScalerCase
+from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.underflow import Underflow
-from ampmon_server.diagnosis.updates import is_set_by_hand
+from ampmon_server.diagnosis.updates import GROW, MANUAL, is_set_by_hand
+from ampmon_server.series import Flags
 from ampmon_server.thresholds import Thresholds
 
 
@@ -14,6 +18,13 @@ BITS_MAX = 24
 
 LATE = 100
 """Updates after which a scaler has told of another growth interval for certain, as it does within fifty."""
+
+SOON = 3
+"""A growth causes the overflows of the first third of a growth interval after it.
+
+torch grows the scale after `growth_interval` updates without an overflow. A process that overflows once in d updates at
+any scale passes that many with a chance of exp(-growth_interval / d), which is at most 5 % for d up to a third.
+"""
 
 
 def bits_to_cure(seen: Underflow, thresholds: Thresholds) -> int | None:
@@ -46,3 +57,17 @@ def is_climbing(scaler: ScalerCase, seen: Underflow, thresholds: Thresholds) -> 
     if bits is None or is_set_by_hand(scaler.recent):
         return False
     return updates_to_grow(scaler, bits) <= thresholds.growth_patience
+
+
+def follows_growth(cells: Cells, policy: Policy) -> Flags:
+    """Which updates come soon after a growth and at a larger scale than the one before it, [n].
+
+    A growth that a skip has taken back, or after which the scale was set by hand, no longer counts.
+    """
+    grew = cells["moves"][:, GROW] > 0
+    moved = np.where(grew | (cells["moves"][:, MANUAL] > 0), np.arange(len(cells)), -1)
+    latest = np.append(-1, np.maximum.accumulate(moved)[:-1]) if len(cells) else moved
+    apart = cells["first"] - cells["last"][latest]
+    soon = apart <= max(policy.growth_interval / SOON, 1)
+    larger = cells["scale_first"] > cells["scale_first"][latest]
+    return np.asarray((latest >= 0) & grew[latest] & soon & larger)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ampmon.plain import plain
 from ampmon_server.cli.terminal.answers import Logged, Summary
+from ampmon_server.names import training_loss
 from ampmon_server.words import NONE, SPACE, count, percent, power_of_two
 
 
@@ -45,15 +46,11 @@ def underflow_of(run: Summary) -> str:
     return words
 
 
-def loss_among(names: Iterable[Logged]) -> Logged | None:
+def loss_among(logged: Iterable[Logged]) -> Logged | None:
     """The logged value that is most likely the training loss."""
-    found = [each for each in names if "loss" in each.name.lower()]
-    return min(found, key=_distance, default=None)
-
-
-def _distance(logged: Logged) -> tuple[bool, bool, int]:
-    name = logged.name.lower()
-    return name != "loss", not ("train" in name or name.endswith("loss")), len(name)
+    named = {each.name: each for each in logged}
+    name = training_loss(named)
+    return named[name] if name is not None else None
 
 
 def value_of(logged: Logged) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.cells.merging import Cells
+from ampmon_server.diagnosis.growth import follows_growth
+from ampmon_server.diagnosis.outliers import period_of
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.rules.skip_rate import at_least
 from ampmon_server.diagnosis.updates import GROW, whole_skips
@@ -28,6 +30,8 @@ TRIES = 3
 """So many tries make a sawtooth."""
 MOST = 0.7
 """Of the skips, so many take back a growth."""
+SOON = 0.4
+"""So many of periodic skips come soon after a growth. Those of every k-th batch of a loader hardly do."""
 
 
 @each_scaler
@@ -46,6 +50,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     severity = thresholds.skip_rate.severity(at_least(tries, updates, thresholds.skip_window))
     if severity is None or tries < max(TRIES, MOST * skipped) or not _has_ceiling(window):
         return
+    if _is_of_the_loader(window, scaler.policy):
+        return
     yield Finding(
         rule="sawtooth",
         severity=severity,
@@ -59,6 +65,13 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         evidence={"skipped": tries, "updates": updates, "growth_interval": interval},
         figure="scale",
     )
+
+
+def _is_of_the_loader(cells: Cells, policy: Policy) -> bool:
+    """Whether the skips have a period that is not that of the growths."""
+    skipped = cells["skipped"] > 0
+    late = follows_growth(cells, policy)[skipped].mean() < SOON
+    return bool(late) and period_of(cells["skip_first"][skipped]) is not None
 
 
 def _tries(cells: Cells) -> int:

@@ -1,0 +1,219 @@
+"""Skips that a growth of the scale caused, and skips of single batches at a scale that had not grown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampmon.wire import Finding
+from ampmon_server.case import Policy, ScalerCase
+from ampmon_server.cells import scalars
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.diagnosis.growth import follows_growth
+from ampmon_server.diagnosis.outliers import period_of
+from made_cases import NAMES, case, cells_of, found, samples_of, skip, torch_scaler, trained
+from made_series import START
+
+
+NEVER = Policy(growth_interval=10**9)
+
+
+def every_90th(step, scale):
+    """A batch that overflows at any scale of the run."""
+    return step % 90 == 89
+
+
+def outliers(updates: int = 500, overflows=every_90th, **fields) -> ScalerCase:
+    """A run whose scale never grows."""
+    return trained(overflows, updates, **{"policy": NEVER, "cause": "unknown", **fields})
+
+
+def losses(updates: int, *, heavy=lambda step: False, together: int = 16, late: int = 0) -> Cells:
+    """A loss that falls from 2.3 and is 4096 times too large in heavy updates, in cells of some updates.
+
+    It is logged ``late`` updates too early.
+    """
+    step = np.arange(updates)
+    rows = np.zeros(updates, scalars.ROWS)
+    rows["step"], rows["time"], rows["user_step"] = np.maximum(step - late, 0), START + step, -1
+    weight = np.where([heavy(each) for each in step], 4096.0, 1.0)
+    rows["value"] = weight * (0.3 + 2.0 * np.exp(-step / 100))
+    cells = scalars.of_rows(rows[late:])
+    return scalars.LAYOUT.merge(cells, starts_of(cells["first"] // together))
+
+
+def skip_rate(run: ScalerCase, **logged: Cells) -> Finding:
+    """Its one finding of that rule."""
+    (finding,) = [each for each in found(case(run, logged=logged)) if each.rule == "skip_rate"]
+    return finding
+
+
+@pytest.mark.parametrize("interval", [10, 50, 200, 500])
+def test_skips_of_a_scale_that_grew_too_far_follow_the_growth(interval):
+    """Where only the larger scale overflows, in every other update, most skips come soon after a growth."""
+    draws = np.random.default_rng(0).random(20_000)
+    policy = Policy(growth_interval=interval)
+    cells = cells_of(*torch_scaler(lambda s, x: x > 2.0**16 and draws[s] < 0.5, 20_000, policy))
+    assert follows_growth(cells, policy)[cells["skipped"] > 0].mean() > 0.6
+
+
+@pytest.mark.parametrize("interval", [10, 50, 200, 10**9])
+def test_skips_of_outliers_do_not_follow_growth(interval):
+    """Batches that overflow at any scale skip at other times than soon after a growth, whatever the interval."""
+    policy = Policy(growth_interval=interval)
+    cells = cells_of(*torch_scaler(lambda s, x: s % 700 == 699, 20_000, policy))
+    assert not follows_growth(cells, policy)[cells["skipped"] > 0].any()
+
+
+def test_a_growth_that_was_taken_back_is_not_blamed_again():
+    """Of two skips in a row after a growth the first follows it; the second is at the scale from before."""
+    cells = cells_of(
+        np.array([8.0, 16.0, 8.0, 4.0]),
+        np.array([16.0, 8.0, 4.0, 4.0]),
+        ["grow", "backoff", "backoff", "steady"],
+        [False, True, True, False],
+    )
+    assert follows_growth(cells, Policy()).tolist() == [False, True, False, False]
+
+
+def test_a_scale_that_was_set_by_hand_did_not_grow():
+    """After a manual scale a skip is not blamed on the growth before it."""
+    cells = cells_of(
+        np.array([8.0, 16.0, 2.0**20]),
+        np.array([16.0, 2.0**20, 2.0**19]),
+        ["grow", "manual_set", "backoff"],
+        [False, False, True],
+    )
+    assert not follows_growth(cells, Policy())[2]
+
+
+@pytest.mark.parametrize("interval", [0, 30, 2000, 10**9])
+def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(interval):
+    """Without a growth before the skips the title says so, and the fix leaves growth_interval alone."""
+    finding = skip_rate(outliers(policy=Policy(init_scale=2.0**60, growth_interval=interval)))
+    assert "all 5 at a steady scale, every 90 updates" in finding.title
+    assert "growth_interval" not in finding.fix
+    assert finding.evidence["after_growth"] == 0
+    assert finding.evidence["period"] == 90
+
+
+@pytest.mark.parametrize("together", [1, 16, 250])
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_loss_that_is_too_large_at_the_skips_is_limited(together, late):
+    """A logged loss 4096 times the usual one, before or after scale(), is the cause: the fix limits it."""
+    loss = losses(500, heavy=lambda step: every_90th(step, 0), together=together, late=late)
+    finding = skip_rate(outliers(), **{"train/loss": loss})
+    assert "At 5 of them the logged train/loss was" in finding.explanation
+    assert 200 < finding.evidence["loss_ratio"] < 5000
+    assert "torch.where(size > 4 * usual" in finding.fix
+
+
+def test_an_ordinary_loss_is_not_limited():
+    """A loss that was logged at the skips and is like the others leads to the modules instead."""
+    finding = skip_rate(outliers(), loss=losses(500))
+    assert "The logged loss was ordinary" in finding.explanation
+    assert "activations=1" in finding.fix
+
+
+def test_a_loss_that_was_not_logged_at_the_skips_says_nothing():
+    """Of a loss logged every tenth update, none of them skipped, nobody knows what it was at the skips."""
+    loss = losses(500, together=1)[::10]
+    finding = skip_rate(outliers(), loss=loss)
+    assert "ordinary" not in finding.explanation
+
+
+def test_without_a_logged_loss_the_first_step_is_to_log_it():
+    """The fix is a call that makes the comparison possible."""
+    assert skip_rate(outliers()).fix.startswith("ampmon.log(")
+
+
+def test_a_scale_that_let_the_same_batches_through_is_advised():
+    """Outliers that overflow above 2^12 only: once that is known, the fix begins there, does not grow, and clips."""
+    run = outliers(300, lambda step, scale: step % 30 == 29 and scale > 2.0**12)
+    fix = skip_rate(run).fix
+    assert "init_scale=4096, growth_interval=1000000000" in fix
+    assert "clip_grad_norm_" in fix
+
+
+def test_a_scale_at_which_too_few_batches_were_tried_is_not_advised():
+    """A scale that has lasted for less than three gaps of the skips is not known to fit."""
+    run = outliers(200, lambda step, scale: step % 30 == 29 and scale > 2.0**12)
+    assert "init_scale" not in skip_rate(run).fix
+
+
+def test_every_kth_batch_is_no_sawtooth():
+    """A loader's outliers of which each is preceded by a growth, long before, are not blamed on trying."""
+    run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")
+    assert "every 90 updates" in skip_rate(run).title
+    assert "sawtooth" not in [each.rule for each in found(run)]
+
+
+def climbing(step, scale):
+    """Gradients become smaller: each larger scale is tried a little too early."""
+    return scale > 2.0 ** (16 + 3 * (step // 250))
+
+
+def test_skips_after_growths_are_cured_by_a_larger_interval():
+    """Where each skip follows a growth, torch's own interval is advised."""
+    finding = skip_rate(trained(climbing, 1000, policy=Policy(growth_interval=50), cause="unknown"))
+    assert "soon after a growth" in finding.title
+    assert "growth_interval=2000" in finding.fix
+
+
+def test_each_kind_of_skip_that_is_a_finding_alone_has_its_fix():
+    """Outliers and too many tries at once are answered by a limit and by a larger interval."""
+
+    def overflows(step, scale):
+        return climbing(step, scale) or step % 60 == 59
+
+    run = trained(overflows, 1000, policy=Policy(growth_interval=20), cause="unknown")
+    loss = losses(1000, heavy=lambda step: step % 60 == 59)
+    fix = skip_rate(run, loss=loss).fix
+    assert "torch.where(size > 4 * usual" in fix
+    assert "growth_interval=2000" in fix
+
+
+def test_a_layer_that_overflows_first_is_told():
+    """Of skips in which single layers overflowed, the one that led most is named; else that it was all of them."""
+    run = outliers(cause="inf")
+    assert "Every parameter overflowed in 5 of 5" in skip_rate(run).explanation
+    rows = [
+        skip(each.step, culprits=count)
+        for each, count in zip(run.skips, (2, 2, 4, 4, 3), strict=True)
+    ]
+    mixed = outliers(skips=tuple(rows))
+    assert f"{NAMES[1]} was the first to overflow in 2 of 5" in skip_rate(mixed).explanation
+
+
+def test_the_gradient_norm_around_skips_is_compared():
+    """Samples near the skips that are like the others mean a calm training, larger ones do not."""
+    near = [step for step in range(5, 500, 10) if step % 90 in {75, 85, 5}]
+    far = [step for step in range(5, 500, 10) if step not in near]
+    calm = outliers(samples=samples_of(sorted(near + far), {0: 1.0}))
+    assert "the training itself was calm" in skip_rate(calm).explanation
+    assert skip_rate(calm).evidence["norm_ratio"] == pytest.approx(1.0)
+
+
+def test_the_second_scaler_is_not_compared_with_the_loss():
+    """Logged values have the steps of the first scaler, so those of another are not compared."""
+    loss = losses(500, heavy=lambda step: every_90th(step, 0))
+    healthy = trained(lambda step, scale: False, 500)
+    run = case(healthy, outliers(name="second", number=1), logged={"loss": loss})
+    (finding,) = [each for each in found(run) if each.rule == "skip_rate"]
+    assert finding.evidence["loss_ratio"] is None
+
+
+@given(st.integers(2, 1000), st.lists(st.integers(1, 5), min_size=3, max_size=30))
+def test_a_period_is_found_whatever_batches_are_missing(period, gaps):
+    """Skips at multiples of a period, in order, have a period that it divides."""
+    steps = np.cumsum(gaps) * period
+    assert (period_of(np.append(0, steps)) or 0) % period == 0
+
+
+def test_irregular_skips_have_no_period():
+    """Of random skips in one update of 40 fewer than one run in fifty seems to have a period."""
+    draws = np.random.default_rng(3)
+    runs = [np.flatnonzero(draws.random(1000) < 1 / 40) for _ in range(200)]
+    assert sum(period_of(steps) is not None for steps in runs) < 4
