@@ -1,4 +1,4 @@
-"""Names: of parameters, those that a reader looks for and the part of a model that each is in; of files; of losses. Pure."""
+"""Names of parameters, files and losses: those that a reader looks for, and the part of a model that each is in."""
 
 from __future__ import annotations
 
