@@ -7,7 +7,9 @@ from typing import Any
 
 from ampmon import wire
 from ampmon.activations import Activations
+from ampmon.call import Call
 from ampmon.config import Config
+from ampmon.construction import class_name
 from ampmon.parameters import ParameterRegistry
 from ampmon.probe.budget import Budget
 from ampmon.within import framework
@@ -26,11 +28,13 @@ class Description:
         budget: Budget,
         registry: ParameterRegistry,
         activations: Activations,
+        call: Call | None = None,
     ) -> None:
         self._config = config
         self._budget = budget
         self._registry = registry
         self._activations = activations
+        self._call = call
         self._init_scale = 65536.0
         self._within = framework()
         self._looked = 0
@@ -65,6 +69,7 @@ class Description:
             growth_interval=_count(interval),
             sample=None if self._config.sample == "all" else self._config.sample,
             budget=self._budget.share,
+            call=None if self._call is None else self._call.told,
             parameters=tuple(self._registry.parameters),
             modules=self._activations.modules,
         )
@@ -90,7 +95,6 @@ def _finite(value: Any) -> float:
 
 
 def _class_name(scaler: Any, within: str) -> str:
-    """The class that the scaler was made as, not the one put in its place to watch it; behind it who made it."""
-    cls = type(scaler).__dict__.get("_ampmon_base", type(scaler))
+    """The class that the scaler was made as; behind it who made it."""
     made_by = f" ({within})" if within else ""
-    return f"{cls.__module__}.{cls.__qualname__}"[: 256 - len(made_by)] + made_by
+    return class_name(scaler)[: 256 - len(made_by)] + made_by

@@ -15,6 +15,7 @@ import torch
 
 from ampmon import outcome, process, signals, wire
 from ampmon.activations import Activations
+from ampmon.call import Call
 from ampmon.config import Config
 from ampmon.description import Description
 from ampmon.findings import Listener
@@ -60,6 +61,7 @@ class Monitor(Shown):
         name: str | None = None,
         config: Config,
         on_finding: Callable[[wire.Finding], object] | None = None,
+        call: Call | None = None,
     ) -> None:
         self.config = config
         self.updates = self.skips = self.samples = self.captured = self._skipped = 0
@@ -75,7 +77,8 @@ class Monitor(Shown):
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
-        self._description = Description(config, self._budget, self._registry, self._activations)
+        known = self._registry, self._activations
+        self._description = Description(config, self._budget, *known, call)
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
         self._fused = fusable(type(scaler))

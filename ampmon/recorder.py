@@ -17,6 +17,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from ampmon import agreement, identity, signals, wire
+from ampmon.call import Call
 from ampmon.config import RunOptions, clean_name
 from ampmon.findings import Findings
 from ampmon.housekeeper import Housekeeper
@@ -310,25 +311,23 @@ class Recorder(Troubles):
         """Write an event of the process itself; ``detail`` must be plain data."""
         self._process.event(kind, **detail)
 
-    def disabled(self, scaler: str) -> None:
-        """A scaler was made that does nothing: say so on the page, and once here."""
-        self.event("disabled", scaler=scaler)
-        self.warn(
-            "disabled",
-            f"ampmon: this {scaler} is disabled (no CUDA here, or enabled=False, as for bf16), so there is nothing to "
-            'measure. On a CPU write GradScaler("cpu").',
-        )
+    def disabled(self, scaler: str, loss: Any, call: Call | None) -> None:
+        """A scaler that does nothing is given its first loss: say once what to do about it. Never raises."""
+        words = f"this {scaler} is disabled"
+        if not self.unscaled(loss, words, call):
+            why = "(no CUDA here, or enabled=False, as for bf16), so there is nothing to measure."
+            self.warn("disabled", f'ampmon: {words} {why} On a CPU write GradScaler("cpu").')
 
-    def unscaled(self, loss: Any, why: str) -> None:
-        """Look whether a loss that no scaler of ours scales is computed in fp16, and say so. Never raises."""
-        from ampmon.lints import Teller, computes_in  # torch is loaded, as there is a loss
+    def unscaled(self, loss: Any, why: str, call: Call | None = None) -> bool:
+        """Say so, and return it, where a loss that no scaler of ours scales is computed in fp16. Never raises."""
+        from ampmon.lints import say_unscaled  # torch is loaded, as there is a loss
 
         try:
-            if str(computes_in(loss)) == "torch.float16":
-                Teller(self._process, self.warn).say("fp16_without_scaler", scaler=why)
+            return say_unscaled(self._process, self.warn, loss, why, call)
         except Exception as error:
             signals.let_through(error)
             self.failed("lint", error)
+            return False
 
     # -- what may go wrong ------------------------------------------------------------------------------------------
 

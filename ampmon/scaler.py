@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 
 from ampmon import process, signals, wire
+from ampmon.call import Call
 from ampmon.config import Config
+from ampmon.construction import call_of
 from ampmon.errors import ConfigurationError
 from ampmon.greeting import greet
 from ampmon.monitor import Monitor
@@ -70,7 +72,7 @@ class Monitored(_Base):
                 return gear.scale(self, outputs)
             monitor.scaling(self, outputs)
         elif _UNSEEN in self.__dict__:
-            self.__dict__.pop(_UNSEEN).unscaled(outputs, f"this {type(self).__name__} is disabled")
+            _see_unscaled(self, outputs)
         return super().scale(outputs, *args, **kwargs)
 
     def unscale_(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -180,12 +182,13 @@ def _attach(
     name: str | None = None,
     monitor: Config | None = None,
     on_finding: OnFinding | None = None,
+    call: Call | None = None,
 ) -> None:
-    """Give the scaler a monitor, and the process a run. A disabled scaler gets none, and says so once."""
+    """Give the scaler a monitor, and the process a run. A disabled one gets none: its first loss tells what to say."""
     state = scaler.__dict__
     state[_MONITOR] = None
     # Kept for copies, which must not drag model or function along through a pickle.
-    state[_OPTIONS] = {"name": name, "monitor": monitor}
+    state[_OPTIONS] = {"name": name, "monitor": monitor, "call": call}
     run = process.ensure()
     if run is None:
         return
@@ -193,12 +196,19 @@ def _attach(
         leave_untraced()
         config = monitor or Config()
         state[_MONITOR] = Monitor(
-            scaler, model=model, name=name, config=config, on_finding=on_finding
+            scaler, model=model, name=name, config=config, on_finding=on_finding, call=call
         )
         greet(run)
     else:
-        run.disabled(type(scaler).__name__)
+        run.event("disabled", scaler=type(scaler).__name__)
         state[_UNSEEN] = run
+
+
+def _see_unscaled(scaler: Any, loss: Any) -> None:
+    """Say the one thing to do about a disabled scaler, which the type and the place of its first loss decide."""
+    run = scaler.__dict__.pop(_UNSEEN)
+    call: Call | None = scaler.__dict__.get(_OPTIONS, {}).get("call")
+    run.disabled(type(scaler).__name__, loss, call)
 
 
 def _check(model: Models, monitor: Config | None, on_finding: OnFinding | None) -> None:
@@ -268,7 +278,13 @@ class GradScaler(Monitored, torch.amp.GradScaler):
             growth_interval=growth_interval,
             enabled=enabled,
         )
-        _attach(self, model=model, name=name, monitor=monitor, on_finding=on_finding)
+        ours: dict[str, Any] = {
+            "model": model,
+            "name": name,
+            "monitor": monitor,
+            "on_finding": on_finding,
+        }
+        _attach(self, **ours, call=call_of(self, watched=False, enabled=enabled, **ours))
         if self._ampmon_monitor is not None:
             self._ampmon_monitor.begins(fresh=True)
 
@@ -293,11 +309,21 @@ def watch(
     ):
         raise TypeError(f"ampmon.watch: {type(scaler).__name__} is not a GradScaler")
     _check(model, monitor, on_finding)
+    ours = {"model": model, "name": name, "monitor": monitor, "on_finding": on_finding}
+    _watch(scaler, **ours, call=call_of(scaler, watched=True, **ours))
+    return scaler
+
+
+def adopt(scaler: Any) -> None:
+    """Watch a scaler whose script does not name ampmon, as under `ampmon run`."""
+    _watch(scaler, call=call_of(scaler, watched=False))
+
+
+def _watch(scaler: Any, **options: Any) -> None:
     if not isinstance(scaler, Monitored):
         kind = getattr(type(scaler), "_ampmon_waits_as", type(scaler))  # under `ampmon run`
         scaler.__class__ = _watched_class(kind)
-    _attach(scaler, model=model, name=name, monitor=monitor, on_finding=on_finding)
-    return scaler
+    _attach(scaler, **options)
 
 
 _watched: dict[type, type] = {}

@@ -110,6 +110,16 @@ class Module(msgspec.Struct, frozen=True, gc=False, array_like=True):
     left_out: LeftOut | None = None
 
 
+class ScalerCall(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The script's call that made a scaler: its arguments besides defaults, by name, as code.
+
+    ``watched`` tells that `ampmon.watch(...)` is around it.
+    """
+
+    arguments: Annotated[dict[Name, Name], msgspec.Meta(max_length=64)] = {}
+    watched: bool = False
+
+
 class StreamHeader(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="stream"
 ):
@@ -118,6 +128,7 @@ class StreamHeader(
     ``shape`` of a parameter is that of the local gradient: the shard, where gradients are sharded.
     ``sample`` is the number of elements looked at per tensor, or None where every element is. ``budget`` is the share
     of the training time that the monitor keeps to, or None where it samples at a fixed interval.
+    ``call`` is how the script made the scaler, None where that is not known.
     """
 
     stream: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=PRINTABLE)]
@@ -131,6 +142,7 @@ class StreamHeader(
     growth_interval: Count = 2000
     sample: Count | None = None
     budget: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    call: ScalerCall | None = None
     parameters: Annotated[tuple[Parameter, ...], msgspec.Meta(max_length=200_000)] = ()
     modules: Annotated[tuple[Module, ...], msgspec.Meta(max_length=200_000)] = ()
 

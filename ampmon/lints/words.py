@@ -49,7 +49,7 @@ LINTS: dict[str, Lint] = {
         "The loss is computed in fp16, and {scaler}",
         "Gradients below 2^-24 become zero in fp16, silently. A scaler multiplies the loss, so that they stay above, "
         "and divides the gradients again.",
-        "scaler = ampmon.GradScaler()  # or ampmon.watch(scaler), where there is one",
+        "{call}",
     ),
     "fp16_parameters": Lint(
         "critical",

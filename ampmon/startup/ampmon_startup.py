@@ -194,9 +194,9 @@ def _waiting_class(kind: Any) -> type:
 def _watch(scaler: Any) -> None:
     _made["used"] += 1
     fresh = id(scaler) not in _restored
-    import ampmon
+    from ampmon.scaler import adopt
 
-    ampmon.watch(scaler)
+    adopt(scaler)
     monitor = scaler.__dict__.get("_ampmon_monitor")
     if monitor is not None:
         monitor.begins(fresh=fresh)

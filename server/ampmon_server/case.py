@@ -78,7 +78,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a scaler moves its scale, as its newest attempt said."""
+    """How a scaler moves its scale, as its newest attempt said, and the script's own ``arguments`` for it, as code."""
 
     scaler_type: str = "ampmon.scaler.GradScaler"
     device: str = "cuda"
@@ -87,6 +87,8 @@ class Policy:
     growth_factor: float = 2.0
     backoff_factor: float = 0.5
     growth_interval: int = 2000
+    arguments: Mapping[str, str] | None = None
+    watched: bool = False
 
     @property
     def hysteresis(self) -> int:

@@ -209,6 +209,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
         asked.parameter,
         asked.view.format,
         asked.whatif_scale,
+        store.policy(run_id, stream=asked.stream),
     )
     return replace(nothing, scales=scales)
 
@@ -223,7 +224,10 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
     setting = tried(history, asked.replay, "sim_")
     places = history.places(*window.steps, most=view.columns // 2)
     found = ReplaySource(
-        simulator.recorded(places), simulator.run(setting, places=places), history.is_whole
+        simulator.recorded(places),
+        simulator.run(setting, places=places),
+        history.is_whole,
+        history.policy,
     )
     return replace(source, replayed=found)
 

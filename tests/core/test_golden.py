@@ -137,7 +137,10 @@ BATCH = wire.Batch(
     alive=True,
 )
 
-SINCE: dict[type, set[str]] = {wire.Update: {"scheduled"}}
+SINCE: dict[type, set[str]] = {
+    wire.Update: {"scheduled"},
+    wire.StreamHeader: {"call"},
+}
 """Fields that were added to the same version after these bytes were written."""
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ampmon_server.case import Policy
-from ampmon_server.diagnosis.rules import bf16, collapse_forecast, forgotten_state, sawtooth
+from ampmon_server.diagnosis.rules import (
+    bf16,
+    collapse_forecast,
+    forgotten_state,
+    ranks_disagree,
+    sawtooth,
+)
 from ampmon_server.policy.languages import in_settings_of
 
 
+OWN = "ampmon.scaler.GradScaler"
 TORCH = "torch.amp.grad_scaler.GradScaler"
 TRAINER = f"{TORCH} (transformers.Trainer)"
 ACCELERATE = f"{TORCH} (accelerate.Accelerator)"
@@ -18,32 +25,39 @@ SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 CLIP = "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(parameters, 1.0)\nscaler.step(optimizer)"
 
 
+WAS = "growth_interval was 50"
+
+
 @pytest.mark.parametrize(
     ("scaler", "code", "fix"),
     [
-        ("ampmon.scaler.GradScaler", sawtooth.FIX, sawtooth.FIX),
-        (TORCH, sawtooth.FIX, "scaler = torch.amp.GradScaler(growth_interval=2000)"),
-        (SHARDED, sawtooth.FIX, "scaler = ShardedGradScaler(growth_interval=2000)"),
+        (OWN, sawtooth.FIX, f"scaler = ampmon.GradScaler(growth_interval=2000)  # {WAS}"),
+        (TORCH, sawtooth.FIX, f"scaler = torch.amp.GradScaler(growth_interval=2000)  # {WAS}"),
+        (SHARDED, sawtooth.FIX, f"scaler = ShardedGradScaler(growth_interval=2000)  # {WAS}"),
         (TORCH, CLIP, CLIP),
         (
             TRAINER,
             sawtooth.FIX,
-            "trainer.accelerator.scaler = torch.amp.GradScaler(growth_interval=2000)  # before trainer.train()",
+            "trainer.accelerator.scaler = torch.amp.GradScaler(growth_interval=2000)  # before trainer.train(); "
+            f"{WAS}",
         ),
         (
             ACCELERATE,
             sawtooth.FIX,
-            'Accelerator(mixed_precision="fp16", kwargs_handlers=[GradScalerKwargs(growth_interval=2000)])',
+            'Accelerator(mixed_precision="fp16", kwargs_handlers=[GradScalerKwargs(growth_interval=2000)])'
+            f"  # {WAS}",
         ),
         (
             LIGHTNING,
             sawtooth.FIX,
-            'Trainer(plugins=MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler(growth_interval=2000)))',
+            'Trainer(plugins=MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler(growth_interval=2000)))'
+            f"  # {WAS}",
         ),
         (
             FABRIC,
             sawtooth.FIX,
-            'Fabric(plugins=MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler(growth_interval=2000)))',
+            'Fabric(plugins=MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler(growth_interval=2000)))'
+            f"  # {WAS}",
         ),
         (TRAINER, bf16.FIX, "TrainingArguments(bf16=True)"),
         (LIGHTNING, bf16.FIX, 'Trainer(precision="bf16-mixed")'),
@@ -54,10 +68,10 @@ CLIP = "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(parameters, 1
 )
 def test_a_fix_is_a_setting_of_whoever_made_the_scaler(scaler: str, code: str, fix: str) -> None:
     """What the stream's header says of the scaler's maker decides in whose settings a fix is written."""
-    assert in_settings_of(Policy(scaler_type=scaler), code) == fix
+    assert in_settings_of(Policy(scaler_type=scaler, growth_interval=50), code) == fix
 
 
-@pytest.mark.parametrize("scaler", [TORCH, TRAINER, ACCELERATE, LIGHTNING, FABRIC])
+@pytest.mark.parametrize("scaler", [TRAINER, ACCELERATE, LIGHTNING, FABRIC])
 def test_what_only_ampmon_measures_is_asked_of_the_scaler_that_there_is(scaler: str) -> None:
     """Activations are sampled by watching the framework's own scaler, not by another one in its place."""
     fix = in_settings_of(Policy(scaler_type=scaler), collapse_forecast.FIX)
@@ -69,3 +83,71 @@ def test_a_scaler_on_a_cpu_keeps_its_device() -> None:
     """The setting names the device where it is not CUDA, which is what torch takes without."""
     cpu = Policy(scaler_type=TRAINER, device="cpu")
     assert 'torch.amp.GradScaler("cpu", growth_interval=2000)' in in_settings_of(cpu, sawtooth.FIX)
+
+
+def test_autocast_in_a_fix_is_on_the_scaler_s_device() -> None:
+    """Autocast for CUDA would do nothing on a CPU; on CUDA it stays."""
+    cpu = Policy(scaler_type=OWN, device="cpu")
+    assert 'torch.autocast("cpu", dtype=torch.bfloat16)' in in_settings_of(cpu, bf16.FIX)
+    assert in_settings_of(Policy(scaler_type=OWN, device="cuda:1"), bf16.FIX) == bf16.FIX
+
+
+def test_an_older_client_says_its_device_and_rules() -> None:
+    """Without the call in the header, a fix keeps the device and each rule that is not torch's default."""
+    policy = Policy(scaler_type=TORCH, device="cpu", init_scale=1024.0, growth_interval=50)
+    assert in_settings_of(policy, sawtooth.FIX) == (
+        f'scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=2000)  # {WAS}'
+    )
+
+
+GIVEN = {"device": '"cpu"', "model": "net", "monitor": "ampmon.Config(every=10)"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "fix"),
+    [
+        (
+            Policy(arguments={**GIVEN, "growth_interval": "50"}),
+            sawtooth.FIX,
+            'scaler = ampmon.GradScaler("cpu", growth_interval=2000, model=net, monitor=ampmon.Config(every=10))'
+            f"  # {WAS}",
+        ),
+        (
+            Policy(arguments=GIVEN),
+            collapse_forecast.FIX.splitlines()[-1],
+            'scaler = ampmon.GradScaler("cpu", model=net, monitor=ampmon.Config(every=10, activations=1))'
+            "  # monitor was ampmon.Config(every=10)",
+        ),
+        (
+            Policy(scaler_type=TORCH, watched=True, arguments={"model": "net"}),
+            "scaler = ampmon.GradScaler(enabled=False)  # for bfloat16",
+            "scaler = ampmon.watch(torch.amp.GradScaler(enabled=False), model=net)"
+            "  # enabled was True; for bfloat16",
+        ),
+        (
+            Policy(scaler_type=TORCH, arguments={"device": '"cpu"'}),
+            collapse_forecast.FIX.splitlines()[-1],
+            'scaler = ampmon.watch(torch.amp.GradScaler("cpu"), model=model, monitor=ampmon.Config(activations=1))'
+            "  # model is new; monitor is new",
+        ),
+        (
+            Policy(scaler_type=TORCH, arguments={"device": '"cpu"', "init_scale": "8"}),
+            ranks_disagree.FIX.splitlines()[-1],
+            'scaler = ampmon.watch(ShardedGradScaler("cpu", init_scale=8), model=model)'
+            "  # model is new; asks all ranks before it skips; not with fused=True",
+        ),
+        (
+            Policy(scaler_type="torch.cuda.amp.grad_scaler.GradScaler", arguments={}),
+            "scaler = ampmon.GradScaler(init_scale=2.0**20)",
+            "scaler = torch.cuda.amp.GradScaler(init_scale=2.0**20)  # init_scale was 65536",
+        ),
+        (
+            Policy(growth_interval=50, arguments={}),
+            sawtooth.FIX,
+            "scaler = ampmon.GradScaler(growth_interval=2000)  # growth_interval is 50 in this run",
+        ),
+    ],
+)
+def test_a_fix_is_the_script_s_own_call(policy: Policy, code: str, fix: str) -> None:
+    """Every argument that the script gave stays as it was, and a comment names what changes."""
+    assert in_settings_of(policy, code) == fix

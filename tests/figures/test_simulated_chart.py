@@ -53,7 +53,7 @@ def test_the_words_are_as_they_are_told() -> None:
             },
         },
         "sentence": "About 2 skips (1 to 3) instead of 9.",
-        "code": "scaler = ampmon.GradScaler(growth_interval=50)",
+        "code": "scaler = ampmon.GradScaler(growth_interval=50)  # growth_interval was 2000",
     }
 
 

@@ -77,7 +77,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
         "sentence": "At 2⁴: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
         "10.0 bits of headroom. Today, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
         "4.0 bits of headroom.",
-        "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)",
+        "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)  # init_scale was 65536",
     }
     assert [each["text"] for each in layout["annotations"]] == [
         "today: 2<sup>10</sup>",
@@ -95,7 +95,7 @@ def test_without_a_choice_the_best_is_told() -> None:
     figure = whatif(_source(), View())
     meta = figure["layout"]["meta"]
     assert meta["slider"]["value"] == 12
-    assert meta["code"] == "scaler = ampmon.GradScaler(init_scale=2.0**12)"
+    assert meta["code"] == "scaler = ampmon.GradScaler(init_scale=2.0**12)  # init_scale was 65536"
     labels = [each["text"] for each in figure["layout"]["annotations"]]
     assert labels == ["today: 2<sup>10</sup>", "best, chosen: 2<sup>12</sup>"]
 

@@ -125,7 +125,10 @@ def test_the_recommendation_gains() -> None:
     assert advice.setting.init_scale in {2.0**10, 2.0**11}
     assert advice.words.startswith(f"init_scale={advice.setting.init_scale:g}, growth_interval=")
     assert "instead of" in advice.words
-    assert advice.code == advice.setting.code()
+    assert advice.code == (
+        f"scaler = ampmon.GradScaler(init_scale={advice.setting.init_scale:.0f}, "
+        f"growth_interval={advice.setting.growth_interval})  # init_scale was 65536; growth_interval was 20"
+    )
 
 
 def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:

@@ -128,12 +128,31 @@ def test_a_scaler_under_bfloat16(data_directory: Path) -> None:
 
 
 def test_fp16_with_a_disabled_scaler(data_directory: Path) -> None:
-    """A disabled scaler is told when the first loss it is given was computed in fp16."""
+    """A disabled scaler is told when the first loss it is given was computed in fp16, in the call that enables it."""
     loop = Loop()
-    scaler = ampmon.GradScaler("cpu", enabled=False)
+    net = loop.model
+    scaler = ampmon.GradScaler("cpu", enabled=False, model=net)
+    with pytest.warns(ampmon.AmpmonWarning) as warned:
+        scaler.scale(loop.loss()).backward()
     scaler.scale(loop.loss()).backward()
-    scaler.scale(loop.loss()).backward()
-    assert set(told(data_directory)) == {"fp16_without_scaler"}
+    (lint,) = told(data_directory).values()
+    assert lint.detail["rule"] == "fp16_without_scaler"
+    assert lint.detail["fix"] == (
+        'scaler = ampmon.GradScaler("cpu", enabled=True, model=net)  # enabled was False'
+    )
+    assert len(warned) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the scaler is enabled where there is CUDA")
+@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
+def test_a_scaler_for_cuda_on_a_cpu_is_told_one_thing(data_directory: Path) -> None:
+    """Of a scaler that torch disabled for want of CUDA there is one line of advice: the device."""
+    loop = Loop()
+    scaler = ampmon.GradScaler()
+    with pytest.warns(ampmon.AmpmonWarning) as warned:
+        scaler.scale(loop.loss()).backward()
+    (words,) = {str(each.message) for each in warned}
+    assert words.endswith('Write:\nscaler = ampmon.GradScaler("cpu")  # device was "cuda"')
 
 
 def test_bfloat16_with_a_disabled_scaler_is_right(data_directory: Path) -> None:

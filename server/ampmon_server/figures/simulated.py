@@ -23,6 +23,7 @@ from ampmon_server.figures.layout import (
 from ampmon_server.figures.source import ReplaySource, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.policy import KINDS, Path, Setting, Simulation
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.series import Floats, Ints
 from ampmon_server.words import count, percent, plural, power_of_two, steps
 
@@ -68,7 +69,7 @@ def simulated(source: Source, view: View) -> Figure:
             "caption": _stretch(found),
             "form": _form(found.simulated.setting),
             "sentence": _sentence(found.recorded, found.simulated),
-            "code": found.simulated.setting.code(),
+            "code": in_settings_of(found.policy, found.simulated.setting.code(found.policy)),
         },
         hovermode="x unified",
         showlegend=True,

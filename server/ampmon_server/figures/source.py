@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ampmon_server.case import Policy
 from ampmon_server.cells.merging import Cells, Layout, starts_of
 from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
@@ -117,6 +118,7 @@ class ScaleSource:
     parameter: str | None = None
     format: str = "fp16"
     level: int | None = None
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class ReplaySource:
     recorded: Simulation
     simulated: Simulation
     whole: bool
+    policy: Policy = field(default_factory=Policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import ScaleSource, Source, View, cut
 from ampmon_server.figures.typed import typed
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.series import Floats
 from ampmon_server.whatif import FORMATS, LEVELS, Curve, best, curve, room
 from ampmon_server.words import SPACE, percent, steps, two_to
@@ -322,7 +323,7 @@ def _code(asked: ScaleSource, level: int) -> str:
     if asked.parameter is not None:
         return ""
     if asked.format == _FP16:
-        return f"scaler = ampmon.GradScaler(init_scale=2.0**{level})"
+        return in_settings_of(asked.policy, f"scaler = ampmon.GradScaler(init_scale=2.0**{level})")
     if asked.format == _BF16:
         return "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
     return ""

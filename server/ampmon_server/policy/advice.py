@@ -48,7 +48,7 @@ def advise(simulator: Simulator) -> Advice:
     best = min(sure, key=_cost, default=was)
     if _cost(was) - _cost(best) < GAIN_LEAST:
         return Advice(was.setting, "No tested setting is clearly better.", "", was)
-    code = in_settings_of(simulator.history.policy, best.setting.code())
+    code = in_settings_of(simulator.history.policy, best.setting.code(simulator.history.policy))
     return Advice(best.setting, _words(best, was), code, best)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from ampmon.call import STOCK, Call, arguments, number, stock_arguments
 from ampmon_server.case import Policy
+from ampmon_server.words import in_code
 
 
 NO_DEVICE = "none"
 """What `ampmon.stream` tells for the device of a scaler: there is none of torch's."""
+_RULES = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 _TORCHS = re.compile(r"\bscaler\b|GradScaler|load_state_dict")
-_ARGUMENT = re.compile(r"\b(init_scale|growth_interval)=(2\.0\*\*)?(-?[\d.]+)")
+_SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _MADE_BY = re.compile(r" \(([\w.]+)\)$")
 _SCALER = re.compile(
-    r"scaler = ampmon\.(?:GradScaler|watch)\((?P<arguments>.*)\)(?P<comment>  #.*)?$"
+    r"scaler = ampmon\.(?:GradScaler|watch)\((?P<sharded>ShardedGradScaler\(\), )?"
+    r"(?P<arguments>.*)\)(?:  # (?P<note>.*))?$",
+    re.MULTILINE,
 )
 _BFLOAT16 = 'with torch.autocast("cuda", dtype=torch.bfloat16):'
 _OWN_LOOP = re.compile(r"scaler\.(update|step|unscale_)\(|^# in a run that goes on|^state = scaler")
@@ -92,22 +98,65 @@ _LANGUAGES: Mapping[str, Callable[[Mapping[str, float]], str]] = {
 
 
 def in_settings_of(policy: Policy, code: str) -> str:
-    """Code for `ampmon.GradScaler`, as the script writes it that has another, or a framework that makes its own."""
+    """Code as the script writes it: its own call that makes the scaler, or the settings of a framework that does.
+
+    Of `ampmon.GradScaler(...)` in the code, the arguments are those that change.
+    """
     if policy.device == NO_DEVICE:
         return _without_torch(policy, code)
-    if policy.scaler_type.startswith("ampmon."):
-        return code
     made_by = _MADE_BY.search(policy.scaler_type)
     framework = _FRAMEWORKS.get(made_by[1]) if made_by else None
     if framework is None:
-        return "\n".join(_of_torch(policy, line) for line in code.splitlines())
-    return "\n".join(dict.fromkeys(_of_framework(framework, policy, code)))
+        lines = [_SCALER.sub(partial(_own, policy), line) for line in code.splitlines()]
+    else:
+        lines = list(dict.fromkeys(_of_framework(framework, policy, code)))
+    return on_device_of(policy, "\n".join(lines))
+
+
+def on_device_of(policy: Policy, code: str) -> str:
+    """Code whose autocast is on the scaler's device: one for CUDA does nothing on another."""
+    device = policy.device.partition(":")[0]
+    if device in (NO_DEVICE, "unknown"):
+        return code
+    return code.replace('torch.autocast("cuda"', f'torch.autocast("{device}"')
+
+
+def _own(policy: Policy, found: re.Match[str]) -> str:
+    """The script's own call. A script with torch's scaler has it watched where only ampmon's can do a thing."""
+    call = _call(policy)
+    if found["sharded"]:
+        call = replace(call, kind=_SHARDED, watched=True)
+    return call.code(_changes(found), found["note"] or "", _running(policy))
+
+
+def _call(policy: Policy) -> Call:
+    """How the script makes its scaler; as far as its device and rules tell, where an older client has not said."""
+    given = policy.arguments
+    if given is None:
+        given = {
+            name: value
+            for name, value in _running(policy).items()
+            if number(value) != number(STOCK[name])
+        }
+        if not policy.device.startswith(("cuda", "unknown")):
+            given["device"] = f'"{policy.device}"'
+    return Call(_MADE_BY.sub("", policy.scaler_type), given, policy.watched)
+
+
+def _running(policy: Policy) -> dict[str, str]:
+    return {name: in_code(getattr(policy, name)) for name in _RULES}
+
+
+def _changes(found: re.Match[str]) -> dict[str, str]:
+    return arguments(f"GradScaler({found['arguments']})")[1]
 
 
 def _without_torch(policy: Policy, code: str) -> str:
-    found = _ARGUMENT.findall(code)
     settings = {
-        name: 2.0 ** float(value) if power else float(value) for name, power, value in found
+        name: value
+        for found in _SCALER.finditer(code)
+        for name, written in _changes(found).items()
+        if name in ("init_scale", "growth_interval") and (value := number(written)) is not None
     }
     kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
     lines = kept if any(not line.startswith("#") for line in kept) else []
@@ -117,25 +166,6 @@ def _without_torch(policy: Policy, code: str) -> str:
     return "\n".join(lines)
 
 
-def _of_torch(policy: Policy, line: str) -> str:
-    """A script with torch's own scaler keeps it, and has it watched where only ampmon's can do a thing."""
-    found = _SCALER.search(line)
-    if found is None:
-        return line
-    arguments, comment = found["arguments"], found["comment"] or ""
-    if "model=" in arguments:
-        own = arguments if arguments.startswith("Sharded") else f"scaler, {arguments}"
-        return f"scaler = ampmon.watch({own}){comment}"
-    kind = "ShardedGradScaler" if "Sharded" in policy.scaler_type else "torch.amp.GradScaler"
-    return f"scaler = {kind}({_arguments(policy, arguments)}){comment}"
-
-
-def _arguments(policy: Policy, arguments: str) -> str:
-    """Those of torch's scaler, whose device is CUDA unless another is named."""
-    device = "" if policy.device.startswith(("cuda", "unknown")) else f'"{policy.device}"'
-    return ", ".join(filter(None, (device, arguments)))
-
-
 def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[str]:
     """Line by line; a framework scales, steps and updates by itself, so that what does is left out."""
     inside = False
@@ -143,7 +173,8 @@ def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[
         found = _SCALER.search(line)
         inside = inside and line.startswith(" ")
         if found is not None:
-            yield from _scaler(framework, policy, found["arguments"], found["comment"] or "")
+            if not found["sharded"]:
+                yield from _scaler(framework, policy, _changes(found), found["note"] or "")
         elif line.startswith(_BFLOAT16):
             inside = True
             yield framework.bfloat16
@@ -155,15 +186,20 @@ def _of_framework(framework: _Framework, policy: Policy, code: str) -> Iterator[
             yield line
 
 
-def _scaler(framework: _Framework, policy: Policy, arguments: str, comment: str) -> Iterator[str]:
-    if "Sharded" in arguments:
-        return
-    if arguments == "enabled=False":
+def _scaler(
+    framework: _Framework, policy: Policy, changes: dict[str, str], note: str
+) -> Iterator[str]:
+    if changes == {"enabled": "False"}:
         yield framework.bfloat16
-    elif "model=" in arguments:
-        yield framework.watched.format(arguments=arguments)
-    elif arguments:
-        given = arguments if framework.scaler.startswith("Accel") else _arguments(policy, arguments)
+    elif "model" in changes:
+        yield framework.watched.format(
+            arguments=", ".join(f"{name}={value}" for name, value in changes.items())
+        )
+    elif changes:
+        given, marks = _call(policy).changed(changes, _running(policy))
         device = policy.device if policy.device != "unknown" else "cuda"
-        code = framework.scaler.format(arguments=given, device=device)
-        yield code if "#" in code else f"{code}{comment}"
+        if framework.scaler.startswith("Accel"):
+            given.pop("device", None)  # it has its own
+        code = framework.scaler.format(arguments=stock_arguments(given), device=device)
+        comment = "; ".join(filter(None, (*marks, note)))
+        yield f"{code}{'; ' if '#' in code else '  # '}{comment}" if comment else code

@@ -30,16 +30,17 @@ class Setting:
         """A scaler that begins at ``scale``, or where it is set to."""
         return _MACHINES[self.kind](self if scale is None else replace(self, init_scale=scale))
 
-    def code(self) -> str:
-        """What to write for it; empty where it is no setting of torch's scaler."""
+    def code(self, base: Policy) -> str:
+        """What changes for it in the call that makes a run's scaler; empty where it is no setting of torch's."""
         if self.kind == "fixed":
             return f"scaler.update({in_code(self.init_scale)})  # after each scaler.step(optimizer)"
         if self.kind != "torch":
             return ""
+        was = recorded(base)
         given = ", ".join(
             f"{name}={in_code(getattr(self, name))}"
             for name in NAMES
-            if getattr(self, name) != getattr(TORCH, name)
+            if getattr(self, name) != getattr(was, name)
         )
         return f"scaler = ampmon.GradScaler({given})"
 

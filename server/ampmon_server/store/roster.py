@@ -310,9 +310,12 @@ def _is_exact(header: wire.StreamHeader) -> bool:
 
 
 def _settings(header: wire.StreamHeader) -> str:
-    """By what the scaler moves its scale, which a later header may tell anew."""
+    """By what the scaler moves its scale, which a later header may tell anew, and how the script made it."""
     names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
-    return json_text({name: getattr(header, name) for name in names})
+    settings: dict[str, object] = {name: getattr(header, name) for name in names}
+    if header.call is not None:
+        settings |= {"arguments": header.call.arguments, "watched": header.call.watched}
+    return json_text(settings)
 
 
 def _is_shorter(place: int, header: wire.StreamHeader, held: Header) -> bool:

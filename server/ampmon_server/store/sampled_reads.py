@@ -1,4 +1,4 @@
-"""What a store reads of sampled gradients and activations, of single parameters and modules."""
+"""What a store reads of scalers: their policy, sampled gradients and activations, single parameters and modules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
+from ampmon_server.case import Policy
 from ampmon_server.series import ModuleSample, ParameterSample
 from ampmon_server.store import (
     axes,
+    cases,
     engine,
     modules,
     parameter_rollups,
@@ -28,6 +30,11 @@ class SampledReads:
     """Reads of a database, from any thread. Every call may raise Busy."""
 
     _engine: Engine
+
+    def policy(self, run_id: UUID, *, stream: int | None = None) -> Policy:
+        """How a scaler moves its scale and how the script made it. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return cases.policy_of(connection, scalers.find(connection, run_id, stream))
 
     def parameter_series(
         self,

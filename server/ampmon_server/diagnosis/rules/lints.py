@@ -10,7 +10,7 @@ import msgspec
 from ampmon.plain import RULE
 from ampmon.wire import Finding
 from ampmon_server.case import Case, Happening
-from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.policy.languages import in_settings_of, on_device_of
 from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Thresholds
 
@@ -38,9 +38,10 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
 
 def _in_settings(finding: Finding, case: Case) -> Finding:
     policies = {scaler.name: scaler.policy for scaler in case.scalers}
-    if finding.rule not in SETTINGS or finding.scaler not in policies:
+    if finding.scaler not in policies:
         return finding
-    fix = in_settings_of(policies[finding.scaler], finding.fix)
+    write = in_settings_of if finding.rule in SETTINGS else on_device_of
+    fix = write(policies[finding.scaler], finding.fix)
     return msgspec.structs.replace(finding, fix=fix)
 
 

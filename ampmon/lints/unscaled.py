@@ -1,0 +1,30 @@
+"""A loss of fp16 that no scaler of ours scales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ampmon.call import Call
+from ampmon.lints.precision import computes_in
+from ampmon.lints.teller import Teller, Warn
+from ampmon.series import Stream
+
+
+_NO_CALL = Call("ampmon.scaler.GradScaler", {})
+
+
+def say_unscaled(stream: Stream, warn: Warn, loss: Any, why: str, call: Call | None) -> bool:
+    """Whether the loss is computed in fp16, which is said with the ``call`` that makes an enabled scaler for it."""
+    if computes_in(loss) is not torch.float16:
+        return False
+    first = loss[0] if isinstance(loss, (list, tuple)) else loss
+    note = "" if call else "or ampmon.watch(scaler), where there is one"
+    call = call or _NO_CALL
+    wanted = {"device": f'"{first.device.type}"'}
+    if "enabled" in call.arguments:
+        wanted["enabled"] = "True"
+    fix = call.code(wanted, note)
+    Teller(stream, warn).say("fp16_without_scaler", scaler=why, call=fix)
+    return True

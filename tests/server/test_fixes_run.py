@@ -1,0 +1,122 @@
+"""A fix that makes the scaler, pasted into the script that it was written for, on a CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ampmon import wire
+from ampmon.lints.words import LINTS
+from ampmon_server.case import Policy
+from ampmon_server.diagnosis.rules import (
+    calibration,
+    collapse_forecast,
+    consecutive_skips,
+    dead_scale,
+    sawtooth,
+    scale_floor,
+    skip_rate,
+    slow_growth,
+    stuck_scale,
+    subnormal,
+)
+from ampmon_server.policy import Setting
+from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.store import Store
+from recording import recording
+from scripts import run
+
+
+SCRIPT = """
+import json, sys, torch, ampmon
+{first}
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+{line}
+for fix in json.loads(sys.argv[1]) or [""]:
+    exec(fix)
+    scaler.scale(net(torch.ones(2, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    monitor = getattr(scaler, "monitor", None)
+    names = "device", "init_scale", "growth_factor", "backoff_factor", "growth_interval"
+    told = {{name: getattr(scaler, f"_{{name}}", None) for name in names}}
+    told["enabled"] = scaler.is_enabled()
+    told["every"] = monitor and monitor.config.every
+    told["activations"] = monitor and monitor.config.activations
+    print(json.dumps(told))
+ampmon.finish()
+"""
+GIVEN = {"device": "cpu", "init_scale": 1024.0, "growth_interval": 50}
+STOCK = '"cpu", init_scale=1024.0, growth_interval=50'
+SCRIPTS = {
+    "ampmon's": (
+        "",
+        f"scaler = ampmon.GradScaler({STOCK}, model=net, monitor=ampmon.Config(every=3))",
+        3,
+    ),
+    "torch's": ("ampmon.auto()", f"model = net; scaler = torch.amp.GradScaler({STOCK})", "auto"),
+    "watched": (
+        "",
+        f"model = net; scaler = ampmon.watch(torch.amp.GradScaler({STOCK}), monitor=ampmon.Config(every=3))",
+        3,
+    ),
+}
+SCALE, INTERVAL = {"init_scale": 256.0}, {"growth_interval": 200}
+BOTH, ACTIVATIONS = SCALE | INTERVAL, {"activations": 1}
+FIXES: list[tuple[str, dict[str, Any]]] = [
+    (sawtooth.FIX, {"growth_interval": 2000}),
+    (calibration.FIX.format(init_scale="256"), SCALE),
+    (subnormal.HIGHER.format(init_scale="256", share="1 %"), SCALE),
+    (scale_floor.FIX.format(init_scale="256"), SCALE),
+    (dead_scale.FIX.format(step=3, init_scale="256"), SCALE),
+    (skip_rate.LESS_OFTEN.format(growth_interval=200), INTERVAL),
+    (slow_growth.FIX.format(init_scale="256", growth_interval=200), BOTH),
+    (Setting("torch", 256.0, 2.0, 0.5, 200).code(Policy(init_scale=1024.0)), BOTH),
+    (stuck_scale.FIX, {}),
+    (skip_rate.LOOK, ACTIVATIONS),
+    (consecutive_skips.FIX, ACTIVATIONS),
+    (collapse_forecast.FIX, ACTIVATIONS),
+    (LINTS["scaler_under_bf16"].fix, {"enabled": False}),
+]
+
+
+@pytest.mark.parametrize("maker", SCRIPTS)
+def test_a_fix_in_its_script_on_a_cpu_makes_the_scaler_that_it_recommends(
+    maker: str, data_directory: Path, tmp_path: Path, store: Store
+) -> None:
+    """The scaler is enabled and watched, has the recommended setting, and otherwise what the script gave it."""
+    first, line, every = SCRIPTS[maker]
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(first=first, line=line))
+    run(str(script), "[]")
+    policy = _policy(store, data_directory)
+    fixes = [
+        next(line for line in in_settings_of(policy, code).splitlines() if "scaler = " in line)
+        for code, _ in FIXES
+    ]
+    told = [json.loads(each) for each in run(str(script), json.dumps(fixes)).stdout.splitlines()]
+    for fix, (_, changes), made in zip(fixes, FIXES, told, strict=True):
+        wanted = {**GIVEN, "growth_factor": 2.0, "backoff_factor": 0.5, "enabled": True, **changes}
+        watched = {"every": every, "activations": changes.get("activations")}
+        if not wanted["enabled"]:
+            wanted, watched = {"enabled": False}, {}
+        assert {name: made[name] for name in wanted | watched} == wanted | watched, fix
+
+
+def _policy(store: Store, directory: Path) -> Policy:
+    """What a server knows of the scaler of the only recording."""
+    told = recording(directory)
+    streams = [each for each in told.messages if isinstance(each, wire.StreamHeader)]
+    batch = wire.Batch(
+        schema_version=wire.SCHEMA_VERSION,
+        run_id=told.attempt.run_id,
+        attempt_id=told.attempt.attempt_id,
+        headers=(told.attempt, streams[-1]),
+        records=tuple(told.updates),
+    )
+    store.ingest(batch)
+    return store.policy(told.attempt.run_id)
