@@ -21,6 +21,36 @@ def test_144_skips_from_65536_are_death():
     assert (dead.rule, dead.severity, dead.stop) == ("dead_scale", "critical", True)
 
 
+@pytest.mark.parametrize(("updates", "consequence"), [(150, "dead"), (130, "14 more skips")])
+@pytest.mark.parametrize("every", [1, 10])
+def test_an_overflow_on_the_way_forward_is_named_before_the_scale_that_it_kills(
+    updates, consequence, every
+):
+    """The cause is the headline; what it did to the scale is the second sentence, and a dead one's fix stays."""
+    run = trained(lambda step, scale: True, updates)
+    rows = tuple(
+        replace(row, origin="forward", origin_module="norm") if not row.step % every else row
+        for row in run.skips
+    )
+    first, *others = found(replace(run, skips=rows))
+    assert (first.rule, first.severity, first.stop) == ("forward_overflow", "critical", True)
+    assert consequence in first.explanation.partition(". ")[0]
+    assert first.fix.startswith("with torch.autocast(")
+    assert ("saved before step 143" in first.fix) == (updates == 150)
+    assert not {each.rule for each in others} & {"dead_scale", "collapse_forecast"}
+
+
+def test_a_scale_that_died_of_something_else_stands_first():
+    """A few overflows on the way forward, before the fall or after the death, did not kill the scale."""
+    run = trained(lambda step, scale: step >= 100 or step in {20, 30}, 400)
+    rows = tuple(
+        replace(row, origin="forward" if row.step < 100 or row.step > 300 else "backward")
+        for row in run.skips
+    )
+    findings = found(replace(run, skips=rows))
+    assert [each.rule for each in findings[:2]] == ["dead_scale", "forward_overflow"]
+
+
 @pytest.mark.parametrize(("left", "expected"), [(31, True), (32, False)])
 def test_the_forecast_begins_below_32_skips(left, expected):
     """31 more skips to a dead scale are critical, 32 are not."""

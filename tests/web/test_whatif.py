@@ -38,7 +38,7 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     reader.wait("the sentence", lambda: reader.text(".sentence").startswith(f"At {tried}: "))
     assert "Today, at 2¹⁶: " in reader.text(".sentence")
     assert reader.text(f"{PART} code").startswith(
-        f"scaler = torch.amp.GradScaler(init_scale=2.0**{best - 3}"
+        f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{best - 3})'
     )
     assert f"whatif_scale={best - 3}" in reader.ask("location.hash")
 

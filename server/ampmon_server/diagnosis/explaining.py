@@ -33,7 +33,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "no_gradients": frozenset({"crashed"}),
     "used_before_scale": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
-    "forward_overflow": _SKIPPING | {"low_scale", "nan_not_overflow"},
+    "forward_overflow": _SKIPPING
+    | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale"},
     "nan_not_overflow": _SKIPPING | {"low_scale"},
     "ranks_disagree": frozenset({"telemetry_gaps"}),
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
@@ -51,6 +52,12 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 }
 """The rules whose findings each explains, where they are not of different scalers."""
 
+
+CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast"})
+"""Rules whose findings are more than a symptom: a cause that explains one says its title in the second sentence."""
+
+BEGAN = "began"
+"""The evidence of a dead scale: where most of the overflows began that killed it, "forward" or "backward"."""
 
 ONLY_AS_CAUSES = frozenset({"backward_overflow", "culprit_layer"})
 """Rules whose findings are worth a word only where something is explained by them: some layer is always the first."""
@@ -80,6 +87,8 @@ def _is_symptom(finding: Finding, cause: Finding) -> bool:
     if finding.rule == "crashed" and finding.last_step is not None:
         # It had trained: what stood in its way earlier did not end it.
         return cause.first_step is not None and cause.first_step > finding.last_step
+    if finding.rule == "dead_scale" and cause.rule == "forward_overflow":
+        return finding.evidence.get(BEGAN) == "forward"
     return _meet(finding, cause) and _accounts(cause, finding)
 
 
@@ -101,7 +110,17 @@ def _accounts(cause: Finding, symptom: Finding) -> bool:
 
 
 def _burdened(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
-    severity, stop = cause.severity, cause.stop
+    severity, stop, said, fixes = cause.severity, cause.stop, [], [cause.fix]
     for symptom in symptoms:
         severity, stop = worse(severity, symptom.severity), stop or symptom.stop
-    return msgspec.structs.replace(cause, severity=severity, stop=stop)
+        if symptom.rule in CONSEQUENCES:
+            said.append(f"{symptom.title}.")
+        if symptom.rule == "dead_scale":  # no cure of the cause brings it to life
+            fixes.append(symptom.fix)
+    return msgspec.structs.replace(
+        cause,
+        severity=severity,
+        stop=stop,
+        explanation=" ".join(filter(None, (*said, cause.explanation))),
+        fix="\n".join(filter(None, fixes)),
+    )

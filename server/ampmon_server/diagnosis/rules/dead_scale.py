@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.explaining import BEGAN
+from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import (
     DEAD,
@@ -15,6 +18,7 @@ from ampmon_server.diagnosis.updates import (
     is_alive,
     newest_scale,
     since,
+    streaks,
 )
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, power_of_two
@@ -59,7 +63,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         scaler=scaler.name,
         first_step=first,
         last_step=last,
-        evidence={"scale": scale, "dead_since": first},
+        evidence={"scale": scale, "dead_since": first, **_began(scaler, first)},
         figure="scale",
         stop=now,
     )
@@ -73,6 +77,21 @@ def _dead(scaler: ScalerCase) -> Iterator[int]:
             yield from died[name][:, DEAD].tolist()
         if len(cells) and not is_alive(float(cells["after_last"][-1])):
             yield int(cells["last"][-1])
+
+
+def _began(scaler: ScalerCase, died: int) -> dict[str, str]:
+    """Where most of the overflows began that killed it, as far as activations were sampled at them."""
+    start = int(scaler.recent["first"][0])
+    if start > died:  # the fall is too long ago
+        died = int(scaler.recent["last"][-1])
+    falls = [each.first for each in streaks(scaler.recent) if each.first <= died <= each.last]
+    start = max(start, *falls) if falls else died
+    origins = Counter(
+        each.origin
+        for each in skipped_updates(scaler)
+        if each.origin and start <= each.step <= died
+    )
+    return {BEGAN: origins.most_common(1)[0][0]} if origins else {}
 
 
 def _lived(scaler: ScalerCase) -> int:
