@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampmon_server.case import Case
-from ampmon_server.diagnosis import diagnose, effective
+from ampmon_server.diagnosis import diagnose, effective, rules
 from ampmon_server.diagnosis.rules import RULES
 from ampmon_server.figures import FIGURES
 from ampmon_server.severities import RANKS
@@ -92,3 +94,51 @@ def test_every_rule_has_its_page():
         if name not in {"each", "lints"}:
             assert (PAGES / f"{name}.md").is_file(), name
             assert f"({name}.md)" in index
+
+
+ROW = re.compile(r"^\| `(\w+)` \| (.+) \|$", re.MULTILINE)
+WORDS = {"three": "3", "four": "4", "eight": "8", "ten": "10"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_gives_the_thresholds_that_its_finding_goes_by(page: Path):
+    """Its table has those that its rule reads and its text names, with their numbers; the text says the same ones."""
+    text = page.read_text(encoding="utf-8")
+    told = dict(ROW.findall(text))
+    known = {each.name: getattr(Thresholds(), each.name) for each in fields(Thresholds)}
+    rule = Path(rules.__path__[0], page.name).with_suffix(".py")
+    read = re.findall(r"\bthresholds\.(\w+)", rule.read_text("utf-8")) if rule.exists() else ()
+    prose = " ".join(ROW.sub("", text).split())
+    named = {name for name in known if f"`{name}`" in prose}
+    assert {name for name in known if name in read} | named == set(told) & set(known)
+    numbers = {*re.findall(r"\d+(?:\.\d+)?(?: %)?", prose)}
+    numbers |= {number for word, number in WORDS.items() if re.search(rf"\b{word}\b", prose)}
+    for name in set(told) & set(known):
+        assert f"{told[name]} ".startswith(f"{_cell(known[name])} "), name
+        if name in named:
+            assert {*_numbers(known[name])} <= numbers, name
+
+
+def test_every_threshold_is_on_a_page():
+    """Who wants to change one finds its name and its number at the finding."""
+    told = {name for page in PAGES.glob("*.md") for name, _ in ROW.findall(page.read_text("utf-8"))}
+    assert {each.name for each in fields(Thresholds)} <= told
+
+
+def _numbers(threshold: Levels | float) -> list[str]:
+    levels = [each for each in threshold if each] if isinstance(threshold, Levels) else [threshold]
+    return [_number(level) for level in levels]
+
+
+def _number(level: float) -> str:
+    return f"{level:g}" if level >= 1 else f"{100 * level:g} %"
+
+
+def _cell(threshold: Levels | float) -> str:
+    if not isinstance(threshold, Levels):
+        return _number(threshold)
+    return ", ".join(
+        f"{severity} {_number(level)}"
+        for severity, level in zip(Levels._fields, threshold, strict=True)
+        if level is not None
+    )

@@ -352,7 +352,7 @@ def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> 
 
 
 def _lost(of: ParameterSource, cell: Cells) -> tuple[float | None, int]:
-    """The share of elements that lose digits, and how many parameters are not judged, off fp16's grid.
+    """The share of elements that lose bits, and how many parameters are not judged, off fp16's grid.
 
     Those looked at stand for all of their parameter's, as in the fate of the gradient. None where none were looked at.
     Where all parameters are off the grid, all of them are counted.

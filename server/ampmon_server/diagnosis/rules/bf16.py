@@ -20,7 +20,7 @@ from ampmon_server.words import percent, power_of_two
 SPAN = (
     "A larger scale would overflow at the one end, and at this one {share} of the values are subnormal at the other: "
     "the gradients span {binades} powers of two as far as they are seen, and fp16 holds 40, only 30 of them with all "
-    "digits. {bf16}"
+    "significand bits. {bf16}"
 )
 CEILING = (
     "At this scale {share} of the values are subnormal, and at {ceiling} updates were skipped, though the parameters' "
@@ -28,8 +28,8 @@ CEILING = (
     "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
 )
 NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
-"""Powers of two that fp16 holds with all digits."""
-BF16 = "bf16 holds 261 and needs no scaler, at the price of three of ten digits of the significand."
+"""Powers of two that fp16 holds with all bits of the significand."""
+BF16 = "bf16 holds 261 and needs no scaler, with 8 bits of the significand (7 stored) instead of 11 (10 stored)."
 FIX = (
     'with torch.autocast("cuda", dtype=torch.bfloat16):  # and no GradScaler\n'
     "    loss = criterion(model(inputs), targets)"

@@ -21,8 +21,8 @@ from ampmon_server.words import count, in_code, percent, plural, power_of_two
 
 
 EXPLANATION = (
-    "{share} of the gradient values are subnormal: fp16 holds them with few digits, and smaller ones not at all. A "
-    "scale {times} times as large would cure that and still fit, but {tries}. {cost}"
+    "{share} of the gradient values are subnormal: fp16 holds them with few significant bits, and smaller ones not at "
+    "all. A scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
 TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
 PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"

@@ -1,4 +1,4 @@
-"""Gradients so small that fp16 keeps only some of their digits."""
+"""Gradients so small that fp16 keeps only some of the bits of their significand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ampmon_server.words import in_code, percent, power_of_two
 
 
 EXPLANATION = (
-    "Below 2⁻¹⁴ fp16 numbers have fewer and fewer digits, and below 2⁻²⁴ there is none: those gradients are 0. The "
+    "Below 2⁻¹⁴ fp16 numbers have fewer and fewer bits of the significand, and below 2⁻²⁴ they are 0. The "
     "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
     "{cost}"
 )

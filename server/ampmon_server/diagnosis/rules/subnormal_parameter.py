@@ -17,9 +17,9 @@ from ampmon_server.words import percent, plural
 
 
 EXPLANATION = (
-    "Most values of these gradients are below 2⁻¹⁴, where fp16 has only some of its digits, while those of the other "
-    "parameters are large enough. The scale is one for all of them, so it cannot help this one alone: the layer "
-    "learns from rounded gradients, or from zeros."
+    "Most values of these gradients are below 2⁻¹⁴, where fp16 has only some of its significant bits, while those of "
+    "the other parameters are large enough. The scale is one for all of them, so it cannot help this one alone: the "
+    "layer learns from rounded gradients, or from zeros."
 )
 FIX = (
     'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'
