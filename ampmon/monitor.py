@@ -139,6 +139,12 @@ class Monitor(Shown):
             self._recorder.recent = self._stream
 
     @guarded
+    def scaled(self, outputs: Any) -> None:
+        """`scale()` has returned the scaled loss."""
+        if self._linter.early:
+            self._linter.scaled(outputs)
+
+    @guarded
     def before_unscale(
         self,
         scaler: Any,
@@ -178,10 +184,7 @@ class Monitor(Shown):
         inv_scale: torch.Tensor,
         found_inf: torch.Tensor,
     ) -> dict[torch.device, torch.Tensor] | None:
-        """Unscale and measure gradients in one pass, with the result of `_unscale_grads_`; None if that is to do it.
-
-        Raises what torch does where it unscales.
-        """
+        """Unscale and measure at once, with the result and errors of `_unscale_grads_`; None if that is to do it."""
         if self._measurer.set_aside is None:
             return None
         started = self._account.clock()

@@ -71,6 +71,9 @@ class Monitored(_Base):
             if gear is not None and not (args or kwargs) and gear.scaling():
                 return gear.scale(self, outputs)
             monitor.scaling(self, outputs)
+            scaled = super().scale(outputs, *args, **kwargs)
+            monitor.scaled(scaled)
+            return scaled
         elif _UNSEEN in self.__dict__:
             _see_unscaled(self, outputs)
         return super().scale(outputs, *args, **kwargs)

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 
 from ampmon import wire
+from ampmon.lints.losses import Losses, scaled_before
 from ampmon.lints.optimizers import begins_with_leftovers, parameters_of
 from ampmon.lints.passes import Passes, look_on
 from ampmon.lints.poison import look
@@ -98,6 +99,7 @@ class Linter:
         self._idle = self._loaded = False
         """Whether no loss was scaled since the scaler was made here or given a state, and which of the two."""
         self.schedule = Schedule(lambda: self._teller)
+        self._losses = Losses(self._begins, report)
 
     @property
     def looking(self) -> bool:
@@ -136,12 +138,25 @@ class Linter:
             return
         if not self._scaled and computes_in(outputs) is torch.bfloat16:
             self._teller.say("scaler_under_bf16")
+        if scaled_before(outputs):
+            self._teller.say("scaled_twice")
         self._scaled += 1
         if self._scaled == UNSTEPPED_MAX and not self._seen:
             self._teller.say("no_step", count=UNSTEPPED_MAX)
         for seen in self._seen.values():
             if seen.passes is not None:
                 seen.passes.scaling()
+
+    @harmless
+    def scaled(self, outputs: Any) -> None:
+        """`scale()` has returned the scaled loss."""
+        self._losses.scaled(outputs)
+
+    def _begins(self) -> None:
+        """A backward pass begins in a scaled loss."""
+        for seen in self._seen.values():
+            if seen.passes is not None:
+                seen.passes.begins()
 
     @harmless
     def unscaling(self, optimizer: torch.optim.Optimizer, *, explicit: bool) -> None:
@@ -246,7 +261,7 @@ class Linter:
         seen = {step: self._seen[step] for step in steps if step in self._seen}
         for step, each in seen.items():
             if each.passes is not None:
-                each.passes.updated(self._scale, teller)
+                each.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
                 each.passes = None if each.passes.over else each.passes
             for other, names in each.shares:
                 if other in seen:
@@ -264,7 +279,7 @@ class Linter:
             return
         seen = self._of(optimizer, teller)
         if path == "unscaled" and seen.passes is not None:
-            seen.passes.stepping(teller)
+            seen.passes.stepping(optimizer, teller)
         elif path == "fused" and self._sharded:
             teller.say("sharded_fused", optimizer=self._names.name(optimizer))
         self._moved |= seen.rates.differ(optimizer)
@@ -296,7 +311,8 @@ class Linter:
                 if both := [self._name(each) for each in parameters if id(each) in theirs]:
                     shares.append((key, both))
         held = list(map(id, parameters))
-        return _Seen(weakref.ref(optimizer), look_on(optimizer, self._report), shares, held)
+        passes = look_on(optimizer, self._losses, self._report, sure=self.early)
+        return _Seen(weakref.ref(optimizer), passes, shares, held)
 
     def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Whether there are fp16 weights to be trained."""

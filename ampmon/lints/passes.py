@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from ampmon.lints.clearing import Clearing
+from ampmon.lints.losses import Losses
+from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.teller import Teller
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
@@ -34,11 +37,17 @@ class Passes:
         self,
         optimizer: torch.optim.Optimizer,
         parameter: torch.Tensor,
+        losses: Losses,
         report: Callable[[str, Exception], None],
+        *,
+        sure: bool,
     ) -> None:
         self._optimizer = weakref.ref(optimizer)
         self._known = id(parameter)
+        self._losses, self._sure = losses, sure
+        """Whether all losses of the update that is running were seen when they were scaled."""
         self._report = report
+        self._clearing = Clearing()
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
@@ -48,8 +57,20 @@ class Passes:
         """The gradient's, when the last update ended."""
         self._moved: tuple[int, int] | None = None
         """Passes and version when the scale was changed with gradients waiting."""
+        self._scaled = 0
+        """Those of them that began in a loss that was scaled."""
+        self._bare: tuple[int, int] | None = None
+        """Passes and version after one that began in a loss that was not."""
         self._unscaled: int | None = None
-        """Passes when `unscale_` was called."""
+        """Passes of scaled losses when `unscale_` was called."""
+        self._divided: tuple[int, int | None] | None = None
+        """Passes and version when the gradient was last unscaled."""
+        self._weights: int | None = None
+        """The parameter's version at the first pass."""
+        self._whole = True
+        """Whether the weights were the same in all passes."""
+        self._place = 0
+        """Where the gradient was when the newest pass had ended."""
         self._scalings = 0
         """Losses scaled since the last update."""
         self._untouched = False
@@ -73,12 +94,35 @@ class Passes:
         try:
             self._count += 1
             self._version = _version(parameter)
+            self._see_loss(parameter)
             if self._count == 1 and self._left is not None:
                 self._untouched = self._untouched and self._version == self._left + 1
             self.autocast |= self._autocasts and torch.is_autocast_enabled(parameter.device.type)
         except Exception as error:
             self._report("lint", error)
             self.close()
+
+    def _see_loss(self, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        self._place = gradient.data_ptr() if gradient is not None else 0
+        if self._count == 1:
+            self._weights = parameter._version
+            self._clearing.passed(gradient)
+        self._whole = self._whole and self._weights == parameter._version
+        if (self._sure or self._updates) and self._losses.bare():
+            self._bare = self._count, self._version or 0
+        else:
+            self._scaled += 1
+
+    def begins(self) -> None:
+        """A backward pass begins in a scaled loss."""
+        if not self._count or self._unscaled is not None:
+            return
+        version, optimizer = _version(self._parameter()), self._optimizer()
+        if version is None:
+            self._clearing.gone()
+        elif version != self._version and optimizer is not None and self._count == 1:
+            self._clearing.begins(self._measure(optimizer))
 
     def scaling(self) -> None:
         """The loss is about to be scaled: what is in the gradient now was there before its backward pass."""
@@ -97,11 +141,34 @@ class Passes:
         """The gradients are about to be unscaled, by `unscale_` or in `step`."""
         version = _version(self._parameter())
         if explicit:
-            self._unscaled = self._count
+            self._unscaled = self._scaled
         if self.autocast:
             teller.say("backward_under_autocast")
         if version is None or not self._count:
             return
+        if self._divided == (self._count, version):
+            teller.say("unscaled_twice")
+        self._divided = self._count, version
+        self._see_whether_kept(version, teller)
+        if (
+            self._moved is not None
+            and self._count > self._moved[0]
+            and self._only_added(self._moved, version)
+        ):
+            teller.say("scale_within_batch")
+        if self._bare is not None and (not self._scaled or self._only_added(self._bare, version)):
+            teller.say("unscaled_loss")
+        if version != self._version and (
+            self._clearing.wants or not teller.knows("clip_before_unscale")
+        ):
+            self._clearing.stepping(self._measure(optimizer))
+
+    def _only_added(self, since: tuple[int, int], version: int) -> bool:
+        """Whether only backward passes wrote into the gradient after so many passes and this version."""
+        count, at = since
+        return version == at + self._count - count
+
+    def _see_whether_kept(self, version: int, teller: Teller) -> None:
         # Where others write into it too, as DDP's reducer does, the first pass tells, if it is of this step's loss.
         added = self._left is not None and version == self._left + self._count
         kept = added or (self._scalings == 1 and self._untouched)
@@ -109,17 +176,17 @@ class Passes:
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
             teller.say("uncleared_gradients")
-        if self._moved is not None:
-            count, at = self._moved
-            if self._count > count and version == at + self._count - count:
-                teller.say("scale_within_batch")
-        if version != self._version and not teller.knows("clip_before_unscale"):
-            self._measure(optimizer)
 
-    def stepping(self, teller: Teller) -> None:
-        """`step()` is being called."""
-        if self._unscaled is not None and self._count > self._unscaled:
+    def stepping(self, optimizer: torch.optim.Optimizer, teller: Teller) -> None:
+        """`step()` is being called, after `unscale_()`."""
+        if self._unscaled is not None and self._scaled > self._unscaled:
             teller.say("unscale_in_accumulation")
+        version = _version(self._parameter())
+        if version is None:
+            if all(each.grad is None for each in parameters_of(optimizer)):
+                self._clearing.emptied()
+        elif self._divided is not None and version != self._divided[1] and self._clearing.wants:
+            self._clearing.stepping(_sizes(optimizer))
 
     def moved(self) -> None:
         """`update()` was called without a step."""
@@ -127,9 +194,16 @@ class Passes:
         if self._count and version is not None:
             self._moved = (self._count, version)
 
-    def updated(self, scale: float, teller: Teller) -> None:
-        """An update of the optimizer has ended; ``scale`` is the newest one known, or 0."""
+    def updated(self, scale: float, teller: Teller, *, alone: bool) -> None:
+        """An update has ended; ``scale`` is the newest one known, or 0, ``alone`` if the scaler has one optimizer."""
         self._judge(scale, teller)
+        gradient = self._gradient()
+        kept = gradient is None or gradient.data_ptr() == self._place
+        self._clearing.updated(
+            teller, accumulates=alone and kept and self._whole and self._scalings > 1
+        )
+        self._scaled, self._whole = 0, True
+        self._bare = self._divided = None
         self._left = _version(self._parameter())
         self._count, self._version, self._scalings = 0, None, 0
         self._moved = self._unscaled = None
@@ -155,15 +229,12 @@ class Passes:
         parameter = self._parameter()
         return parameter.grad if parameter is not None else None
 
-    def _measure(self, optimizer: torch.optim.Optimizer) -> None:
-        """Somebody wrote into the gradients: see how large they are now, all together and the largest element."""
-        pairs = plain_gradients(optimizer, MEASURED) or []
-        tensors = [gradient for _, gradient in pairs]
-        if len({(tensor.device, tensor.dtype) for tensor in tensors}) != 1:
-            return
-        norms = torch.stack(torch._foreach_norm(tensors))
-        peaks = torch.stack(torch._foreach_norm(tensors, float("inf")))
-        self._magnitudes.append(Readback(torch.stack([norms.norm(), peaks.max()]).float()))
+    def _measure(self, optimizer: torch.optim.Optimizer) -> Readback | None:
+        """Somebody wrote into the scaled gradients: see how large they are now."""
+        sizes = _sizes(optimizer)
+        if sizes is not None:
+            self._magnitudes.append(sizes)
+        return sizes
 
     def _judge(self, scale: float, teller: Teller) -> None:
         """Whether the scaled gradients are of the same size each time, as clipping alone makes them."""
@@ -184,11 +255,15 @@ class Passes:
 
 
 def look_on(
-    optimizer: torch.optim.Optimizer, report: Callable[[str, Exception], None]
+    optimizer: torch.optim.Optimizer,
+    losses: Losses,
+    report: Callable[[str, Exception], None],
+    *,
+    sure: bool,
 ) -> Passes | None:
     """Begin to look on at an optimizer whose gradients autograd itself makes; None where another does, as in FSDP."""
     for parameter in _candidates(optimizer):
-        return Passes(optimizer, parameter, report)
+        return Passes(optimizer, parameter, losses, report, sure=sure)
     return None
 
 
@@ -201,6 +276,17 @@ def _candidates(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
             flat = getattr(parameter, "_is_flat_param", False)
             if gradient.layout is torch.strided and not flat and not is_distributed(parameter):
                 yield parameter
+
+
+@torch.no_grad()
+def _sizes(optimizer: torch.optim.Optimizer) -> Readback | None:
+    """The norm of all gradients together, and their largest element."""
+    tensors = [gradient for _, gradient in plain_gradients(optimizer, MEASURED) or []]
+    if len({(tensor.device, tensor.dtype) for tensor in tensors}) != 1:
+        return None
+    norms = torch.stack(torch._foreach_norm(tensors))
+    peaks = torch.stack(torch._foreach_norm(tensors, float("inf")))
+    return Readback(torch.stack([norms.norm(), peaks.max()]).float())
 
 
 def _version(parameter: torch.Tensor | None) -> int | None:

@@ -59,6 +59,41 @@ LINTS: dict[str, Lint] = {
         "fp16 for the operations that gain by it.",
         'model.float()\nwith torch.autocast("cuda", torch.float16):\n    loss = ...',
     ),
+    "unscaled_loss": Lint(
+        "critical",
+        "A backward pass begins in a loss that was not scaled",
+        "The scaler divides all gradients by the scale, also those that no `scale()` has multiplied. These then count "
+        "for almost nothing, and small ones become zero in fp16.",
+        "scaler.scale(loss).backward()  # not loss.backward()",
+    ),
+    "scaled_twice": Lint(
+        "critical",
+        "`scale()` is called with a loss that is scaled already",
+        "The gradients are multiplied by the scale twice and divided by it once. Every step is too large by the factor "
+        "of the scale, and gradients overflow early.",
+        "scaler.scale(loss).backward()  # scale() once for each loss",
+    ),
+    "unscaled_twice": Lint(
+        "critical",
+        "Gradients are divided by the scale twice",
+        "`update()` was called between `unscale_()` and `step()`. It makes the scaler forget that the gradients are "
+        "unscaled, so `step()` divides them again, and they count for almost nothing.",
+        "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()  # once, after the step",
+    ),
+    "cleared_before_step": Lint(
+        "critical",
+        "Gradients are cleared between `backward()` and `step()`",
+        "The optimizer steps with gradients that are zero or missing, so this model learns nothing from its loss.",
+        "optimizer.zero_grad()  # before backward(), or after step()\nscaler.scale(loss).backward()\n"
+        "scaler.step(optimizer)\nscaler.update()",
+    ),
+    "cleared_within_batch": Lint(
+        "warning",
+        "Gradients are cleared between the backward passes of one step",
+        "Only the passes after the last `zero_grad()` count. The others of the batch are computed and thrown away.",
+        "optimizer.zero_grad()  # once, before the first backward pass\nfor micro_batch in batch:\n"
+        "    scaler.scale(loss_of(micro_batch) / len(batch)).backward()\nscaler.step(optimizer)\nscaler.update()",
+    ),
     "clip_before_unscale": Lint(
         "warning",
         "Gradients are clipped while they are still scaled: their {measure} is {value:.4g} each time",

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import ampmon
 from ampmon import process, wire
 from ampmon.gear import LOOK_EVERY
+from ampmon.lints.losses import Losses
 from ampmon.lints.passes import look_on
 from ampmon.lints.poison import look
 from ampmon.lints.teller import Teller
@@ -423,13 +424,14 @@ def test_what_lints_look_at_is_only_enqueued(data_directory: Path) -> None:
     passes = None
     for update in range(3):
         loop.loss().backward()
-        passes = passes or look_on(loop.optimizer, run.failed)
+        losses = Losses(lambda: None, run.failed)
+        passes = passes or look_on(loop.optimizer, losses, run.failed, sure=True)
         assert passes is not None
         if update == 1:
             loop.gradients()[0].mul_(0.5)
         with NoSync():
             passes.unscaling(loop.optimizer, explicit=False, teller=teller)
-            passes.updated(0.0, teller)
+            passes.updated(0.0, teller, alone=True)
             passes.scaling()
         loop.optimizer.step()
     assert passes is not None

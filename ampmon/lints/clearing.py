@@ -1,0 +1,80 @@
+"""Sees whether an optimizer's gradients are cleared before its step, or between the backward passes of one batch."""
+
+from __future__ import annotations
+
+import torch
+
+from ampmon.lints.teller import Teller
+from ampmon.probe.ring import Readback
+
+
+ENOUGH = 3
+"""What is seen in so many updates is no accident."""
+
+
+class Clearing:
+    """Gradients that are zero may have been so all along: only then it also reads what the backward pass left."""
+
+    def __init__(self) -> None:
+        self.wants = True
+        """Whether the gradients are to be measured before the next step."""
+        self._left: Readback | None = None
+        """How many elements of one gradient were not zero after the first backward pass of an update."""
+        self._sizes: Readback | None = None
+        """How large all gradients were at the step of the same update."""
+        self._suspect = False
+        """Whether all gradients were zero at a step."""
+        self._emptied = 0
+        self._lost = 0
+        """Updates in which a backward pass found nothing of the one before."""
+        self._gone = False
+        self._between: Readback | None = None
+        self._betweens: list[Readback] = []
+
+    def passed(self, gradient: torch.Tensor | None) -> None:
+        """The first backward pass of an update has ended."""
+        if self._suspect and self.wants and gradient is not None:
+            self._left = Readback(torch.count_nonzero(gradient))
+
+    def emptied(self) -> None:
+        """The optimizer steps, and none of its parameters has a gradient."""
+        self._emptied += 1
+
+    def stepping(self, sizes: Readback | None) -> None:
+        """The optimizer steps, with gradients of these sizes that somebody wrote into; None if unknown."""
+        self._sizes = sizes or self._sizes
+
+    def gone(self) -> None:
+        """Another pass of the batch begins, and the gradient is missing."""
+        self._gone = True
+
+    def begins(self, sizes: Readback | None) -> None:
+        """Another pass of the batch begins, with gradients of these sizes that somebody wrote into; None if unknown."""
+        self._between = sizes
+
+    def updated(self, teller: Teller, *, accumulates: bool) -> None:
+        """An update has ended; ``accumulates`` if its passes were to be added up."""
+        self._judge_step(teller)
+        if accumulates:
+            self._lost += self._gone
+            self._betweens += [self._between] if self._between is not None else []
+        self._gone, self._between = False, None
+        empty = sum(each.ready() and _empty(each) for each in self._betweens)
+        if self._lost + empty >= ENOUGH:
+            teller.say("cleared_within_batch")
+
+    def _judge_step(self, teller: Teller) -> None:
+        if self._emptied >= ENOUGH:
+            teller.say("cleared_before_step")
+        sizes, left = self._sizes, self._left
+        self.wants = sizes is None
+        if sizes is None or not sizes.ready() or not (left is None or left.ready()):
+            return
+        if self._suspect and left is not None and left.result().tolist() and _empty(sizes):
+            teller.say("cleared_before_step")
+        self._suspect = self.wants = _empty(sizes)
+        self._sizes = self._left = None
+
+
+def _empty(sizes: Readback) -> bool:
+    return not any(sizes.result().tolist())

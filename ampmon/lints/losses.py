@@ -1,0 +1,95 @@
+"""Which losses `scale()` returned, and whether a backward pass that began in one of them is running."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ampmon.probe.graphs import capturing
+
+
+_SCALED = "ampmon: scaled"
+_NEAR = 32
+"""Nodes of a loss's graph that are searched for an earlier `scale()`."""
+
+
+class _Pass:
+    """A backward pass that began in a scaled loss. Only the pass keeps it, so that one that raises is over too."""
+
+    def end(self) -> None:
+        _running.discard(self)
+
+
+_running: weakref.WeakSet[_Pass] = weakref.WeakSet()
+"""Those of all scalers of the process: a pass may reach parameters that another scaler's optimizer holds."""
+
+
+class Losses:
+    """Marks each loss that one scaler scales. Keeps no graph alive and reads no value."""
+
+    def __init__(
+        self, begins: Callable[[], None], report: Callable[[str, Exception], None]
+    ) -> None:
+        self._begins = begins
+        self._report = report
+        self.by_hand = False
+        """Whether something without a graph was scaled, as by those who multiply or pass on gradients themselves."""
+
+    def scaled(self, outputs: Any) -> None:
+        """`scale()` has returned."""
+        tensors = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+        for each in tensors:
+            node = each.grad_fn if isinstance(each, torch.Tensor) else None
+            if node is None:
+                self.by_hand = True
+            else:
+                metadata: Any = node.metadata  # torch's own annotation takes it for a method
+                metadata[_SCALED] = True
+                node.register_prehook(_Begin(self))
+
+    def began(self) -> None:
+        """A backward pass has begun in a loss that this scaler scaled."""
+        try:
+            begun = _Pass()
+            torch.autograd.Variable._execution_engine.queue_callback(begun.end)
+            _running.add(begun)
+            self._begins()
+        except Exception as error:
+            self._report("lint", error)
+            self.by_hand = True
+
+    def bare(self) -> bool:
+        """Whether the backward pass that is running began in no scaled loss. A captured pass does not count."""
+        return not (_running or self.by_hand or capturing())
+
+
+class _Begin:
+    """A hook that keeps nothing alive."""
+
+    __slots__ = ("_losses",)
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses = weakref.ref(losses)
+
+    def __call__(self, _: Any) -> None:
+        losses = self._losses()
+        if losses is not None:
+            losses.began()
+
+
+def scaled_before(outputs: Any) -> bool:
+    """Whether a loss that is about to be scaled was made from one that a scaler has scaled. Looks at nearby nodes."""
+    tensors = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
+    return any(_SCALED in node.metadata for each in tensors for node in _near(each))
+
+
+def _near(output: Any) -> Iterator[Any]:
+    node = getattr(output, "grad_fn", None) if isinstance(output, torch.Tensor) else None
+    waiting = [node] if node is not None else []
+    for node in waiting:  # it grows
+        yield node
+        if len(waiting) < _NEAR:
+            waiting.extend(each for each, _ in node.next_functions if each is not None)

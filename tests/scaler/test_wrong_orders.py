@@ -1,0 +1,291 @@
+"""Each wrong order of a loop's calls is told by a lint or by torch, or trains as a right order does, bit for bit."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+from torch.utils.checkpoint import checkpoint
+
+import ampmon
+from recording import recordings
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
+
+UPDATES = 30
+Order = tuple[str, ...]
+RIGHT: dict[str, Order] = {
+    name: tuple(calls.split())
+    for name, calls in {
+        "plain": "zero_grad forward scale backward step update",
+        "clipping": "zero_grad forward scale backward unscale_ clip step update",
+        "clearing to zero": "zero_grad_to_0 forward scale backward unscale_ clip step update",
+        "accumulation": "zero_grad forward scale backward forward scale backward unscale_ step update",
+        "accumulation with clipping": "zero_grad forward scale backward forward scale backward unscale_ clip step "
+        "update",
+        "two optimizers": "zero_grad forward scale backward unscale_ step zero_grad:other forward:other scale backward "
+        "unscale_:other step:other update",
+    }.items()
+}
+UNTOLD = (
+    "backward backward",
+    "clip clip",
+    "step_past",
+    "scale forward|scale unscale_|step backward",
+    "unscale_ (clip )?(update|zero_grad:other)|unscale_:other update",
+)
+"""Orders of which nothing is told yet."""
+
+
+def wrong(order: Order) -> Iterator[Order]:
+    """The order with each call left out, doubled, moved, or given the other optimizer."""
+    for at, call in enumerate(order):
+        if call.startswith("forward"):
+            continue
+        without = order[:at] + order[at + 1 :]
+        yield without
+        yield (*order[: at + 1], *order[at:])
+        for to in range(len(order)):
+            if to != at:
+                yield (*without[:to], call, *without[to:])
+        if call.startswith(("zero_grad", "unscale_", "step")):
+            swapped = call.removesuffix(":other") if ":" in call else f"{call}:other"
+            yield (*order[:at], swapped, *order[at + 1 :])
+        if call == "step":
+            yield (*order[:at], "step_past", *order[at + 1 :])
+            yield (*order[:at], "step", "step_past", *order[at + 1 :])
+
+
+class Training:
+    """Two small regressions in fp16 autocast, and the calls of a loop by their names."""
+
+    def __init__(self, kind: Any) -> None:
+        torch.manual_seed(0)
+        self.models = {
+            each: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+            for each in ("", "other")
+        }
+        self.optimizers = {
+            each: SGD(model.parameters(), lr=0.01, momentum=0.9)
+            for each, model in self.models.items()
+        }
+        self.scaler = kind("cpu", init_scale=1024.0)
+        self.loss = torch.zeros((), requires_grad=True).neg()
+        self.data = torch.Generator().manual_seed(1)
+
+    def call(self, name: str) -> None:
+        name, _, which = name.partition(":")
+        optimizer = self.optimizers[which]
+        if name == "forward":
+            self.loss = self.forward(self.models[which])
+        elif name == "scale":
+            self.loss = self.scaler.scale(self.loss)
+        else:
+            calls: dict[str, Callable[[], object]] = {
+                "backward": lambda: self.loss.backward(retain_graph=True),
+                "clip": lambda: nn.utils.clip_grad_norm_(self.models[which].parameters(), 0.1),
+                "update": self.scaler.update,
+                "zero_grad": optimizer.zero_grad,
+                "zero_grad_to_0": lambda: optimizer.zero_grad(set_to_none=False),
+                "step_past": optimizer.step,
+                "step": lambda: self.scaler.step(optimizer),
+                "unscale_": lambda: self.scaler.unscale_(optimizer),
+            }
+            calls[name]()
+
+    def forward(self, model: nn.Module) -> torch.Tensor:
+        inputs = torch.randn(16, 8, generator=self.data)
+        with torch.autocast("cpu", torch.float16):
+            outputs = model(inputs)
+        loss: torch.Tensor = (outputs.float() - inputs.sum(1, keepdim=True)).square().mean()
+        return loss
+
+    def train(self, order: Order) -> tuple[bytes, ...]:
+        """The weights after the updates, bit for bit."""
+        for _ in range(UPDATES):
+            for name in order:
+                self.call(name)
+        weights = [each for model in self.models.values() for each in model.parameters()]
+        return tuple(each.detach().numpy().tobytes() for each in weights)
+
+
+@functools.cache
+def right_weights() -> dict[tuple[bytes, ...], str]:
+    """What the right orders make of the weights."""
+    return {Training(torch.amp.GradScaler).train(order): name for name, order in RIGHT.items()}
+
+
+def told(directory: Path) -> dict[str, set[str]]:
+    """The lints of each scaler, by its name."""
+    rules: dict[str, set[str]] = defaultdict(set)
+    for each in recordings(directory):
+        for event in each.events("lint"):
+            rules[event.stream].add(str(event.detail["rule"]))
+    return rules
+
+
+@pytest.mark.parametrize("loop", RIGHT)
+def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -> None:
+    """A lint or torch's own exception tells of it, or the weights are bit for bit those of a right order."""
+    silent = {}
+    for number, order in enumerate(dict.fromkeys(wrong(RIGHT[loop]))):
+        training = Training(functools.partial(ampmon.GradScaler, name=f"order {number}"))
+        try:
+            if training.train(order) not in right_weights():
+                silent[f"order {number}"] = " ".join(order)
+        except (AssertionError, RuntimeError):
+            continue
+    lints = told(data_directory)
+    untold = [order for name, order in silent.items() if not lints[name]]
+    assert [order for order in untold if not any(re.search(each, order) for each in UNTOLD)] == []
+
+
+def test_no_right_order_is_told(data_directory: Path) -> None:
+    """Plain, clipped, accumulated, cleared to zero or to None, with one optimizer or two: no lint."""
+    for name, order in RIGHT.items():
+        Training(functools.partial(ampmon.GradScaler, name=name)).train(order)
+    assert told(data_directory) == {}
+
+
+def small(scale: float = 64.0, **options: Any) -> tuple[nn.Module, SGD, Any]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return model, optimizer, ampmon.GradScaler("cpu", init_scale=scale, **options)
+
+
+def finish(scaler: Any, *optimizers: SGD) -> None:
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+
+
+def test_a_gradient_penalty_is_right(data_directory: Path) -> None:
+    """Gradients of a scaled loss, divided by the scale, are a part of the next scaled loss."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        loss = model(torch.randn(16, 4)).square().mean()
+        scaled = torch.autograd.grad(scaler.scale(loss), model.parameters(), create_graph=True)
+        penalty = sum((each / scaler.get_scale()).square().sum() for each in scaled)
+        scaler.scale(loss + 0.1 * penalty).backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+@pytest.mark.parametrize("scalers", [1, 2])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_an_adversary_that_reaches_the_other_model_is_right(
+    data_directory: Path, scalers: int, to_none: bool
+) -> None:
+    """Each loss of a GAN also leaves gradients in the other model, which that clears before its own loss."""
+    first, first_optimizer, first_scaler = small(name="first")
+    second = nn.Linear(1, 4)
+    second_optimizer = SGD(second.parameters(), lr=0.01)
+    second_scaler = (
+        ampmon.GradScaler("cpu", init_scale=32.0, name="second") if scalers == 2 else first_scaler
+    )
+    for _ in range(UPDATES):
+        first_optimizer.zero_grad(set_to_none=to_none)
+        first_scaler.scale(first(second(torch.randn(16, 1))).square().mean()).backward()
+        first_scaler.step(first_optimizer)
+        second_optimizer.zero_grad(set_to_none=to_none)
+        second_scaler.scale(first(second(torch.randn(16, 1))).cos().mean()).backward()
+        second_scaler.step(second_optimizer)
+        for scaler in {id(each): each for each in (first_scaler, second_scaler)}.values():
+            scaler.update()
+    assert told(data_directory) == {}
+
+
+def test_an_adversary_without_a_scaler_is_right(data_directory: Path) -> None:
+    """A loss that nobody scales may reach the parameters of a scaler's optimizer, if it clears them afterwards."""
+    model, optimizer, scaler = small()
+    for to_none in (True, False) * 6:
+        model(torch.randn(16, 4)).mean().backward()
+        optimizer.zero_grad(set_to_none=to_none)
+        scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_a_penalty_after_unscaling_is_right(data_directory: Path) -> None:
+    """What is added to unscaled gradients must not be scaled."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
+        scaler.unscale_(optimizer)
+        sum(each.square().sum() for each in model.parameters()).backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_recomputed_activations_are_right(data_directory: Path) -> None:
+    """A checkpoint that runs backward passes within one reaches a shared parameter several times."""
+    model, optimizer, scaler = small()
+    shared = nn.Linear(4, 4)
+    optimizer.add_param_group({"params": list(shared.parameters())})
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        hidden = torch.randn(16, 4, requires_grad=True)
+        for _ in range(3):
+            hidden = checkpoint(shared, hidden, use_reentrant=True)
+        scaler.scale(checkpoint(model, hidden, use_reentrant=True).square().mean()).backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_several_losses_are_right(data_directory: Path) -> None:
+    """Losses scaled one by one, joined, or as a list, and passed backward together."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        outputs = model(torch.randn(16, 4))
+        one, other, third, fourth = (outputs.pow(power).mean() for power in (1, 2, 3, 4))
+        torch.autograd.backward(scaler.scale([one, other]), retain_graph=True)
+        (scaler.scale(third) + scaler.scale(fourth)).backward()
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_gradients_gathered_task_by_task_are_right(data_directory: Path) -> None:
+    """Those of each task are taken out and cleared, and their sum is put back."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        taken = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
+            taken.append([each.grad.clone() for each in model.parameters()])
+        for parameter, *gradients in zip(model.parameters(), *taken, strict=True):
+            parameter.grad = sum(gradients)
+        finish(scaler, optimizer)
+    assert told(data_directory) == {}
+
+
+def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
+    """A method that climbs before it descends clears the gradients of the climb."""
+    model, optimizer, scaler = small()
+    for _ in range(UPDATES):
+        inputs, steps = torch.randn(16, 4), []
+        scaler.scale(model(inputs).square().mean()).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                steps.append(parameter.grad / scaler.get_scale())
+                parameter.add_(steps[-1])
+        optimizer.zero_grad()
+        scaler.scale(model(inputs).square().mean()).backward()
+        with torch.no_grad():
+            for parameter, step in zip(model.parameters(), steps, strict=True):
+                parameter.sub_(step)
+        finish(scaler, optimizer)
+        optimizer.zero_grad()
+    assert told(data_directory) == {}
