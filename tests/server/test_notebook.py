@@ -69,8 +69,15 @@ def test_what_came_of_a_try_stands_above_its_chart(posted: PostedRun) -> None:
     """The sentence that the page has below what-if and the simulator, and the line to write, whole."""
     server = posted.server
     for name, line in (
-        ("whatif", "scaler = ampmon.GradScaler(init_scale=2.0**4)"),
-        ("simulated", "scaler = ampmon.GradScaler(init_scale=1024, growth_interval=7)"),
+        (
+            "whatif",
+            'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4)  # init_scale was 65536',
+        ),
+        (
+            "simulated",
+            'scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=7)  # init_scale was 65536; '
+            "growth_interval was 2000",
+        ),
     ):
         asked = {"whatif_scale": 4, "sim_init_scale": 1024, "sim_growth_interval": 7}
         query = "&".join(f"{key}={value}" for key, value in asked.items())

@@ -135,7 +135,9 @@ def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
 def test_step_6_which_one_to_write(on_run: Reader) -> None:
     """The code for the scale stands below the slider, and the simulator recommends an interval that is shorter."""
     _look_at(on_run, "whatif")
-    expect(on_run.page.locator(".part.whatif code")).to_contain_text("GradScaler(init_scale=")
+    expect(on_run.page.locator(".part.whatif code")).to_contain_text(
+        'GradScaler("cpu", init_scale='
+    )
     simulator = on_run.page.locator(".part.simulate")
     simulator.scroll_into_view_if_needed()
     expect(simulator).to_contain_text("growth_interval=")
