@@ -153,6 +153,12 @@ def test_a_scale_at_which_too_few_batches_were_tried_is_not_advised():
     assert "init_scale" not in skip_rate(run).fix
 
 
+def test_a_scale_that_was_tried_only_between_outliers_is_not_advised():
+    """After each skip the scale grows again before the next outlier: the smaller scale was never tried on one."""
+    run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")
+    assert "init_scale" not in skip_rate(run).fix
+
+
 def test_every_kth_batch_is_no_sawtooth():
     """A loader's outliers of which each is preceded by a growth, long before, are not blamed on trying."""
     run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")

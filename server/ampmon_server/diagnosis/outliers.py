@@ -164,10 +164,24 @@ def proven_scale(cells: Cells, steps: Ints) -> float | None:
     if len(steps) < 2:
         return None
     cells = cells[cells["first"] > steps[0]]
+    scale, skipped = cells["scale_first"], cells["skipped"]
     enough = ENOUGH * float(np.diff(steps).mean())
-    scale = cells["scale_first"]
-    for level in np.unique(scale[np.isfinite(scale) & (scale > 0)])[::-1]:
-        tried = int(cells["n"][scale == level].sum())
-        if tried >= enough and not cells["skipped"][scale <= level].any():
-            return float(level)
+    for level, run in sorted(_longest_runs(scale, cells["n"], skipped).items(), reverse=True):
+        if run >= enough and 0 < level < np.inf and not skipped[scale <= level].any():
+            return level
     return None
+
+
+def _longest_runs(scale: Floats, length: Ints, skipped: Ints) -> dict[float, int]:
+    """Of each scale the most updates in a row that were made at it, none of them skipped.
+
+    All updates at a scale say less. If it grows again before the next outlier comes, no outlier ever tried the smaller
+    one, however many updates were made at it.
+    """
+    runs: dict[float, int] = {}
+    run, before = 0, None
+    for at, updates, skip in zip(scale.tolist(), length.tolist(), skipped.tolist(), strict=True):
+        run = updates - skip + (run if at == before else 0)
+        runs[at] = max(runs.get(at, 0), run)
+        run, before = (0, None) if skip else (run, at)
+    return runs
