@@ -16,6 +16,7 @@ import torch
 
 from ampmon import wire
 from ampmon.lints.losses import Losses, scaled_before
+from ampmon.lints.making import Beginning, beginning, made_anew
 from ampmon.lints.optimizers import begins_with_leftovers, parameters_of
 from ampmon.lints.passes import Passes, look_on
 from ampmon.lints.poison import look
@@ -100,6 +101,8 @@ class Linter:
         """Whether no loss was scaled since the scaler was made here or given a state, and which of the two."""
         self.schedule = Schedule(lambda: self._teller)
         self._losses = Losses(self._begins, report)
+        self._scaler: weakref.ref[Any] | None = None
+        self._beginning: Beginning | None = None
 
     @property
     def looking(self) -> bool:
@@ -121,6 +124,7 @@ class Linter:
     def attached(self, scaler: Any, models: Models) -> None:
         """The scaler is monitored from now on."""
         self._sharded = is_sharded_scaler(scaler)
+        self._scaler, self._beginning = weakref.ref(scaler), beginning(scaler)
         if self._teller is not None:
             named = [pair for _, model in named_models(models) for pair in model.named_parameters()]
             self._weigh(self._teller, [(parameter, name) for name, parameter in named])
@@ -129,6 +133,8 @@ class Linter:
         """The scaler was made, or ``loaded``: it has scaled no loss since."""
         self._idle = self.early = True
         self._loaded = loaded
+        if loaded:
+            self._beginning = None
 
     @harmless
     def scaling(self, outputs: Any) -> None:
@@ -300,6 +306,8 @@ class Linter:
     def _meet(self, optimizer: torch.optim.Optimizer, teller: Teller) -> _Seen:
         parameters = parameters_of(optimizer)
         self._weigh(teller, [(parameter, self._name(parameter)) for parameter in parameters])
+        if self._scaler is not None and made_anew(optimizer, self._scaler, self._beginning):
+            teller.say("scaler_made_anew", optimizer=self._names.name(optimizer))
         if begins_with_leftovers(optimizer):
             self._at_risk.add(self._names.name(optimizer))
         # Who makes an optimizer anew at every step leaves none behind here.

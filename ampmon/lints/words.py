@@ -123,6 +123,13 @@ LINTS: dict[str, Lint] = {
         "cast once more, to fp16 where they were fp32 for their range; torch advises against it.",
         'with torch.autocast("cuda", torch.float16):\n    loss = ...\nscaler.scale(loss).backward()  # outside',
     ),
+    "scaler_made_anew": Lint(
+        "warning",
+        "A third new scaler steps {optimizer}",
+        "Each new scaler forgets the scale and the growth tracker of the last: it begins with the initial scale and "
+        "its skipped steps. If it takes fewer updates than `growth_interval`, its scale never grows.",
+        "scaler = ampmon.GradScaler(device)  # once, before the first epoch",
+    ),
     "scheduler_on_skip": Lint(
         "notice",
         "The learning rate moves on where a step was skipped",

@@ -289,3 +289,22 @@ def test_weights_moved_between_passes_are_right(data_directory: Path) -> None:
         finish(scaler, optimizer)
         optimizer.zero_grad()
     assert told(data_directory) == {}
+
+
+@pytest.mark.parametrize("kept", [None, "state", "scale", "optimizer"])
+def test_a_scaler_made_for_each_epoch_is_told(data_directory: Path, kept: str | None) -> None:
+    """The third new scaler of an optimizer is told, once; one that goes on from the last, or with it, is right."""
+    model, optimizer, scaler = small(name="scaler 0")
+    for epoch in range(5):
+        if epoch:
+            before, scale = scaler, scaler.get_scale() / 2 if kept == "scale" else 64.0
+            scaler = ampmon.GradScaler("cpu", init_scale=scale, name=f"scaler {epoch}")
+            if kept == "state":
+                scaler.load_state_dict(before.state_dict())
+            if kept == "optimizer":
+                optimizer = SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(16, 4)).square().mean()).backward()
+            finish(scaler, optimizer)
+    assert told(data_directory) == ({} if kept else {"scaler 2": {"scaler_made_anew"}})
