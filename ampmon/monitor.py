@@ -169,13 +169,8 @@ class Monitor(Shown):
         # Parameters that were frozen when their optimizer was met may have gradients by now.
         if iteration.sampling:
             self.meet(scaler, optimizer, again=True)
-        self._measurer.before_unscale(
-            optimizer,
-            iteration,
-            inv_scale,
-            fused=self._fused[allow_fp16],
-            dying=self._scale < outcome.DYING_SCALE,
-        )
+        fused, dying = self._fused[allow_fp16], self._scale < outcome.DYING_SCALE
+        self._measurer.before_unscale(optimizer, iteration, inv_scale, fused=fused, dying=dying)
         self._account.spend(started)
 
     def unscale(
