@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,14 +35,51 @@ RIGHT: dict[str, Order] = {
         "unscale_:other step:other update",
     }.items()
 }
-UNTOLD = (
-    "backward backward",
-    "clip clip",
-    "step_past",
-    "scale forward|scale unscale_|step backward",
-    "unscale_ (clip )?(update|zero_grad:other)|unscale_:other update",
-)
-"""Orders of which nothing is told yet."""
+UNTOLD = {
+    "zero_grad forward scale backward backward step update",
+    "zero_grad forward scale backward step step_past update",
+    "zero_grad forward scale backward backward unscale_ clip step update",
+    "zero_grad forward scale backward unscale_ clip clip step update",
+    "zero_grad forward scale backward unscale_ clip step step_past update",
+    "zero_grad forward scale backward unscale_ clip update",
+    "zero_grad_to_0 forward scale backward backward unscale_ clip step update",
+    "zero_grad_to_0 forward scale backward unscale_ clip clip step update",
+    "zero_grad_to_0 forward scale backward unscale_ clip step step_past update",
+    "zero_grad_to_0 forward scale backward unscale_ clip update",
+    "zero_grad forward scale backward backward forward scale backward unscale_ step update",
+    "zero_grad forward scale backward backward forward scale unscale_ step update",
+    "zero_grad forward scale backward forward scale backward backward unscale_ step update",
+    "zero_grad forward scale backward forward scale backward unscale_ step step_past update",
+    "zero_grad forward scale backward forward scale backward unscale_ update",
+    "zero_grad forward scale backward forward scale unscale_ step backward update",
+    "zero_grad forward scale backward forward scale unscale_ step update",
+    "zero_grad forward scale forward scale backward backward unscale_ step update",
+    "zero_grad forward scale forward scale backward unscale_ step backward update",
+    "zero_grad forward scale forward scale backward unscale_ step update",
+    "zero_grad forward scale backward backward forward scale backward unscale_ clip step update",
+    "zero_grad forward scale backward backward forward scale unscale_ clip step update",
+    "zero_grad forward scale backward forward scale backward backward unscale_ clip step update",
+    "zero_grad forward scale backward forward scale backward unscale_ clip clip step update",
+    "zero_grad forward scale backward forward scale backward unscale_ clip step step_past update",
+    "zero_grad forward scale backward forward scale backward unscale_ clip update",
+    "zero_grad forward scale backward forward scale unscale_ clip step backward update",
+    "zero_grad forward scale backward forward scale unscale_ clip step update",
+    "zero_grad forward scale forward scale backward backward unscale_ clip step update",
+    "zero_grad forward scale forward scale backward unscale_ clip step backward update",
+    "zero_grad forward scale forward scale backward unscale_ clip step update",
+    "zero_grad forward scale backward backward unscale_ step zero_grad:other "
+    "forward:other scale backward unscale_:other step:other update",
+    "zero_grad forward scale backward unscale_ step step_past zero_grad:other "
+    "forward:other scale backward unscale_:other step:other update",
+    "zero_grad forward scale backward unscale_ step zero_grad:other "
+    "forward:other scale backward backward unscale_:other step:other update",
+    "zero_grad forward scale backward unscale_ step zero_grad:other "
+    "forward:other scale backward unscale_:other update",
+    "zero_grad forward scale backward unscale_ zero_grad:other "
+    "forward:other scale backward unscale_:other step:other update",
+}
+"""Orders of which nothing is told yet: a loss passed backward twice or not at all, an optimizer stepped past the
+scaler or not at all, and clipping twice, which differs only in rounding."""
 
 
 def wrong(order: Order) -> Iterator[Order]:
@@ -145,8 +181,9 @@ def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -
         except (AssertionError, RuntimeError):
             continue
     lints = told(data_directory)
-    untold = [order for name, order in silent.items() if not lints[name]]
-    assert [order for order in untold if not any(re.search(each, order) for each in UNTOLD)] == []
+    untold = {order for name, order in silent.items() if not lints[name]}
+    orders = {" ".join(order) for order in wrong(RIGHT[loop])}
+    assert untold == UNTOLD & orders
 
 
 def test_no_right_order_is_told(data_directory: Path) -> None:
