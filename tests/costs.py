@@ -24,7 +24,7 @@ BUDGET_S = {
     "campaigns": 75,
     "core": 20,
     "device": 119,  # a fifth of it to build the device, once for each torch
-    "diagnosis": 5,
+    "diagnosis": 8,
     "end_to_end": 79,
     "errors": 12,
     "examples": 58,

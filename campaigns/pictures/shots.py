@@ -80,7 +80,7 @@ def _toast(reader: Reader, runs: Runs) -> None:
 
 def _list(reader: Reader, _: Runs) -> None:
     reader.open("#/")
-    reader.wait("the runs", lambda: "2^" in reader.text("table.runs tbody"))
+    reader.wait("the runs", lambda: {*"⁰¹²³⁴⁵⁶⁷⁸⁹"} & {*reader.text("table.runs tbody")})
 
 
 def _trained(reader: Reader, _: Runs) -> None:

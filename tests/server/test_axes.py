@@ -86,9 +86,9 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
         answer = client.get(f"/api/v1/runs/{told.run_id}/figures/{name}?x=user&start=1&stop=3")
         assert answer.status_code == 200, name
     scale = client.get(f"/api/v1/runs/{told.run_id}/figures/scale?x=user").json()
-    assert scale["layout"]["xaxis"]["title"]["text"] == "your own step"
+    assert scale["layout"]["xaxis"]["title"]["text"] == "logged step"
     heatmap = client.get(f"/api/v1/runs/{told.run_id}/figures/parameters?x=user").json()
-    assert "your own step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
+    assert "logged step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
     for name in set(FIGURES) - APART - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
         assert "No step of your own was logged" in layout["meta"]["empty"]

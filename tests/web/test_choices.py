@@ -46,10 +46,10 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     choose(reader, "scalars", "name", "")
     reader.wait("all names", lambda: reader.text(caption).startswith("loss: 2 values"))
 
-    reader.wait("the button", lambda: reader.text(OWN) == "your step")
+    reader.wait("the button", lambda: reader.text(OWN) == "logged step")
     reader.page.click(OWN)
     axis = "plot.layout.xaxis.title.text"
-    reader.wait("its axis", lambda: reader.plot("scalars", axis) == "your own step")
+    reader.wait("its axis", lambda: reader.plot("scalars", axis) == "logged step")
 
 
 def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:
