@@ -20,6 +20,8 @@ STOCK: Mapping[str, str] = {
     "process_group": "None",
 }
 """The arguments of torch's scalers and their defaults, in the order in which they are written."""
+RULES = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+"""Those by which a scaler moves its scale."""
 OURS = ("model", "name", "monitor", "on_finding")
 _PLACES = {name: place for place, name in enumerate((*STOCK, *OURS))}
 _NUMBER = re.compile(r"(2\.0\*\*)?(-?[\d.]+(?:e[+-]?\d+)?)")

@@ -15,14 +15,13 @@ from typing import Any
 import torch
 
 from ampmon import signals
-from ampmon.call import STOCK, Call, arguments
+from ampmon.call import RULES, STOCK, Call, arguments
 from ampmon.config import Config
 
 
 LENGTH_MAX = 256
 """Characters of one argument; a longer one is left out."""
 _NAMES = re.compile(r"[\w.,\[\] ]+")
-_RULES = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 
 
 def class_name(scaler: Any) -> str:
@@ -43,7 +42,7 @@ def call_of(scaler: Any, *, watched: bool, **given: Any) -> Call | None:
 def _arguments(scaler: Any, given: dict[str, Any]) -> dict[str, str]:
     device = str(getattr(scaler, "_device", "cuda"))
     told = {"device": json.dumps(device)}
-    told |= {name: _number(getattr(scaler, f"_{name}", None)) for name in _RULES}
+    told |= {name: _number(getattr(scaler, f"_{name}", None)) for name in RULES}
     # torch disables a scaler for CUDA by itself where there is none.
     asked = scaler.is_enabled() or (device == "cuda" and not torch.cuda.is_available())
     told["enabled"] = str(given.pop("enabled", asked))

@@ -77,8 +77,9 @@ class Monitor(Shown):
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
         self._budget = Budget(config.every, config.budget)
-        known = self._registry, self._activations
-        self._description = Description(config, self._budget, *known, call)
+        self._description = Description(
+            config, self._budget, self._registry, self._activations, call
+        )
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
         self._fused = fusable(type(scaler))

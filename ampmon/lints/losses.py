@@ -40,9 +40,7 @@ class Losses:
 
     def scaled(self, outputs: Any) -> None:
         """`scale()` has returned."""
-        tensors = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
-        for each in tensors:
-            node = each.grad_fn if isinstance(each, torch.Tensor) else None
+        for node in _heads(outputs):
             if node is None:
                 self.by_hand = True
             else:
@@ -82,13 +80,17 @@ class _Begin:
 
 def scaled_before(outputs: Any) -> bool:
     """Whether a loss that is about to be scaled was made from one that a scaler has scaled. Looks at nearby nodes."""
-    tensors = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
-    return any(_SCALED in node.metadata for each in tensors for node in _near(each))
+    return any(_SCALED in node.metadata for head in _heads(outputs) for node in _near(head))
 
 
-def _near(output: Any) -> Iterator[Any]:
-    node = getattr(output, "grad_fn", None) if isinstance(output, torch.Tensor) else None
-    waiting = [node] if node is not None else []
+def _heads(outputs: Any) -> Iterator[Any]:
+    """The node that made each loss; None of one without a graph."""
+    for each in outputs if isinstance(outputs, (list, tuple)) else (outputs,):
+        yield each.grad_fn if isinstance(each, torch.Tensor) else None
+
+
+def _near(head: Any) -> Iterator[Any]:
+    waiting = [head] if head is not None else []
     for node in waiting:  # it grows
         yield node
         if len(waiting) < _NEAR:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ampmon.call import STOCK, Call, arguments, number, stock_arguments
+from ampmon.call import RULES, STOCK, Call, arguments, number, stock_arguments
 from ampmon_server.case import Policy
 from ampmon_server.words import in_code
 
 
 NO_DEVICE = "none"
 """What `ampmon.stream` tells for the device of a scaler: there is none of torch's."""
-_RULES = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
 _TORCHS = re.compile(r"\bscaler\b|GradScaler|load_state_dict")
 _SHARDED = "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"
 _MADE_BY = re.compile(r" \(([\w.]+)\)$")
@@ -144,7 +143,7 @@ def _call(policy: Policy) -> Call:
 
 
 def _running(policy: Policy) -> dict[str, str]:
-    return {name: in_code(getattr(policy, name)) for name in _RULES}
+    return {name: in_code(getattr(policy, name)) for name in RULES}
 
 
 def _changes(found: re.Match[str]) -> dict[str, str]:
