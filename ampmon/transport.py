@@ -25,6 +25,7 @@ from ampmon.proof import ProvenConnection
 
 
 CONNECT_TIMEOUT_S = 5.0
+"""To connect, and for each piece of the server's proof."""
 READ_TIMEOUT_S = 30.0
 """For sending a batch, and between two pieces of an answer."""
 TOTAL_TIMEOUT_S = 90.0
@@ -208,13 +209,13 @@ class _Line:
     def _connect(self, token: str) -> None:
         self.close()
         url = urllib3.util.parse_url(self._url)
-        host, time_s = url.host or "", min(CONNECT_TIMEOUT_S, self._read_timeout_s)
+        host = url.host or ""
         if url.scheme == "https":
-            self._connection = HTTPSConnection(host, url.port, timeout=time_s)
+            self._connection = HTTPSConnection(host, url.port, timeout=CONNECT_TIMEOUT_S)
         else:
             base = url.path or ""
             self._connection = ProvenConnection(
-                host, url.port, timeout=time_s, token=token, base=base
+                host, url.port, timeout=CONNECT_TIMEOUT_S, token=token, base=base
             )
         self._connection.connect()
         self._token = token

@@ -79,6 +79,7 @@ class RecordingServer:
         if status == 0:
             request.close_connection = True
             return
+        assert self._speaks.wait(DEADLINE_S)
         self._respond(request, status, headers, answer)
 
     def _proof(self, path: str) -> bytes:
@@ -88,7 +89,7 @@ class RecordingServer:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """Let whoever asks meanwhile wait for an answer until the end."""
+        """Prove the server, and answer batches only after the block ends."""
         self._speaks.clear()
         try:
             yield
@@ -102,7 +103,6 @@ class RecordingServer:
         headers: dict[str, str],
         answer: bytes,
     ) -> None:
-        assert self._speaks.wait(DEADLINE_S)
         with contextlib.suppress(ConnectionError):  # the client did not wait
             request.send_response(status)
             for name, value in headers.items():

@@ -17,7 +17,7 @@ from proxy import Fault, Proxy
 from recording_server import RecordingServer
 from serving import Server, free_port
 from training import Trainer, stored
-from waiting import wait_for
+from waiting import DEADLINE_S, wait_for
 
 
 HOSTILE: dict[Fault, float] = {
@@ -101,16 +101,18 @@ def test_token_follows_no_redirect(tmp_path: Path, recorder: RecordingServer) ->
 
 @pytest.mark.parametrize("fault", ["garbage", "nonsense", "cut_answer", "withhold", "hang"])
 def test_answer_that_is_none_moves_no_cursor(
-    tmp_path: Path, recorder: RecordingServer, fault: Fault
+    tmp_path: Path, recorder: RecordingServer, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     """Whatever comes in the place of an answer, all that was not acknowledged is sent again and stored once."""
+    monkeypatch.setattr("ampmon.transport.CONNECT_TIMEOUT_S", DEADLINE_S)
     with Proxy(recorder.port) as proxy:
         attempt = Attempt(tmp_path, url=proxy.url)
         attempt.events(3)
-        for _ in range(3):
+        for nth in range(3):
             proxy.next(fault)
             impatient = HttpTransport(proxy.url, token="secret", read_timeout_s=0.1)
             assert drain(tmp_path, lambda _, impatient=impatient: impatient).sent == 0
+            wait_for(lambda nth=nth: proxy.counts[fault] > nth)
         proxy.next("pass")
         assert drain(tmp_path, lambda _: HttpTransport(proxy.url, token="secret")).sent == 3
         assert proxy.counts[fault] == 3
