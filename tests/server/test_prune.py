@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -21,6 +20,7 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import (
     Busy,
     Due,
+    Edit,
     Failures,
     Keep,
     NotFound,
@@ -66,10 +66,10 @@ def updates(store: Store) -> int:
 
 def age(store: Store, trainer: Trainer, days: float = 2 * DAYS) -> None:
     """Let a run have been heard of last so many days ago."""
-    then = time.time_ns() // 1000 - int(days * DAY_US)
     with engine.writing(store._engine) as connection:
         of_run = runs.c.run_id == trainer.run_id.bytes
-        connection.execute(change(runs).where(of_run).values(changed=then))
+        earlier = runs.c.silent_after - int(days * DAY_US)
+        connection.execute(change(runs).where(of_run).values(silent_after=earlier))
 
 
 def train(settings: Settings) -> None:
@@ -292,6 +292,15 @@ def test_samples_done_again_where_rows_are_gone_count_once(
         with Verification.begin(settings) as verification:
             assert verification.run(trainer.run_id) == []
     assert not any(map(store.left, store.due(BOTH)))
+
+
+@pytest.mark.engines
+def test_a_run_grows_old_from_its_last_record(store: Store, trainer: Trainer) -> None:
+    """A new name makes an old run no younger."""
+    age(store, trainer)
+    store.edit(trainer.run_id, Edit(name="a better name"))
+    (due,) = store.due(BOTH)
+    assert (due.run_id, due.rows, due.samples) == (trainer.run_id, True, True)
 
 
 def test_only_what_is_old_is_pruned_and_only_what_is_asked(store: Store, trainer: Trainer) -> None:

@@ -133,13 +133,14 @@ def due(connection: Connection, keep: Keep, now: int) -> list[Due]:
     """The runs that are old, the oldest first, and those that are deleted of which something is held."""
     rows_before, samples_before = keep.before(now)
     table = runs.c
-    old = select(table.run_id, table.name, table.changed).where(
-        table.deleted == 0, table.changed < max(rows_before, samples_before)
+    old = select(table.run_id, table.name, table.silent_after, table.update_us).where(
+        table.deleted == 0, run_state.heard_before(max(rows_before, samples_before))
     )
     found = [Due(UUID(bytes=run_id), "", deleted=True) for run_id in removing.deleted(connection)]
-    for run_id, name, heard in connection.execute(old.order_by(table.changed)):
+    for run in connection.execute(old.order_by(table.silent_after)):
+        heard = run_state.heard(run)
         rows, samples = heard < rows_before, heard < samples_before
-        found.append(Due(UUID(bytes=run_id), name, rows, samples, heard=heard))
+        found.append(Due(UUID(bytes=run.run_id), run.name, rows, samples, heard=heard))
     return found
 
 
@@ -184,7 +185,7 @@ def prune(database: Engine, one: Due) -> Iterator[int]:
 
     def mark(connection: Connection) -> list[Removal]:
         state = run_state.lock(connection, one.run_id)
-        if state is None or state.deleted or state.changed > one.heard:
+        if state is None or state.deleted or run_state.heard(state) > one.heard:
             return []
         return _marked(connection, one)
 

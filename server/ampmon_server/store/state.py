@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, or_, select, update
 
 from ampmon import wire
 from ampmon_server.cells.updates import Counts
@@ -107,10 +107,19 @@ class RunState:
         self.silent_after = now + min(_silence_us(self.update_us), wire.COUNT_MAX - now)
 
 
-def heard(row: Row[Any]) -> int:
+def heard(row: Row[Any] | RunState) -> int:
     """When something new of a run was stored last, by the server's clock."""
     at: int = row.silent_after - _silence_us(row.update_us)
     return at
+
+
+def heard_before(us: int) -> ColumnElement[bool]:
+    """Whether nothing new of a run was stored at this time or later: `heard`, in SQL."""
+    table = runs.c
+    return or_(
+        table.silent_after - SILENT_AFTER_US < us,
+        table.silent_after - SILENT_AFTER_UPDATES * table.update_us < us,
+    )
 
 
 def _silence_us(update_us: float) -> int:
