@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
 
 from ampmon import wire
 from ampmon_server.cells.updates import Counts
@@ -107,8 +107,8 @@ class RunState:
         self.silent_after = now + min(_silence_us(self.update_us), wire.COUNT_MAX - now)
 
 
-def heard(row: Row[Any] | RunState) -> int:
-    """When something new of a run was stored last, by the server's clock."""
+def heard(row: Any) -> int:
+    """When something new of a run (its row, or state) was stored last, by the server's clock."""
     at: int = row.silent_after - _silence_us(row.update_us)
     return at
 
