@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import torch
 
-from ampmon import wire
-from ampmon.built import BuiltNames, strip_wrappers
+from ampmon import built, wire
+from ampmon.built import strip_wrappers
 from ampmon.config import clean_name
 from ampmon.probe.gradients import local_elements
 
@@ -42,8 +42,7 @@ class ParameterRegistry:
     """The parameters of one stream, in the order they were met; the list only grows.
 
     A name comes from the model where one is given, else from the optimizer's ``param_names`` (there when it was built
-    from ``named_parameters()``), else from the models that `ampmon run` saw being built, else it is made of the index
-    and the shape.
+    from ``named_parameters()``), else from the models of the process, else it is made of the index and the shape.
 
     A parameter is known by its id while a living optimizer holds it. There is no weak reference to it, for torch swaps
     no tensor that has one, as `Module.to` and `load_state_dict` do.
@@ -55,7 +54,8 @@ class ParameterRegistry:
             for prefix, model in named_models(models)
             for name, module in model.named_modules()
         ]
-        self._built = BuiltNames()
+        if not self._modules:
+            built.see_modules()
         self._holders: dict[int, _Holder] = {}
         self._places: dict[int, int] = {}
         self._kinds: list[_Kind] = []
@@ -85,9 +85,9 @@ class ParameterRegistry:
             return False
         met = [each for each in _held(optimizer) if changed or self._misses(each[0])]
         if met:
-            names = self._names()
+            names, others = self._names(), built.names()
             kinds = {
-                id(each): _kind(each, names.get(id(each)) or name or self._built.get(each))
+                id(each): _kind(each, names.get(id(each)) or name or others.get(id(each)))
                 for each, name in met
             }
             if changed:
@@ -112,7 +112,7 @@ class ParameterRegistry:
 
     def of_models(self) -> set[int]:
         """The ids of the parameters that the known models hold now; empty where no model is known."""
-        return set(self._names()) or self._built.held()
+        return set(self._names() or built.names())
 
     def index(self, parameter: torch.Tensor) -> int | None:
         """The place in the header of a parameter that a living optimizer holds, or None if it was never met."""

@@ -22,6 +22,8 @@ SCALER, MODULE = "torch.amp.grad_scaler", "torch.nn.modules.module"
 
 built: dict[int, Any] = {}
 """Weak references to the modules that were given parameters or children, by id."""
+sees_modules: list[bool] = []
+"""Not empty from when on modules come into `built`."""
 _made = {"scalers": 0, "enabled": 0, "refused": 0, "used": 0}
 """How many scalers were made; of them enabled; not, though nobody said so; and used."""
 _restored: set[int] = set()
@@ -57,7 +59,7 @@ def install() -> None:
         return
     _installed.append(True)
     waited: dict[str, Callable[[Any], None]] = {}
-    for name, work in ((SCALER, _patch_scaler), (MODULE, _see_modules)):
+    for name, work in ((SCALER, _patch_scaler), (MODULE, see_modules)):
         if name in sys.modules:
             _attempt(work, sys.modules[name])
         else:
@@ -205,19 +207,23 @@ def _watch(scaler: Any) -> None:
 # -- modules ------------------------------------------------------------------------------------------------------
 
 
-def _see_modules(module: Any) -> None:
+def see_modules(module: Any) -> None:
     """Remember each nn.Module that is built, for the names of its parameters. Hooks of forward would cost each call."""
+    if not sees_modules:
+        module.register_module_parameter_registration_hook(see_module)
+        module.register_module_module_registration_hook(see_module)
+        sees_modules.append(True)
+
+
+def see_module(module: Any, *_: Any) -> None:
+    """Remember this one."""
     import weakref
 
-    def see(parent: Any, *_: Any) -> None:
-        try:
-            if len(built) < MODULES_MAX:
-                built[id(parent)] = weakref.ref(parent)
-        except Exception as error:
-            _fail(error)
-
-    module.register_module_parameter_registration_hook(see)
-    module.register_module_module_registration_hook(see)
+    try:
+        if len(built) < MODULES_MAX:
+            built[id(module)] = weakref.ref(module)
+    except Exception as error:
+        _fail(error)
 
 
 # -- the end ------------------------------------------------------------------------------------------------------

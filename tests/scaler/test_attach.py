@@ -17,6 +17,7 @@ import torch
 from torch.optim import SGD, AdamW
 
 import ampmon
+import scripts
 from ampmon import process, wire
 from recording import recording, recordings
 from scaler.test_ledger import iterate
@@ -56,18 +57,52 @@ def test_a_number_for_the_device_is_refused() -> None:
         ampmon.GradScaler(65536.0)
 
 
-@pytest.mark.parametrize("models", ["model", "param_names", "nothing"])
+@pytest.mark.parametrize("models", ["model", "param_names"])
 def test_parameters_are_named(data_directory: Path, models: str) -> None:
-    """T10: names come from the model, else from the optimizer's `param_names`, else from index and shape."""
+    """T10: names come from the model, else from the optimizer's `param_names`."""
     model = torch.nn.Linear(4, 3)
     named = models == "param_names"
     optimizer = SGD(model.named_parameters() if named else model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, model=model if models == "model" else None)
     iterate(scaler, model, optimizer)
     names = [parameter.name for parameter in recording(data_directory).header().parameters]
-    assert names == (
-        ["parameter 0 [3 × 4]", "parameter 1 [3]"] if models == "nothing" else ["weight", "bias"]
-    )
+    assert names == ["weight", "bias"]
+
+
+NAMELESS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+{between}
+net = Net()
+scale = torch.nn.Parameter(torch.ones(()))
+{after}
+optimizer = torch.optim.SGD([*net.parameters(), scale], lr=0.1)
+for _ in range(2):
+    scaler.scale((net.head(net.body(torch.ones(2, 4))) * scale).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+MAKE = 'import ampmon; scaler = ampmon.GradScaler("cpu", init_scale=2.0)'
+WATCH = 'import ampmon; scaler = ampmon.watch(torch.amp.GradScaler("cpu", init_scale=2.0))'
+AUTO = 'import ampmon; ampmon.auto(); scaler = torch.amp.GradScaler("cpu", init_scale=2.0)'
+
+
+@pytest.mark.parametrize(
+    ("way", "place"),
+    [(MAKE, "between"), (MAKE, "after"), (WATCH, "after"), (AUTO, "after")],
+    ids=["before", "after", "watch", "auto"],
+)
+def test_names_come_from_living_models(data_directory: Path, way: str, place: str) -> None:
+    """T10: without model=, parameters have the names of the script's models, built before or after the scaler."""
+    places = dict.fromkeys(("between", "after"), "") | {place: way}
+    scripts.run("-c", NAMELESS.format(**places))
+    names = [parameter.name for parameter in recording(data_directory).header().parameters]
+    of_net = ["body.weight", "body.bias", "head.weight", "head.bias"]
+    assert names == [*of_net, "parameter 4 [scalar]"]
 
 
 def test_the_model_knows_names_best(data_directory: Path) -> None:
@@ -442,17 +477,17 @@ def test_a_parameter_at_anothers_address_is_not_taken_for_it(data_directory: Pat
 
 def test_a_group_added_later_moves_nothing(data_directory: Path) -> None:
     """Parameters without names keep their places when an optimizer gets more of the same shape, or is made anew."""
-    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
-    optimizer = SGD(model[1].parameters(), lr=0.0)
+    weights = [torch.nn.Parameter(torch.ones(4, 4)) for _ in range(3)]
+    optimizer = SGD([weights[1]], lr=0.0)
     scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=ampmon.Config(every=1))
     for turn in range(3):
         if turn == 1:
-            optimizer.add_param_group({"params": model[0].parameters()})
+            optimizer.add_param_group({"params": weights[:1]})
         elif turn == 2:
-            optimizer = SGD(model.parameters(), lr=0.0)
-        scaler.scale(model(torch.ones(1, 4)).sum()).backward()
-        for number, layer in enumerate(model):
-            layer.weight.grad.fill_(10.0 * number)
+            optimizer = SGD(weights, lr=0.0)
+        scaler.scale(sum(weights).sum()).backward()
+        for number, weight in enumerate(weights):
+            weight.grad.fill_(10.0 * number)
         scaler.step(optimizer)
         scaler.update()
     recorded = recording(data_directory)

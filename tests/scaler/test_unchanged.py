@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scripts
-from ampmon.unchanged import STARTUP
+from ampmon.built import STARTUP
 from recording import recording
 
 
