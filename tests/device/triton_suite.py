@@ -23,6 +23,7 @@ from device.place import PLACE
 from device.training_suite import OVERFLOWS, Training, counted, steady, told
 from recording import recording
 from scaler.test_parity import ROUTES, Case, bits
+from waiting import wait_for
 
 
 pytestmark = pytest.mark.skipif(
@@ -143,13 +144,15 @@ def test_a_capture_that_begins_in_a_steady_update() -> None:
     model = torch.nn.Linear(2, 2).to(PLACE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = ampmon.GradScaler(PLACE, init_scale=4.0, monitor=ampmon.Config(every=10**6))
-    for _ in range(20):
+
+    def is_steady() -> bool:
         scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
-    assert scaler.monitor is not None
-    assert scaler.monitor.gear is not None
+        return scaler.monitor is not None and scaler.monitor.gear is not None
+
+    wait_for(is_steady)
     scaler.scale(model(torch.ones(1, 2).to(PLACE)).sum()).backward()
     with device().capture():
         scaler.unscale_(optimizer)

@@ -380,16 +380,18 @@ def test_a_signal_within_a_record_takes_no_seq_twice(
             signal.raise_signal(each)
         return time.time_ns()
 
+    def engaged() -> bool:
+        scaler.scale(model(torch.ones(1, 2, device=PLACE)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return scaler.monitor is not None and scaler.monitor.gear is not None
+
+    wait_for(engaged)
     before = signal.signal(signal.SIGUSR1, lambda *_: ampmon.log({"signal": 1.0}))
     try:
-        for at in range(12):
-            if at == 10:
-                assert scaler.monitor.gear is not None
-                clock = SimpleNamespace(time_ns=interrupted, monotonic=time.monotonic)
-                monkeypatch.setattr("ampmon.recorder.time", clock)
-            scaler.scale(model(torch.ones(1, 2, device=PLACE)).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
+        clock = SimpleNamespace(time_ns=interrupted, monotonic=time.monotonic)
+        monkeypatch.setattr("ampmon.recorder.time", clock)
+        assert engaged()
     finally:
         signal.signal(signal.SIGUSR1, before)
     recorded = recording(data_directory)

@@ -133,8 +133,8 @@ def damaged_and_old(settings: Settings, store: Store) -> None:
         trained(store, run_id)
         with engine.writing(store._engine) as connection:
             of_run = runs.c.run_id == run_id.bytes
-            at = heard.index(run_id) + 1
-            connection.execute(update(runs).where(of_run).values(changed=at))
+            at = 10**9 + heard.index(run_id)
+            connection.execute(update(runs).where(of_run).values(silent_after=at))
     store.close()
     assert damage(settings, leaves=True) > 10
 
@@ -215,7 +215,7 @@ def test_what_nobody_foresaw_is_told_and_pruning_goes_on(
     trained(store, BEFORE)
     columns = ", ".join(each.name for each in runs.c if each.name != "run_id")
     with engine.writing(store._engine) as connection:
-        connection.execute(text("UPDATE runs SET changed = 1"))
+        connection.execute(text("UPDATE runs SET silent_after = 1000000000"))
         connection.execute(
             text(f"INSERT INTO runs (run_id, {columns}) SELECT x'77', {columns} FROM runs")
         )
