@@ -89,7 +89,7 @@ class PlainGear:
         if not isinstance(after, Reading) or not self._is_plain(scaler, ended, after):
             return
         updates = ended.growth_interval - after.growth_tracker - 1
-        if monitor._samples_here():
+        if monitor.sampler.here():
             updates = min(updates, monitor._budget.until_due(monitor._optimizers.coming()))
         stock = scaler._ampmon_stock()
         if updates < _WORTH_IT or None in stock:

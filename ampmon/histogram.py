@@ -136,6 +136,46 @@ class Statistics:
         added.run_squares[place[row], column] = 0
         return added
 
+    def divided(self, by: Ints) -> Statistics:
+        """What each of ``by`` [n] tensors has on average, where these are sums over so many. amax stays the largest.
+
+        Counts are rounded, such that the classes of the elements still add up.
+        """
+        counts = np.concatenate(
+            [*(each[:, None] for each in (self.zeros, self.inf, self.nan)), self.histogram], axis=1
+        )
+        upto = np.rint(np.cumsum(counts, axis=1) / by[:, None]).astype(np.int64)
+        counts = np.diff(upto, axis=1, prepend=0)
+        zeros, inf, nan, histogram = counts[:, 0], counts[:, 1], counts[:, 2], counts[:, 3:]
+        small = classify(histogram, zeros, inf + nan).small
+        squares = np.rint(self.run_squares / by[:, None]).astype(np.int64)
+        return Statistics(
+            parameters=self.parameters,
+            looked=upto[:, -1],
+            zeros=zeros,
+            on_grid=np.minimum(np.rint(self.on_grid / by).astype(np.int64), upto[:, -1]),
+            inf=inf,
+            nan=nan,
+            amax=self.amax,
+            sum_squares=self.sum_squares / by,
+            histogram=histogram,
+            run_squares=np.where(squares > 0, np.clip(squares, small, RUN * small), 0),
+        )
+
+    def instead(self, of: Statistics) -> Statistics:
+        """These, in the place of what ``of`` says of the same parameters where both are finite, but for their norm."""
+        found = {parameter: row for row, parameter in enumerate(self.parameters.tolist())}
+        rows = np.array([found.get(each, -1) for each in of.parameters.tolist()], np.int64)
+        finite = self.looked * ((self.inf + self.nan) == 0) > 0
+        there = np.flatnonzero((rows >= 0) & finite[rows] & (of.inf + of.nan == 0))
+        columns = {name: getattr(of, name).copy() for name in of.__slots__}
+        for name, column in columns.items():
+            column[there] = getattr(self, name)[rows[there]]
+        # As many elements as are looked at now stand for all.
+        stand_for = self.looked[rows[there]] / np.maximum(of.looked[there], 1)
+        columns["sum_squares"][there] = of.sum_squares[there] * stand_for
+        return Statistics(**columns)
+
     def to_wire(self) -> Gradients:
         return Gradients(
             parameters=self.parameters.astype("<i4").tobytes(),

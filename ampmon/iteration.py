@@ -17,6 +17,7 @@ from ampmon.histogram import Statistics
 from ampmon.lints import Schedule
 from ampmon.outcome import AnyReading, Reading
 from ampmon.probe import attribution, eager
+from ampmon.probe.arrivals import Arrived
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Span
@@ -103,6 +104,8 @@ class Iteration:
     spans: list[Span] = field(default_factory=list)
     """What was timed of its work on devices."""
     activations: Gathered | None = None
+    arrived: Arrived | None = None
+    """What single backward passes brought to parameters, where that was looked at."""
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
 
@@ -147,8 +150,9 @@ class PendingUpdate:
         iteration = self.iteration
         if iteration.samples and not all(sample.ready() for sample in iteration.samples):
             return False
-        if iteration.activations is not None and not iteration.activations.ready():
-            return False
+        for gathered in (iteration.activations, iteration.arrived):
+            if gathered is not None and not gathered.ready():
+                return False
         culprits = iteration.culprits
         return not culprits or all(part.ready() for parts in culprits.values() for part in parts)
 
@@ -157,7 +161,7 @@ class PendingUpdate:
         before, after = self.before.result(), self.after.result()
         iteration = self.iteration
         samples, activations = iteration.samples, iteration.activations
-        gradients = _joined(samples) if samples else None
+        gradients = _joined(samples, iteration.arrived) if samples else None
         event = outcome.why(before, after, self.manual, self.growth_interval)
         steps = tuple(iteration.steps.values())
         skipped = [event == "backoff"] * len(steps) if self.infers_skips else before.found
@@ -203,12 +207,13 @@ class PendingUpdate:
         )
 
 
-def _joined(samples: list[Sample]) -> wire.Gradients:
+def _joined(samples: list[Sample], arrived: Arrived | None) -> wire.Gradients:
     parts = [sample.result() for sample in samples]
     columns = (
         np.concatenate([getattr(part, name) for part in parts]) for name in Statistics.__slots__
     )
-    return Statistics(*columns).to_wire()
+    joined = Statistics(*columns)
+    return (joined if arrived is None else arrived.result().instead(joined)).to_wire()
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ class Measurer:
         self._sample = config.sample
         # A generator of its own: training's must not notice.
         self._random = np.random.default_rng()
-        self._report = report
+        self.report = report
         self._probe = DeviceProbe(report)
         self.timer = DeviceTimer(report)
         self._baselines: WeakKeyDictionary[torch.optim.Optimizer, Baseline] = WeakKeyDictionary()
@@ -205,7 +205,7 @@ class Measurer:
                 iteration.spans.append(joined(spans, self._baselines.get(optimizer)))
             self._keep(optimizer, iteration, measured)
         except Exception as error:  # whatever it is, the gradients are unscaled
-            self._report("keeping a sample", error)
+            self.report("keeping a sample", error)
         return found
 
     def _apart(self, tensors: list[torch.Tensor], ready: Callable[[], None]) -> torch.Tensor | None:
@@ -213,7 +213,7 @@ class Measurer:
         try:
             return self._probe.statistics(tensors, ready)
         except Exception as error:
-            self._report("measuring before unscaling", error)
+            self.report("measuring before unscaling", error)
             return None
 
     def _keep(

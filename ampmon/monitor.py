@@ -40,6 +40,7 @@ from ampmon.probe.budget import Budget
 from ampmon.probe.gradients import is_sharded
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.recorder import Recorder
+from ampmon.sampler import Sampler
 from ampmon.series import Stream
 from ampmon.shown import Shown
 
@@ -82,13 +83,14 @@ class Monitor(Shown):
         )
         self._measurer = Measurer(self._registry, config, self.failed)
         self._account = Account(self._budget, self._measurer.timer)
+        places = self._optimizers, self._registry
+        self.sampler = Sampler(config, *places, self._measurer, self._account)
         self._fused = fusable(type(scaler))
         self.follower = Follower(scaler, self.failed)
         self._scale = 0.0
         """The scale after the newest update whose values are on the host; 0 while that is not known."""
         self.fresh = False
         """Whether the scaler is known to have been made here, and has been given no state since."""
-        self._layout: wire.Layout = "replicated"
         self._iteration = Iteration()
         self._begun: int | None = None
         """The optimizer, by id, whose first `step()` in the iteration is being called."""
@@ -113,6 +115,7 @@ class Monitor(Shown):
         self._measurer.stand_aside(self._iteration)
         self._iteration = Iteration()
         self._activations.drop()
+        self.sampler.drop()
         if hook != Monitor.after_update.__name__:
             return
         self.captured += 1
@@ -138,6 +141,7 @@ class Monitor(Shown):
         if self._recorder is not None and self._stream is not None:
             self._stream.updating = True
             self._recorder.recent = self._stream
+            self.sampler.scaling()
 
     @guarded
     def scaled(self, outputs: Any) -> None:
@@ -163,10 +167,7 @@ class Monitor(Shown):
         self.meet(scaler, optimizer)
         if self._linter.early:
             self._linter.unscaling(optimizer, explicit=id(optimizer) not in iteration.steps)
-        if iteration.sampling is None:
-            # Where two optimizers begin iterations in turn, each is sampled at its own turns.
-            turn, spare = self._optimizers.turn(optimizer), self._measurer.wants_baseline(optimizer)
-            iteration.sampling = self._samples_here() and self._budget.due(turn, spare=spare)
+        self.sampler.unscaling(iteration, optimizer)
         # Parameters that were frozen when their optimizer was met may have gradients by now.
         if iteration.sampling:
             self.meet(scaler, optimizer, again=True)
@@ -248,6 +249,7 @@ class Monitor(Shown):
         started = self._account.clock()
         stream, iteration, before = self._stream, self._iteration, self._iteration.before
         self._iteration = Iteration()
+        self.sampler.ended(iteration)
         if stream is None or before is None:
             return
         after, told = self.follower.after(scaler, iteration, manual=manual)
@@ -291,7 +293,7 @@ class Monitor(Shown):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)
         self._plain.engage(scaler, pending)
-        if self._watches_modules and self._activations.begin(stream.ordinal, self._samples_here()):
+        if self._watches_modules and self._activations.begin(stream.ordinal, self.sampler.here()):
             self._describe(scaler)
 
     @guarded
@@ -334,10 +336,6 @@ class Monitor(Shown):
 
     # -- measuring ----------------------------------------------------------------------------------
 
-    def _samples_here(self) -> bool:
-        rank, ranks = self._recorder.rank if self._recorder else 0, self.config.ranks
-        return rank in ranks if ranks is not None else rank == 0 or self._layout == "sharded"
-
     def _written(
         self,
         told: Callable[[Reading], None],
@@ -368,6 +366,7 @@ class Monitor(Shown):
     def _connect(self, scaler: Any) -> None:
         """Report to the process's current run, which may be another than before."""
         run = self._recorder = process.current()
+        self.sampler.connect(run)
         self._stream = run.stream(self._name) if run is not None else None
         self._iteration = Iteration()
         self._account.restart()
@@ -378,12 +377,13 @@ class Monitor(Shown):
                 self._listener = Listener(self._stream.name, self._on_finding)
                 run.findings.listen(self._listener)
             run.shown[self._stream.name] = self
-            self._activations.begin(0, self._samples_here())
+            self._activations.begin(0, self.sampler.here())
             self._describe(scaler)
 
     def _describe(self, scaler: Any) -> None:
         if (run := self._recorder) is not None and (stream := self._stream) is not None:
-            run.header(self._description.header(scaler, stream.name, stream.ordinal, self._layout))
+            layout = self.sampler.layout
+            run.header(self._description.header(scaler, stream.name, stream.ordinal, layout))
 
     def meet(self, scaler: Any, optimizer: torch.optim.Optimizer, *, again: bool = False) -> None:
         """Learn of an optimizer's new parameters; ``again``, of those that were frozen when it was met."""
@@ -394,6 +394,6 @@ class Monitor(Shown):
         """New parameters: say so in the header, and see in which order the backward pass reaches them."""
         living = self._registry.living()
         if outcome.is_sharded_scaler(scaler) or any(is_sharded(each) for _, each in living):
-            self._layout = "sharded"
+            self.sampler.layout = "sharded"
         self._order.watch()
         self._describe(scaler)

@@ -206,6 +206,8 @@ class _Met:
     optimizer: weakref.ref[torch.optim.Optimizer]
     name: str
     turns: int = 0
+    after: _Met | None = None
+    """The one whose turn came next."""
 
 
 class OptimizerNames:
@@ -226,7 +228,10 @@ class OptimizerNames:
 
     def turn(self, optimizer: torch.optim.Optimizer) -> int:
         """How often this was asked of the optimizer before, or since `restart`."""
-        met = self._last = self._meet(optimizer)
+        met = self._meet(optimizer)
+        if self._last is not None:
+            self._last.after = met
+        self._last = met
         met.turns += 1
         return met.turns - 1
 
@@ -237,6 +242,11 @@ class OptimizerNames:
     def coming(self) -> int:
         """What `turn` will give for the optimizer of which it was asked last."""
         return self._last.turns if self._last is not None else 0
+
+    def expected(self) -> int:
+        """What `turn` will give if the next optimizer is the one that came next the last time."""
+        after = self._last.after if self._last is not None else None
+        return after.turns if after is not None and after.optimizer() else self.coming()
 
     def turned(self, turns: int) -> None:
         """That optimizer had so many turns that nobody asked for."""

@@ -20,7 +20,7 @@ class Account:
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.clock = clock
-        self._budget = budget
+        self.budget = budget
         self._timer = timer
         self._busy_us = self._elapsed_us = 0.0
         self._plain = self._plain_ns = self._plain_elapsed_ns = 0
@@ -94,7 +94,7 @@ class Account:
         if spans or self._timer.awaiting:
             self._timer.submit(spans, sampled=sampled)
             for us, of_sample in self._timer.finished():
-                self._budget.device(us, sampled=of_sample)
+                self.budget.device(us, sampled=of_sample)
                 cost += us
         if duration is not None:
             self._busy_us += cost
@@ -106,14 +106,14 @@ class Account:
     ) -> None:
         updates, elapsed, cost = self._end_plain()
         if not updates or duration is None:
-            self._budget.updated(duration, usual, sampled=sampled, beside=beside)
+            self.budget.updated(duration, usual, sampled=sampled, beside=beside)
         elif sampled:
-            self._budget.updated(elapsed / updates, cost / updates, sampled=False, updates=updates)
-            self._budget.updated(duration, usual, sampled=True, beside=beside)
+            self.budget.updated(elapsed / updates, cost / updates, sampled=False, updates=updates)
+            self.budget.updated(duration, usual, sampled=True, beside=beside)
         else:  # one in many, which looks for news: it weighs as much as any
             updates += 1
             mean, elapsed = (cost + usual) / updates, (elapsed + duration) / updates
-            self._budget.updated(elapsed, mean, sampled=False, beside=beside, updates=updates)
+            self.budget.updated(elapsed, mean, sampled=False, beside=beside, updates=updates)
 
     def handed_over(self, started: int, *, sampled: bool) -> None:
         """A record was handed over, since ``started``: it counts as spent before the next update."""

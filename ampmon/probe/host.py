@@ -8,7 +8,7 @@ Nothing here keeps a gradient alive, reads a clock or changes anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,36 @@ def measure(
     The sum of squares is of fp32 products, added up in fp32 within a row of 1024 elements and in fp64 beyond: its
     relative error is below 1e-6.
     """
-    sums = _Sums(len(gradients))
     # The largest first: those of which a sample is taken then lie together, and so do those that are looked at whole.
     order = sorted(range(len(gradients)), key=lambda row: -gradients[row].numel())
-    for block in _blocks(order, gradients, sample, generator):
+    drawn = (
+        (row, draw(gradients[row], sample, generator), gradients[row].numel()) for row in order
+    )
+    return _measure(drawn, indices)
+
+
+def draw(
+    gradient: torch.Tensor, sample: int | Literal["all"], generator: np.random.Generator
+) -> torch.Tensor:
+    """The elements of a gradient that are looked at: a copy where they are fewer than all."""
+    return flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
+
+
+def measure_drawn(
+    parts: Sequence[torch.Tensor], numels: Sequence[int], indices: Sequence[int]
+) -> Statistics:
+    """`measure` of what was drawn before, of tensors that have so many elements. An index may occur several times."""
+    order = sorted(range(len(parts)), key=lambda row: -numels[row])
+    return _measure(((row, parts[row], numels[row]) for row in order), indices)
+
+
+_Drawn: TypeAlias = Iterable[tuple[int, torch.Tensor, int]]
+"""Of each tensor its row, the elements that are looked at, and how many it has."""
+
+
+def _measure(drawn: _Drawn, indices: Sequence[int]) -> Statistics:
+    sums = _Sums(len(indices))
+    for block in _blocks(drawn):
         sums.add(block)
     return sums.statistics(indices)
 
@@ -58,20 +84,13 @@ class _Block:
         self.elements = _wide(parts[0]) if len(parts) == 1 else torch.cat(list(map(_wide, parts)))
 
 
-def _blocks(
-    order: Iterable[int],
-    gradients: Sequence[torch.Tensor],
-    sample: int | Literal["all"],
-    generator: np.random.Generator,
-) -> Iterator[_Block]:
+def _blocks(drawn: _Drawn) -> Iterator[_Block]:
     """Tensors cut, and put together where they are small; blocks hold what is alike in kind."""
     rows: list[int] = []
     parts: list[torch.Tensor] = []
     length, kind = 0, (False, False)
-    for row in order:
-        gradient = gradients[row]
-        looked = flatten(gradient) if sample == "all" else sample_runs(gradient, sample, generator)
-        of_kind = len(looked) < gradient.numel(), looked.dtype == torch.float64
+    for row, looked, numel in drawn:
+        of_kind = len(looked) < numel, looked.dtype == torch.float64
         for part in looked.split(_BLOCK):
             if parts and (length + len(part) > _BLOCK or of_kind != kind):
                 yield _Block(rows, parts, sampled=kind[0])

@@ -89,6 +89,13 @@ NUMBERS = (
         rules=("subnormal", "flushed"),
     ),
     Patient(
+        name="static scale too low, accumulated",
+        about="the same in each of sixteen backward passes an update",
+        attempts=(sick_numbers.ManualScale,),
+        plan=Plan(init_scale=8.0, loss=0.16, strength=8.0, accumulate=16, updates=100),
+        rules=("subnormal", "flushed"),
+    ),
+    Patient(
         name="static scale far too low",
         about="set to 8 after every update, under a loss so small that much of the gradient is zero in fp16",
         attempts=(sick_numbers.ManualScale,),

@@ -6,6 +6,7 @@ takes two seconds to import, is imported by those processes alone.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from pathlib import Path
@@ -18,11 +19,14 @@ from torch import multiprocessing
 
 import ampmon
 import scripts
+from ampmon.histogram import Statistics
 from recording import Recording, recordings
+from scaler.test_parity import bits
 from serving import free_port
 
 
 RANKS = 2
+MEASURED = ampmon.Config(every=1, sample="all")
 GIVEN = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
@@ -35,6 +39,7 @@ def work(rank: int, directory: str, port: int) -> None:
     )
     for scenario in (
         replicated,
+        averaged,
         sharded,
         sharded_on_rank_0,
         collectives,
@@ -120,13 +125,61 @@ def test_a_rank_that_waits_for_its_run_has_begun_before_that(directory: Path) ->
 
 
 def test_replicas_are_sampled_once(directory: Path) -> None:
-    """With replicated gradients rank 0 alone sends statistics, and every rank its scale and skips."""
+    """With replicated gradients rank 0 alone sends statistics, from the second update on, and every rank its skips."""
     found = by_rank(directory / "replicated")
     assert {rank: len(recorded.updates) for rank, recorded in found.items()} == {0: 4, 1: 4}
-    assert [update.gradients is not None for update in found[0].updates] == [True] * 4
+    assert [update.gradients is not None for update in found[0].updates] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     assert [update.gradients is None for update in found[1].updates] == [True] * 4
     assert found[0].header().layout == "replicated"
     assert [parameter.name for parameter in found[0].header().parameters] == ["weight", "bias"]
+
+
+def averaged(rank: int) -> None:
+    """DDP in fp16 over batches that differ by rank, accumulated and not: beside the stock scaler, bit for bit."""
+    for passes, views in ((1, False), (3, True)):
+        left = []
+        for make in (torch.amp.GradScaler, ampmon.GradScaler):
+            monitor = {} if make is torch.amp.GradScaler else {"monitor": MEASURED}
+            scaler = make("cpu", init_scale=2.0**10, growth_interval=3, **monitor)
+            torch.manual_seed(rank)
+            layers = torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)
+            model = torch.nn.parallel.DistributedDataParallel(
+                torch.nn.Sequential(*layers), gradient_as_bucket_view=views
+            )
+            optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+            for update in range(4):
+                for number in range(passes):
+                    last = number == passes - 1
+                    with contextlib.nullcontext() if last else model.no_sync():
+                        with torch.autocast("cpu", torch.float16):
+                            outputs = model(torch.randn(4, 8))
+                        scaler.scale(outputs.float().square().mean()).backward()
+                if update == 2 and rank == 1:
+                    next(model.parameters()).grad[0, 0] = torch.inf
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                assert all(each._backward_hooks is None for each in model.parameters())
+            weights = [each.detach().clone() for each in model.parameters()]
+            left.append((weights, scaler.state_dict(), torch.rand(2)))
+        assert bits(*left)
+        assert scaler.monitor.errors == 0
+
+
+def test_replicas_are_measured_before_they_are_averaged(directory: Path) -> None:
+    """Under DDP a sample says what a pass of rank 0's own brought, which fp16 held, with `no_sync` and without."""
+    recorded = by_rank(directory / "averaged")[0]
+    for stream in ("scaler", "scaler-2"):
+        sampled = [each.gradients for each in recorded.of(stream) if each.gradients is not None]
+        assert len(sampled) == 3
+        for statistics in map(Statistics.from_wire, sampled):
+            assert statistics.looked.tolist() == [64, 8, 16, 2]
+            assert statistics.on_grid.tolist() == [64, 8, 16, 2]
 
 
 def sharded(rank: int, ranks_sampled: tuple[int, ...] | None = None) -> None:

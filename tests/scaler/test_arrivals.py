@@ -1,0 +1,411 @@
+"""Where gradients are sums of several backward passes, a sample says what each pass brought, and training is untouched.
+
+Real passes on a CPU; the emulated device counts waits in device/waits_suite.py, and DDP is in test_distributed.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.utils.checkpoint import checkpoint
+
+import ampmon
+from recording import recording
+from scaler.test_parity import bits
+
+
+EXACT = ampmon.Config(every=1, sample="all")
+UPDATES = 4
+PASSES = 3
+
+
+class Net(nn.Module):
+    """Linear layers around a norm, whose gradients are of fp32."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, width)
+        self.norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.last(torch.tanh(self.norm(self.first(inputs))))
+        return outputs
+
+
+def loss_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """A loss in fp16 that is small."""
+    with torch.autocast("cpu", dtype=torch.float16):
+        outputs = model(inputs)
+    return outputs.float().square().mean() * 1e-3
+
+
+def unhooked(model: nn.Module) -> bool:
+    """Whether torch has no hook to call for any parameter."""
+    return all(each._backward_hooks is None for each in model.parameters())
+
+
+# -- what a sample says -----------------------------------------------------------------------------
+
+
+def trained_on_one_batch(passes: int, sample: Any = "all", width: int = 32) -> float:
+    """Updates that change no weight, of so many passes over the same batch; the norm of the last gradient."""
+    torch.manual_seed(0)
+    model, inputs = Net(width), torch.randn(8, 16)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    config = ampmon.Config(every=1, sample=sample)
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, model=model, monitor=config)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for _ in range(passes):
+            scaler.scale(loss_of(model, inputs) / passes).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    return float(nn.utils.get_total_norm([each.grad for each in model.parameters()]))
+
+
+@pytest.mark.parametrize("width", [32, 9000])
+def test_a_sample_is_of_a_pass_and_its_norm_of_the_sum(data_directory: Path, width: int) -> None:
+    """Three passes that bring the same are sampled as one alone, with the sum's norm, however large tensors are."""
+    norm = trained_on_one_batch(PASSES, width=width)
+    found = recording(data_directory).statistics(UPDATES - 1)
+    torch.manual_seed(0)
+    model, inputs = Net(width), torch.randn(8, 16)
+    (loss_of(model, inputs) / PASSES * 64.0).backward()
+    brought = [each.grad for each in model.parameters() if each.grad is not None]
+    wide = [each.flatten().double().numpy() for each in brought]
+    assert found.looked.tolist() == [len(each) for each in wide]
+    assert found.zeros.tolist() == [int((each == 0).sum()) for each in wide]
+    small = [int(((each != 0) & (np.abs(each) < 2.0**-14)).sum()) for each in wide]
+    classes = found.classes()
+    assert (classes.below_grid + classes.subnormal).tolist() == small
+    assert found.amax.tolist() == [np.abs(each).max() for each in wide]
+    assert np.sqrt(found.sum_squares.sum()) / 64.0 == pytest.approx(norm, rel=1e-5)
+    assert found.on_grid.tolist() == [on_grid(each) for each in wide]
+    assert found.grid_mask.all()
+    assert on_grid(PASSES * wide[0]) < 0.99 * len(wide[0])
+
+
+def on_grid(elements: Any) -> int:
+    """How many of them fp16 can hold."""
+    return int((elements == elements.astype(np.float16)).sum())
+
+
+def test_passes_are_joined(data_directory: Path) -> None:
+    """Of passes that bring different gradients the sample has their average, and the largest element of all."""
+    brought = [
+        torch.tensor([2.0**-20, 0.0, 1.0, 3.0]),
+        torch.tensor([2.0**-20, 0.0, 0.0, 2.0**-16]),
+        torch.tensor([2.0**-20, 0.0, 512.0, 0.0]),
+        torch.tensor([2.0**-20, 0.0, 0.0, 2.0**-17]),
+    ]
+    weight = nn.Parameter(torch.zeros(4))
+    optimizer = SGD([weight], lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for each in brought:
+            scaler.scale((weight * each).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    statistics = recording(data_directory).statistics(UPDATES - 1)
+    classes = statistics.classes()
+    counts = classes.zero, classes.subnormal, classes.normal
+    assert [count.tolist() for count in counts] == [[2], [1], [1]]  # 7, 6 and 3 of 16
+    assert statistics.looked.tolist() == [4]
+    assert statistics.amax.tolist() == [512.0]
+    total = torch.stack(brought).sum(0)
+    assert statistics.sum_squares.item() == pytest.approx(float(total.square().sum()))
+
+
+def test_a_default_sample_looks_at_as_many_elements_as_without_accumulation(
+    data_directory: Path,
+) -> None:
+    """Of large tensors each pass gives a sample of its own, and the joined one has as many elements as each."""
+    trained_on_one_batch(PASSES, sample=1024, width=2000)
+    statistics = recording(data_directory).statistics(UPDATES - 1)
+    assert statistics.looked.max() == 1024
+    statistics.check()
+
+
+def test_the_first_update_is_not_sampled_as_a_sum(data_directory: Path) -> None:
+    """Before it nobody knows the parameters, and the next one is sampled in its place."""
+    trained_on_one_batch(PASSES)
+    sampled = [each.gradients is not None for each in recording(data_directory).updates]
+    assert sampled == [False, True, True, True]
+
+
+def test_two_losses_that_reach_parameters_of_their_own_are_sampled_as_ever(
+    data_directory: Path,
+) -> None:
+    """Where several losses are scaled but one pass alone reaches a parameter, its gradient is measured as it lies."""
+    torch.manual_seed(0)
+    models = [Net(), Net()]
+    optimizers = [SGD(model.parameters(), lr=0.1) for model in models]
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, model=models, monitor=EXACT)
+    for _ in range(UPDATES):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+            scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    assert [len(recorded.statistics(update)) for update in range(1, UPDATES)] == [12, 12, 12]
+
+
+def test_optimizers_that_are_updated_by_turns_are_both_sampled(data_directory: Path) -> None:
+    """Whose turn comes is foreseen by who came next the last time."""
+    models = [Net(), Net()]
+    optimizers = [SGD(model.parameters(), lr=0.1) for model in models]
+    config = ampmon.Config(every=4, sample="all")
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=config, growth_interval=10**6)
+    for update in range(20):
+        model, optimizer = models[update % 2], optimizers[update % 2]
+        optimizer.zero_grad()
+        for _ in range(2):
+            scaler.scale(loss_of(model, torch.randn(8, 16))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    updates = recording(data_directory).updates
+    sampled = [update.ordinal for update in updates if update.gradients is not None]
+    assert {ordinal % 2 for ordinal in sampled[2:]} == {0, 1}
+    assert len(sampled) < 10
+
+
+# -- training is untouched --------------------------------------------------------------------------
+
+
+def accumulated(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+    """Passes over different batches."""
+    for _ in range(PASSES):
+        scaler.scale(loss_of(model, torch.randn(8, 16)) / PASSES).backward()
+
+
+def retained(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+    """Two losses, and two passes through the graph of each."""
+    for _ in range(2):
+        scaled = scaler.scale(loss_of(model, torch.randn(8, 16)))
+        scaled.backward(retain_graph=True)
+        scaled.backward()
+
+
+def raising(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+    """A pass that ends in the middle of backward, and is tried again."""
+    scaled = scaler.scale(loss_of(Failing(model), torch.randn(8, 16)))
+    with contextlib.suppress(ZeroDivisionError):
+        scaled.backward()
+    optimizer.zero_grad()
+    accumulated(scaler, model, optimizer)
+
+
+class _Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, inputs: Tensor) -> Tensor:
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        raise ZeroDivisionError
+
+
+class Failing(nn.Module):
+    """The net, through whose hidden layer no gradient comes back."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = _Fails.apply(self.net.first(inputs))  # type: ignore[no-untyped-call]
+        outputs: Tensor = self.net.last(self.net.norm(hidden))
+        return outputs
+
+
+def _checkpointed(*, reentrant: bool) -> Callable[[Any, nn.Module, SGD], None]:
+    def passes(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+        """Passes that compute the forward pass again."""
+        for _ in range(2):
+            inputs = torch.randn(8, 16, requires_grad=True)
+            with torch.autocast("cpu", dtype=torch.float16):
+                outputs = checkpoint(model, inputs, use_reentrant=reentrant)
+            scaler.scale(outputs.float().square().mean()).backward()
+
+    return passes
+
+
+def penalised(scaler: Any, model: nn.Module, optimizer: SGD) -> None:
+    """torch's recipe: gradients of the scaled loss with a graph of their own, unscaled, and added to the loss."""
+    loss = loss_of(model, torch.randn(8, 16))
+    gradients = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
+    penalty = sum(((each / scaler.get_scale()) ** 2).sum() for each in gradients)
+    scaler.scale(loss + penalty).backward()
+
+
+PASSES_OF = {
+    "accumulated": accumulated,
+    "retained": retained,
+    "raising": raising,
+    "checkpointed": _checkpointed(reentrant=False),
+    "checkpointed by reentry": _checkpointed(reentrant=True),
+    "penalised": penalised,
+}
+
+
+def train(scaler: Any, passes: Callable[[Any, nn.Module, SGD], None], *, clip: bool) -> Any:
+    """Updates of which one overflows; all that they leave behind."""
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for update in range(6):
+        optimizer.zero_grad()
+        passes(scaler, model, optimizer)
+        if update == 3:
+            model.last.bias.grad[0] = torch.inf
+        if clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        assert unhooked(model)
+    weights = [each.detach().clone() for each in model.parameters()]
+    return weights, optimizer.state_dict(), scaler.state_dict(), torch.rand(4)
+
+
+@pytest.mark.parametrize("clip", [False, True], ids=["", "clipped"])
+@pytest.mark.parametrize("name", PASSES_OF)
+@pytest.mark.filterwarnings("ignore:.*use_reentrant")
+def test_training_is_that_of_the_stock_scaler(data_directory: Path, name: str, clip: bool) -> None:
+    """However passes are made, weights, states and random numbers are bit for bit stock, and no hook outlives them."""
+    options: dict[str, Any] = {"init_scale": 1024.0, "growth_interval": 3}
+    stock = train(torch.amp.GradScaler("cpu", **options), PASSES_OF[name], clip=clip)
+    for config in (EXACT, ampmon.Config(every=2, sample=64)):
+        scaler = ampmon.GradScaler("cpu", **options, monitor=config)
+        assert bits(stock, train(scaler, PASSES_OF[name], clip=clip))
+        assert scaler.monitor is not None
+        assert scaler.monitor.errors == 0
+        assert scaler.monitor.samples >= 2
+
+
+def test_a_gradient_is_neither_kept_nor_copied(data_directory: Path) -> None:
+    """What the first pass brings becomes `.grad` itself, as without a hook."""
+    weight, places = nn.Parameter(torch.ones(1000)), []
+    optimizer = SGD([weight], lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
+    weight.register_hook(lambda gradient: places.append(gradient.data_ptr()))
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for _ in range(2):
+            scaler.scale((weight * 2).sum()).backward()
+        assert weight.grad is not None
+        assert weight.grad.data_ptr() == places[-2]
+        scaler.step(optimizer)
+        scaler.update()
+
+
+# -- when there are hooks ---------------------------------------------------------------------------
+
+
+def begun() -> tuple[Any, nn.Module, SGD]:
+    """A loop whose coming update is sampled, of several passes."""
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=EXACT)
+    for _ in range(2):
+        optimizer.zero_grad()
+        accumulated(scaler, model, optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    return scaler, model, optimizer
+
+
+def test_there_are_hooks_only_in_iterations_that_are_sampled(data_directory: Path) -> None:
+    """Of eight updates two are sampled, and in their passes alone parameters have hooks."""
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=ampmon.Config(every=4))
+    hooked = []
+    for _ in range(9):
+        optimizer.zero_grad()
+        accumulated(scaler, model, optimizer)
+        hooked.append(not unhooked(model))
+        scaler.step(optimizer)
+        scaler.update()
+    assert [update for update, each in enumerate(hooked) if each] == [1, 4, 8]
+    updates = recording(data_directory).updates
+    assert [each.ordinal for each in updates if each.gradients is not None] == [1, 4, 8]
+
+
+def test_an_iteration_that_ends_without_a_step_leaves_no_hook() -> None:
+    """`update()` alone ends it, and so does the end of the scaler."""
+    scaler, model, optimizer = begun()
+    accumulated(scaler, model, optimizer)
+    assert not unhooked(model)
+    scaler.update(64.0)
+    assert unhooked(model)
+    accumulated(scaler, model, optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    accumulated(scaler, model, optimizer)
+    assert not unhooked(model)
+    del scaler
+    gc.collect()
+    assert not any(each._backward_hooks for each in model.parameters())
+
+
+def test_a_users_own_hook_stays() -> None:
+    """A hook that is set in the midst of a sampled iteration fires in the passes of this one and of the next."""
+    scaler, model, optimizer = begun()
+    fired: list[Tensor] = []
+    accumulated(scaler, model, optimizer)
+    model.last.weight.register_hook(fired.append)
+    for _ in range(2):
+        accumulated(scaler, model, optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert len(fired) == 2 * PASSES
+
+
+def test_a_model_is_copied_and_pickled_without_hooks() -> None:
+    """In the midst of a sampled iteration a copy has none, and neither a copy nor a pickle warns."""
+    scaler, model, optimizer = begun()
+    accumulated(scaler, model, optimizer)
+    assert not unhooked(model)
+    assert unhooked(copy.deepcopy(model))
+    assert not any(each._backward_hooks for each in pickle.loads(pickle.dumps(model)).parameters())
+    leaf = torch.ones(2, requires_grad=True)
+    leaf._backward_hooks = dict(model.last.weight._backward_hooks or {})
+    pickle.dumps(leaf)
+
+
+def test_an_error_in_a_hook_is_the_monitors_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted once, training goes on, and gradients are measured as sums from then on."""
+    scaler, model, optimizer = begun()
+
+    def broken(*_: object) -> None:
+        raise OSError("of the test")
+
+    monkeypatch.setattr("ampmon.probe.host.draw", broken)
+    with pytest.warns(UserWarning, match="of the test"):
+        accumulated(scaler, model, optimizer)
+    monkeypatch.undo()
+    for _ in range(2):
+        scaler.step(optimizer)
+        scaler.update()
+        accumulated(scaler, model, optimizer)
+    assert scaler.monitor.errors == 1
+    assert unhooked(model)
+    assert scaler.monitor.samples == 3
