@@ -43,8 +43,8 @@ class Sampler:
         self.layout: wire.Layout = "replicated"
         self._scalings = 0
         """Losses scaled in the iteration at hand."""
-        self._several = False
-        """Whether there were several in the last one."""
+        self._usual = 1
+        """How many there were in the last one."""
 
     def here(self) -> bool:
         """Whether this rank takes samples."""
@@ -59,10 +59,10 @@ class Sampler:
     def scaling(self) -> None:
         """A loss is being scaled: its backward pass is to come."""
         self._scalings += 1
-        sums = self.layout == "replicated" and (self._reduced or self._several)
+        sums = self.layout == "replicated" and (self._reduced or self._usual > 1)
         due = sums and self.here() and not self._budget.until_due(self._optimizers.expected())
         if due and self._scalings == 1:
-            self._arrivals.begin(reduced=self._reduced)
+            self._arrivals.begin(self._usual, reduced=self._reduced)
 
     def unscaling(self, iteration: Iteration, optimizer: torch.optim.Optimizer) -> None:
         """The gradients of an optimizer are complete: decide, with the first of an iteration, whether it is sampled."""
@@ -82,8 +82,7 @@ class Sampler:
     def ended(self, iteration: Iteration) -> None:
         """`update()` has ended an iteration."""
         # None were counted where the plain gear was left in the middle of it.
-        self._several = self._scalings > 1 if self._scalings else self._several
-        self._scalings = 0
+        self._usual, self._scalings = self._scalings or self._usual, 0
         arrived = self._arrivals.end()
         if arrived is not None and iteration.sampling:
             iteration.arrived = arrived

@@ -26,8 +26,8 @@ from ampmon.probe.ring import Readback
 from ampmon.probe.timing import DeviceTimer, Span
 
 
-PASSES_MAX = 16
-"""Passes of an iteration that are measured. What others bring to a parameter is not looked at."""
+PASSES = 4
+"""So many of an iteration's passes are measured, at even distances, and the first that reaches a parameter."""
 _ALONE = 1 << 16
 """So many elements are measured where they are; fewer are copied, and measured with others: a call costs more."""
 _ROOM = 1 << 17
@@ -63,12 +63,9 @@ class _Tray:
     parts: list[torch.Tensor] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     numels: list[int] = field(default_factory=list)
+    held: int = 0
     packed: list[torch.Tensor] = field(default_factory=list)
     packed_of: list[int] = field(default_factory=list)
-
-    @property
-    def full(self) -> bool:
-        return sum(map(len, self.parts)) >= _ROOM
 
 
 class Arrivals:
@@ -106,18 +103,22 @@ class Arrivals:
     def _clear(self) -> None:
         self.watching = False
         """Whether the passes of the iteration at hand are looked at."""
+        self._every, self._offset = 1, 0
         self._counts: dict[int, int] = {}
         self._passes: dict[int, int] = {}
         self._trays: dict[tuple[torch.device, torch.dtype, Any], _Tray] = {}
         self._statistics: list[Statistics] = []
         self._spans: list[Span] = []
 
-    def begin(self, *, reduced: bool) -> None:
-        """Hook the parameters; ``reduced``, if ``.grad`` is not what this process brings to it."""
+    def begin(self, passes: int, *, reduced: bool) -> None:
+        """Hook the parameters for so many passes; ``reduced``, if ``.grad`` is not what this process brings to it."""
         started = self._account.clock()
         self.drop()
         living = list(self._living()) if self.usable else []
         self.watching = bool(living)
+        self._every = -(-passes // PASSES)
+        # Which passes are looked at is another matter each time: they may be of different losses.
+        self._offset = int(self._random.integers(self._every))
         for place, parameter in living:
             if _is_hookable(parameter):
                 hook = _Hook(self, place, counts_only=place in self._once and not reduced)
@@ -140,13 +141,12 @@ class Arrivals:
 
     def end(self) -> Arrived | None:
         """Unhook all; what was gathered, if there is anything."""
-        arrived = None
         if self.watching:
             self._once = frozenset(place for place, count in self._counts.items() if count == 1)
-            if self._passes:
-                arrived = self._gathered()
-        self.drop()
-        return arrived
+        try:
+            return self._gathered() if self.watching and self._passes else None
+        finally:
+            self.drop()
 
     def _gathered(self) -> Arrived:
         packed = []
@@ -167,13 +167,19 @@ class Arrivals:
         started = self._account.clock()
         try:
             count = self._counts[place] = self._counts.get(place, 0) + 1
-            if count - counts_only in range(1, PASSES_MAX + 1):
+            measured = self._passes.get(place, 0)
+            if measured <= PASSES and self._is_due(count, measured, counts_only=counts_only):
                 self._look(place, gradient)
         except Exception as error:
             self.watching = self.usable = False
             self._report("measuring what a backward pass brings", error)
         finally:
             self._account.spend(started)
+
+    def _is_due(self, count: int, measured: int, *, counts_only: bool) -> bool:
+        if not measured:
+            return count > counts_only
+        return (count + self._offset) % self._every == 0
 
     def _look(self, place: int, gradient: torch.Tensor) -> None:
         if is_functorch_wrapped_tensor(gradient) or capturing() or torch._C._is_tracing():
@@ -186,21 +192,23 @@ class Arrivals:
         tray = self._trays.setdefault((device, elements.dtype, stream), _Tray())
         sample = "all" if self._probe(device).takes(device) else self._sample
         part = host.draw(elements, sample, self._random)
-        if len(part) >= _ALONE:
+        looked = part.numel()
+        if looked >= _ALONE:
             self._measure(tray, [part], [place], [numel])
         else:
             # Those that are not drawn are the gradient itself, into which training writes.
-            tray.parts.append(part if len(part) < numel else part.clone())
+            tray.parts.append(part if looked < numel else part.clone())
             tray.places.append(place)
             tray.numels.append(numel)
-            if tray.full:
+            tray.held += looked
+            if tray.held >= _ROOM:
                 self._measure_together(tray)
         self._passes[place] = self._passes.get(place, 0) + 1
 
     def _measure_together(self, tray: _Tray) -> None:
         if tray.parts:
             self._measure(tray, tray.parts, tray.places, tray.numels)
-            tray.parts, tray.places, tray.numels = [], [], []
+            tray.parts, tray.places, tray.numels, tray.held = [], [], [], 0
 
     def _measure(
         self, tray: _Tray, parts: list[torch.Tensor], places: list[int], numels: list[int]

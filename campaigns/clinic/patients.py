@@ -92,7 +92,7 @@ NUMBERS = (
         name="static scale too low, accumulated",
         about="the same in each of sixteen backward passes an update",
         attempts=(sick_numbers.ManualScale,),
-        plan=Plan(init_scale=8.0, loss=0.16, strength=8.0, accumulate=16, updates=100),
+        plan=Plan(init_scale=8.0, loss=0.04, strength=8.0, accumulate=16, updates=100),
         rules=("subnormal", "flushed"),
     ),
     Patient(

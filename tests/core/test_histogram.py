@@ -91,6 +91,49 @@ def test_what_is_known_of_some_runs_is_not_known_of_the_sum() -> None:
     assert added.zeros.tolist() == [7]
 
 
+def made(histogram: np.ndarray, zeros: int, inf: int = 0) -> Statistics:
+    """Statistics of three parameters, runs known as far as they can be."""
+    made = Statistics.nothing([0, 1, 2])
+    made.histogram[:] = histogram
+    made.zeros[:], made.inf[:] = zeros, inf
+    made.looked[:] = histogram.sum(1) + zeros + inf
+    made.on_grid[:] = made.looked // 2
+    made.run_squares[:] = made.classes().small * 3
+    made.amax[:], made.sum_squares[:] = 4.0, 9.0
+    return made
+
+
+@given(HISTOGRAMS, st.integers(0, 40), st.integers(1, 9))
+def test_the_average_of_what_is_alike_is_each(histogram: np.ndarray, zeros: int, by: int) -> None:
+    """So many times the same statistics, divided by that number, are those again."""
+    each = made(histogram, zeros)
+    averaged = Statistics.added([each] * by).divided(np.full(3, by))
+    for name in Statistics.__slots__:
+        assert getattr(averaged, name).tolist() == getattr(each, name).tolist()
+
+
+@given(st.lists(HISTOGRAMS, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 2))
+def test_an_average_can_be_sent(histograms: list[np.ndarray], zeros: int, inf: int) -> None:
+    """Each rounded count is within 1 of the average, and all of them are what a record may hold."""
+    added = Statistics.added([made(each, zeros, inf) for each in histograms])
+    averaged = Statistics.from_wire(added.divided(np.full(3, len(histograms))).to_wire())
+    for name in ("looked", "zeros", "inf", "histogram", "on_grid"):
+        exact = getattr(added, name) / len(histograms)
+        assert (np.abs(getattr(averaged, name) - exact) <= 1).all()
+
+
+def test_statistics_take_the_place_of_others_but_for_the_norm() -> None:
+    """Of a parameter that is finite in both, counts are the ones and the estimated norm is the others'."""
+    sums, passes = made(np.full((3, BINS), 2), zeros=6), made(np.full((3, BINS), 1), zeros=3)
+    sums.inf[1] = sums.zeros[1]
+    sums.zeros[1] = 0
+    joined = passes.select(np.array([2, 1])).instead(sums)
+    assert joined.parameters.tolist() == [0, 1, 2]
+    assert joined.looked.tolist() == [134, 134, 67]
+    assert joined.zeros.tolist() == [6, 0, 3]
+    assert (joined.sum_squares / joined.looked).tolist() == [9 / 134] * 3
+
+
 def test_records_read_together_are_those_read_one_by_one() -> None:
     """Many records of the same parameters give the same arrays together as each alone, runs known or not."""
     parts = [Statistics.nothing([3, 1]) for _ in range(3)]

@@ -124,11 +124,12 @@ def test_updates_about_which_nothing_is_new_wait_as_stock(
 class Training:
     """Updates of a small model by a fused optimizer, which makes the host wait for nothing."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, passes: int = 1, lr: float = 1e-2, **options: Any) -> None:
         torch.manual_seed(0)
+        self.passes = passes
         layers = [torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 1)]
         self.model = torch.nn.Sequential(*layers).to(PLACE)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2, fused=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr, fused=True)
         self.inputs = torch.randn(UPDATES, 4, 8).to(PLACE)
         name = options.pop("name", None)
         config = ampmon.Config(every=options.pop("every", 1), budget=1, **options)
@@ -144,9 +145,10 @@ class Training:
     def update(self, number: int) -> None:
         """One update. The sixth overflows."""
         self.optimizer.zero_grad()
-        with torch.autocast(PLACE, dtype=torch.float16):
-            loss = self.model(self.inputs[number]).float().square().mean()
-        self.scaler.scale(loss).backward()
+        for _ in range(self.passes):
+            with torch.autocast(PLACE, dtype=torch.float16):
+                loss = self.model(self.inputs[number]).float().square().mean()
+            self.scaler.scale(loss).backward()
         if number == 5:
             self.model[0].weight.grad[0].fill_(float("inf"))
         self.scaler.step(self.optimizer)
@@ -170,7 +172,7 @@ def told(
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"every": 5}, {"activations": 1}])
+@pytest.mark.parametrize("options", [{}, {"every": 5}, {"activations": 1}, {"passes": 3}])
 def test_a_paused_device_is_waited_for_by_nobody(
     emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
 ) -> None:
@@ -195,6 +197,27 @@ def test_a_paused_device_is_waited_for_by_nobody(
     assert len(recorded) == BEHIND
     assert [update[3] for update in recorded].count("backoff") == 1
     assert recorded == expected
+
+
+def test_passes_are_sampled_one_by_one(
+    emulated: Device, data_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where three passes bring the same, a sample says what one alone says, however late the device is."""
+    said = []
+    for passes in (1, 3):
+        monkeypatch.setenv("AMPMON_DIR", str(data_directory / str(passes)))
+        training = Training(passes=passes, lr=0.0)
+        emulated.jitter(200)
+        for number in range(5):
+            training.update(number)
+        said.append(recording(data_directory / str(passes)))
+        assert training.scaler.monitor.errors == 0
+    for number in range(1, 5):
+        one, joined = (each.statistics(number) for each in said)
+        assert joined.grid_mask.tolist() == one.grid_mask.tolist()
+        assert joined.histogram.tolist() == one.histogram.tolist()
+        assert joined.amax.tolist() == one.amax.tolist()
+        assert joined.sum_squares.tolist() == pytest.approx((9 * one.sum_squares).tolist())
 
 
 def test_logged_tensors_wait_for_nobody(emulated: Device, data_directory: Path) -> None:

@@ -131,6 +131,23 @@ def test_passes_are_joined(data_directory: Path) -> None:
     assert statistics.sum_squares.item() == pytest.approx(float(total.square().sum()))
 
 
+def test_of_many_passes_some_are_measured(data_directory: Path) -> None:
+    """Of 16 passes five at most are looked at, the first among them, and any other is in the course of many samples."""
+    weight = nn.Parameter(torch.zeros(64))
+    optimizer = SGD([weight], lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=1.0, monitor=EXACT)
+    for _ in range(40):
+        optimizer.zero_grad()
+        for number in range(16):
+            scaler.scale(weight[0] * 2.0**number).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = recording(data_directory)
+    seen = [recorded.statistics(update).amax.item() for update in range(1, 40)]
+    assert set(seen) <= {2.0**number for number in range(12, 16)}
+    assert len(set(seen)) > 1
+
+
 def test_a_default_sample_looks_at_as_many_elements_as_without_accumulation(
     data_directory: Path,
 ) -> None:

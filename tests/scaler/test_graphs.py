@@ -32,7 +32,9 @@ def compiler() -> Iterator[Any]:
     dynamo.reset()
 
 
-def train_compiled(scaler: torch.amp.GradScaler, dynamo: Any) -> tuple[list[Any], int, int]:
+def train_compiled(
+    scaler: torch.amp.GradScaler, dynamo: Any, passes: int
+) -> tuple[list[Any], int, int]:
     """The weights and the scaler's state after a compiled loop; how many graphs it was cut into, and how often."""
     dynamo.reset()
     dynamo.utils.counters.clear()
@@ -44,9 +46,10 @@ def train_compiled(scaler: torch.amp.GradScaler, dynamo: Any) -> tuple[list[Any]
     @torch.compile(backend="eager")
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.float16):
-            loss = model(inputs).float().square().mean()
-        scaler.scale(loss).backward()
+        for _ in range(passes):
+            with torch.autocast("cpu", torch.float16):
+                loss = model(inputs).float().square().mean()
+            scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 
@@ -58,11 +61,14 @@ def train_compiled(scaler: torch.amp.GradScaler, dynamo: Any) -> tuple[list[Any]
     return [*weights, scaler.state_dict()], graphs, breaks
 
 
+@pytest.mark.parametrize("passes", [1, 2])
 @pytest.mark.filterwarnings("default")  # the compiler provokes torch's own, and fails on errors
-def test_a_compiled_step_is_cut_nowhere_else(data_directory: Path, compiler: Any) -> None:
+def test_a_compiled_step_is_cut_nowhere_else(
+    data_directory: Path, compiler: Any, passes: int
+) -> None:
     """torch.compile of a whole step has the stock scaler's graphs, breaks and weights, and all records."""
-    stock = train_compiled(torch.amp.GradScaler("cpu", growth_interval=2), compiler)
-    monitored = train_compiled(ampmon.GradScaler("cpu", growth_interval=2), compiler)
+    stock = train_compiled(torch.amp.GradScaler("cpu", growth_interval=2), compiler, passes)
+    monitored = train_compiled(ampmon.GradScaler("cpu", growth_interval=2), compiler, passes)
     assert monitored[1:] == stock[1:]
     assert stock[1] > 0
     *weights, state = monitored[0]
