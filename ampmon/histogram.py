@@ -166,14 +166,12 @@ class Statistics:
         """These, in the place of what ``of`` says of the same parameters where both are finite, but for their norm."""
         found = {parameter: row for row, parameter in enumerate(self.parameters.tolist())}
         rows = np.array([found.get(each, -1) for each in of.parameters.tolist()], np.int64)
-        finite = self.looked * ((self.inf + self.nan) == 0) > 0
+        finite = self.inf + self.nan == 0
         there = np.flatnonzero((rows >= 0) & finite[rows] & (of.inf + of.nan == 0))
         columns = {name: getattr(of, name).copy() for name in of.__slots__}
         for name, column in columns.items():
-            column[there] = getattr(self, name)[rows[there]]
-        # As many elements as are looked at now stand for all.
-        stand_for = self.looked[rows[there]] / np.maximum(of.looked[there], 1)
-        columns["sum_squares"][there] = of.sum_squares[there] * stand_for
+            if name != "sum_squares":
+                column[there] = getattr(self, name)[rows[there]]
         return Statistics(**columns)
 
     def to_wire(self) -> Gradients:

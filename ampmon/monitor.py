@@ -240,6 +240,7 @@ class Monitor(Shown):
         self._raised = None
         if self._stream is not None:
             started = self._account.clock()
+            self.sampler.ended(self._iteration)
             self._iteration.before = self.follower.before(scaler, self._iteration)
             self._account.spend(started)
 
@@ -249,7 +250,6 @@ class Monitor(Shown):
         started = self._account.clock()
         stream, iteration, before = self._stream, self._iteration, self._iteration.before
         self._iteration = Iteration()
-        self.sampler.ended(iteration)
         if stream is None or before is None:
             return
         after, told = self.follower.after(scaler, iteration, manual=manual)

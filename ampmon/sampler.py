@@ -80,7 +80,7 @@ class Sampler:
         return sums and self._arrivals.usable and not self._arrivals.watching
 
     def ended(self, iteration: Iteration) -> None:
-        """`update()` has ended an iteration."""
+        """`update()` is called: the iteration has no passes to come."""
         # None were counted where the plain gear was left in the middle of it.
         self._usual, self._scalings = self._scalings or self._usual, 0
         arrived = self._arrivals.end()

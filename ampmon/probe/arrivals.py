@@ -184,6 +184,8 @@ class Arrivals:
     def _look(self, place: int, gradient: torch.Tensor) -> None:
         if is_functorch_wrapped_tensor(gradient) or capturing() or torch._C._is_tracing():
             return
+        if gradient.layout is not torch.strided:  # of sparse ones the sum keeps each pass's values
+            return
         elements = local_elements(gradient)
         numel, device = elements.numel(), elements.device
         if elements.dtype not in MEASURED or not numel or elements.is_meta:

@@ -123,15 +123,16 @@ def test_an_average_can_be_sent(histograms: list[np.ndarray], zeros: int, inf: i
 
 
 def test_statistics_take_the_place_of_others_but_for_the_norm() -> None:
-    """Of a parameter that is finite in both, counts are the ones and the estimated norm is the others'."""
+    """Of a parameter that is finite in both, counts are the ones and the norm is the others'."""
     sums, passes = made(np.full((3, BINS), 2), zeros=6), made(np.full((3, BINS), 1), zeros=3)
+    sums.sum_squares[:] = 1.0
     sums.inf[1] = sums.zeros[1]
     sums.zeros[1] = 0
     joined = passes.select(np.array([2, 1])).instead(sums)
     assert joined.parameters.tolist() == [0, 1, 2]
     assert joined.looked.tolist() == [134, 134, 67]
     assert joined.zeros.tolist() == [6, 0, 3]
-    assert (joined.sum_squares / joined.looked).tolist() == [9 / 134] * 3
+    assert joined.sum_squares.tolist() == [1.0] * 3
 
 
 def test_records_read_together_are_those_read_one_by_one() -> None:

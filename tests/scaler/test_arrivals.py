@@ -202,6 +202,56 @@ def test_optimizers_that_are_updated_by_turns_are_both_sampled(data_directory: P
     assert len(sampled) < 10
 
 
+class Tied(nn.Module):
+    """A weight that is used twice: by linear layers alone, or by an embedding too."""
+
+    def __init__(self, *, embeds: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 16))
+        self.embeds = embeds
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.embeds:
+            hidden = nn.functional.embedding(inputs.argmax(1), self.weight)
+        else:
+            hidden = nn.functional.linear(inputs, self.weight)
+        return nn.functional.linear(torch.tanh(hidden), self.weight)
+
+
+@pytest.mark.parametrize("embeds", [False, True], ids=["", "embedding"])
+def test_tied_weights_are_summed_before_a_hook_sees_them(
+    data_directory: Path, embeds: bool
+) -> None:
+    """In fp16, where all uses share autocast's one cast, so that they are measured; in fp32 with an embedding."""
+    torch.manual_seed(0)
+    model = Tied(embeds=embeds)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    scaler = ampmon.GradScaler("cpu", init_scale=64.0, monitor=EXACT)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        accumulated(scaler, model, optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    statistics = recording(data_directory).statistics(UPDATES - 1)
+    assert statistics.grid_mask.tolist() == [not embeds]
+
+
+def test_a_sparse_gradient_is_measured_as_it_lies(data_directory: Path) -> None:
+    """Its passes lie side by side in `.grad`, each with the values that it brought."""
+    embedding = nn.Embedding(10, 4, sparse=True)
+    optimizer = SGD(embedding.parameters(), lr=0.1)
+    scaler = ampmon.GradScaler("cpu", init_scale=2.0, monitor=EXACT)
+    for _ in range(UPDATES):
+        optimizer.zero_grad()
+        for _ in range(PASSES):
+            scaler.scale(embedding(torch.tensor([1, 2])).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.monitor is not None
+    assert scaler.monitor.errors == 0
+    assert recording(data_directory).statistics(UPDATES - 1).looked.tolist() == [PASSES * 2 * 4]
+
+
 # -- training is untouched --------------------------------------------------------------------------
 
 
