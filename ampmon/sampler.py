@@ -59,10 +59,14 @@ class Sampler:
     def scaling(self) -> None:
         """A loss is being scaled: its backward pass is to come."""
         self._scalings += 1
-        sums = self.layout == "replicated" and (self._reduced or self._usual > 1)
-        due = sums and self.here() and not self._budget.until_due(self._optimizers.expected())
-        if due and self._scalings == 1:
+        if self._scalings > 1 or not self._sums(self._usual) or not self.here():
+            return
+        if not self._budget.until_due(self._optimizers.expected()):
             self._arrivals.begin(self._usual, reduced=self._reduced)
+
+    def _sums(self, scalings: int) -> bool:
+        """Whether after so many scaled losses gradients are sums of what could be looked at before."""
+        return self.layout == "replicated" and scalings > (not self._reduced)
 
     def unscaling(self, iteration: Iteration, optimizer: torch.optim.Optimizer) -> None:
         """The gradients of an optimizer are complete: decide, with the first of an iteration, whether it is sampled."""
@@ -70,14 +74,10 @@ class Sampler:
             # Where two optimizers begin iterations in turn, each is sampled at its own turns.
             turn, spare = self._optimizers.turn(optimizer), self._wants_baseline(optimizer)
             due = self.here() and self._budget.due(turn, spare=spare)
-            iteration.sampling = due and not self._missed()
+            missed = self._sums(self._scalings) and not self._arrivals.watching
+            iteration.sampling = due and not (missed and self._arrivals.usable)
         if self._arrivals.watching:
             self._arrivals.close(parameters_of(optimizer))
-
-    def _missed(self) -> bool:
-        """Whether the gradients are sums of what nobody has looked at, and what could have been."""
-        sums = self.layout == "replicated" and (self._reduced or self._scalings > 1)
-        return sums and self._arrivals.usable and not self._arrivals.watching
 
     def ended(self, iteration: Iteration) -> None:
         """`update()` is called: the iteration has no passes to come."""
