@@ -15,7 +15,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ test-frameworks: $(FRAMEWORKS)/.installed ## train with Hugging Face, Lightning,
 
 faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on where it was interrupted; ARGS="--only 'sender/*'")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
+
+docs: $(VENV)/.dev ## build the documentation into build/docs; a server shows it under /docs
+	@$(BIN)/python hatch_build.py
+	@echo "Open build/docs/index.html, or /docs on a server."
 
 lint: $(VENV)/.dev web ## check style, types and the walls between modules
 	@$(BIN)/ruff check .

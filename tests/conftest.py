@@ -15,6 +15,7 @@ from playwright.sync_api import Browser
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+import hatch_build
 from browser import Lent, kept
 from postgres import Postgres, running
 from serving import Server, Terminal
@@ -56,6 +57,13 @@ IN_A_BROWSER = (
 
 HALF_WAY = "tests/web/test_g"
 """About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
+
+
+@pytest.fixture(scope="session")
+def documentation() -> Path:
+    """The folder of the documentation site, built from this checkout."""
+    hatch_build.build()
+    return hatch_build.SITE
 
 
 @cache

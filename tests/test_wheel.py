@@ -24,7 +24,6 @@ TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".json": "application/json",
-    ".md": "text/html",
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
@@ -101,7 +100,7 @@ def installed(new_server: Callable[..., Server], python: Path) -> Server:
     return new_server(python=python)
 
 
-def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path, documentation: Path) -> None:
     """Both import packages and the page are in it; tests, examples and what develops the page are not."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
@@ -120,12 +119,13 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"ampmon", "ampmon_server"}
     assert {"ampmon/py.typed", "ampmon_server/py.typed"} <= set(names)
     assert len([name for name in names if name.endswith(".py")]) == len(sources)
-    findings = [path for path in (ROOT / "docs" / "findings").rglob("*.*") if path.is_file()]
-    manual = {
-        f"manual/{path.relative_to(ROOT / 'docs').as_posix()}"
-        for path in (*findings, ROOT / "docs" / "errors.md", ROOT / "docs" / "measures.md")
+    site = {
+        f"docs/{path.relative_to(documentation)}"
+        for path in documentation.rglob("*")
+        if path.is_file()
     }
-    assert page == {"index.html", "roles.json", *browsers, *manual}
+    assert {"docs/index.html", "docs/llms.txt", "docs/findings/skip_rate.html"} <= site
+    assert page == {"index.html", "roles.json", "errors.md", *browsers, *site}
 
 
 def test_the_wheel_asks_for_no_torch(wheel: Path) -> None:
@@ -147,18 +147,20 @@ def assets(path: str, text: str) -> set[str]:
 
 def test_the_wheel_serves_its_page_with_all_its_assets(installed: Server) -> None:
     """From the wheel alone, the page and every file that it refers to, however far, arrive with their own type."""
-    waiting, arrived = ["/", "/findings/skip_rate"], dict[str, str]()
+    waiting, arrived = ["/", "/docs/"], dict[str, str]()
     while waiting:
         path = waiting.pop()
         answer = installed.request("GET", path)
         assert answer.status == 200, f"{path}: {answer.status}"
         assert answer.data
         arrived[path] = answer.headers["content-type"].partition(";")[0]
-        if "plotly" not in path and arrived[path].startswith("text/"):
+        if not re.search("plotly|bundle", path) and arrived[path].startswith("text/"):
             found = assets(path, answer.data.decode())
             waiting += [name for name in found if name not in arrived and name not in waiting]
 
-    assert arrived.pop("/") == arrived.pop("/findings/skip_rate") == "text/html"
+    assert arrived.pop("/") == arrived.pop("/docs/") == "text/html"
+    for path in [path for path in arrived if path.startswith("/docs/deploy/")]:
+        del arrived[path]  # files to download
     assert {path: kind for path, kind in arrived.items() if kind != TYPES[Path(path).suffix]} == {}
     assert any("plotly" in path for path in arrived)
     scripts = {f"/js/{path.name}" for path in (ROOT / "web" / "js").glob("*.js")}

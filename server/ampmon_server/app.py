@@ -11,8 +11,9 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
+from ampmon_server import documentation
 from ampmon_server.auth import Guard, TooManyAttempts
 from ampmon_server.auth.access import methods
 from ampmon_server.base_path import BasePath
@@ -89,8 +90,16 @@ def _elsewhere(settings: Settings) -> dict[str, Any]:
     }
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
-    return problem(404, str(error))
+async def _not_found(request: Request, error: Exception) -> Response:
+    return _missing(request) or problem(404, str(error))
+
+
+def _missing(request: Request) -> Response | None:
+    """A page for a browser that follows a link to nothing; None for programs."""
+    path = request.scope["path"]
+    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return None
+    return HTMLResponse(documentation.not_found(path), 404)
 
 
 async def _not_allowed(_: Request, error: Exception) -> Response:
@@ -135,6 +144,8 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = error.headers
+    if error.status_code == 404 and (page := _missing(request)):
+        return page
     if error.status_code == 405:  # Starlette tells the methods of the first route of the path
         headers = {"Allow": ", ".join(methods(request.app.routes, request.scope))}
     return problem(error.status_code, str(error.detail), headers=headers)

@@ -24,21 +24,15 @@ def web_directory() -> Path:
     return packaged if packaged.is_dir() else _HERE.parents[1] / "web"
 
 
-def findings_directory() -> Path:
-    """The directory of the pages that explain findings, and of their pictures in `img`."""
-    packaged = _HERE / "web" / "manual" / "findings"
-    return packaged if packaged.is_dir() else _HERE.parents[1] / "docs" / "findings"
-
-
-def measures() -> Path:
-    """The page that defines what is measured."""
-    packaged = _HERE / "web" / "manual" / "measures.md"
-    return packaged if packaged.is_file() else _HERE.parents[1] / "docs" / "measures.md"
+def documentation_directory() -> Path:
+    """The directory of the documentation site; empty or not there where nobody has built it."""
+    packaged = _HERE / "web" / "docs"
+    return packaged if packaged.is_dir() else _HERE.parents[1] / "build" / "docs"
 
 
 def errors() -> Path:
     """The index of error messages."""
-    packaged = _HERE / "web" / "manual" / "errors.md"
+    packaged = _HERE / "web" / "errors.md"
     return packaged if packaged.is_file() else _HERE.parents[1] / "docs" / "errors.md"
 
 

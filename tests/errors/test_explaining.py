@@ -159,7 +159,6 @@ def test_it_needs_neither_the_server_s_packages_nor_torch() -> None:
         "pydantic",
         "starlette",
         "uvicorn",
-        "markdown_it",
     )
     program = (
         "import sys; from ampmon_server.cli import main\n"

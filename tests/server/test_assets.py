@@ -64,8 +64,7 @@ FOLDERS = {
     "/js": "main.js",
     "/css": "base.css",
     "/vendor": "plotly.min.js",
-    "/findings": "measures",
-    "/findings/img": "backward_overflow.png",
+    "/docs/findings/img": "backward_overflow.png",
 }
 """What each of them has."""
 PATHS = (
@@ -85,6 +84,7 @@ PATHS = (
 )
 
 
+@pytest.mark.usefixtures("documentation")
 def test_no_path_leads_out_of_a_folder(client: TestClient) -> None:
     """An admin gets a file by its name only: no path reaches the file system."""
     absolute = quote(str(assets.web_directory() / "index.html"), safe="")

@@ -97,7 +97,7 @@ def paths(app: FastAPI, method: str) -> list[str]:
 
 def path_of(route: BaseRoute) -> str:
     path = str(getattr(route, "path"))  # noqa: B009 - mounts and routes both have one
-    for name, value in (("run_id", RUN), ("name", "main.js")):
+    for name, value in (("run_id", RUN), ("name", "main.js"), ("name:path", "index.html")):
         path = path.replace(f"{{{name}}}", value)
     return path
 
@@ -144,7 +144,7 @@ def test_logging_in_has_two_methods(app: FastAPI) -> None:
 
 
 FRAMED = Settings(frame_ancestors=("https://hub.example",))
-SHELL = re.compile(r"/+|/roles\.json|/(css|js|vendor|findings|findings/img)/[^/]+")
+SHELL = re.compile(r"/+|/roles\.json|/(css|js|vendor|findings)/[^/]+|/docs(/.*)?|/findings")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
@@ -14,7 +15,7 @@ from web.seat import Seat, seated
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def served(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Iterator[Server]:
     """One server for all tests that do not mind the runs of the others."""
     server = Server(tmp_path_factory.mktemp("served") / "ampmon")
     server.start()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ampmon_server import assets, manual
+from ampmon_server import assets, documentation
 from ampmon_server.auth.access import requires
 from ampmon_server.problems import problem
 from ampmon_server.routes.answers import file_answer, script_answer
@@ -50,24 +50,35 @@ def _named(name: str, kind: str, request: Request) -> Response:
     raise NotFound("There is no such file.")
 
 
+@router.get("/docs/{name:path}")
+@requires("page")
+def documentation_page(name: str, request: Request) -> Response:
+    """A page of the documentation, or a file that it shows."""
+    path = documentation.file(name)
+    if path is not None:
+        return file_answer(path, request)
+    if documentation.file("") is None:
+        return HTMLResponse(documentation.not_built(), 404)
+    raise NotFound("There is no such page.")
+
+
+@router.get("/docs")
+@requires("page")
+def documentation_index() -> Response:
+    return RedirectResponse("docs/", 308)
+
+
 @router.get("/findings/{name}")
 @requires("page")
 def finding(name: str) -> Response:
-    """What explains a finding, by its rule."""
-    page = manual.page(name)
-    if page is None:
-        raise NotFound("There is no page on such a finding.")
-    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+    """The page of a finding, by its rule: the address that ampmon prints."""
+    return RedirectResponse(f"../docs/{documentation.address_of(name)}", 308)
 
 
-@router.get("/findings/img/{name}")
+@router.get("/findings")
 @requires("page")
-def picture(name: str, request: Request) -> Response:
-    """A picture of such a page."""
-    path = manual.picture(name)
-    if path is None:
-        raise NotFound("There is no such picture.")
-    return file_answer(path, request)
+def findings() -> Response:
+    return RedirectResponse("docs/findings/index.html", 308)
 
 
 @router.get("/vendor/{name}")

@@ -1,0 +1,105 @@
+"""Build the documentation site into build/docs: `make docs`, and a step of each installation and wheel."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+ROOT = Path(__file__).parent
+CONFIGURATION = ROOT / "mkdocs.yml"
+SITE = ROOT / "build" / "docs"
+SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
+INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
+
+
+class DocumentationHook(BuildHookInterface[Any]):
+    """Put the site into the wheel; an editable installation finds it in build/docs."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        build()
+        if version != "editable":
+            build_data["force_include"][str(SITE)] = "ampmon_server/web/docs"
+
+
+def build() -> None:
+    """Build the site unless it is newer than its sources. Raises CalledProcessError for a broken link or anchor."""
+    SITE.parent.mkdir(exist_ok=True)
+    with (SITE.parent / "docs.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        index = SITE / "llms.txt"
+        if index.is_file() and index.stat().st_mtime > _changed():
+            return
+        shutil.rmtree(SITE, ignore_errors=True)
+        run = "from zensical.main import cli; cli()"
+        options = ["build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
+        subprocess.run([sys.executable, "-c", run, *options], cwd=ROOT, check=True)
+        for unused in (
+            "404.html",
+            "sitemap.xml",
+        ):  # they need the site's address, which is its server's
+            (SITE / unused).unlink()
+        for page in SITE.rglob("*.html"):
+            page.write_text(
+                INLINE.sub(lambda found, page=page: _outside(found[1], page), page.read_text())
+            )
+        index.write_text("\n".join(_index()) + "\n")
+
+
+def _changed() -> float:
+    paths = [path for name in SOURCES for path in ((ROOT / name), *(ROOT / name).rglob("*"))]
+    return max(
+        path.stat().st_mtime
+        for path in paths
+        if path.suffix != ".pyc" and path.name != "__pycache__"
+    )
+
+
+def _outside(script: str, page: Path) -> str:
+    """The tag of an inline script as a file of its own: the server's policy allows no inline scripts."""
+    name = f"assets/javascripts/inline-{hashlib.sha256(script.encode()).hexdigest()[:12]}.js"
+    (SITE / name).write_text(script)
+    return f'<script src="{"../" * (len(page.relative_to(SITE).parts) - 1)}{name}"></script>'
+
+
+def _index() -> Iterator[str]:
+    """The lines of llms.txt: each page with its first sentence, by section. See llmstxt.org."""
+    configuration = yaml.load(CONFIGURATION.read_text(), yaml.BaseLoader)
+    yield f"# {configuration['site_name']}\n\n> {configuration['site_description']}"
+    for section in configuration["nav"]:
+        for title, pages in section.items():
+            yield f"\n## {title}\n"
+            yield from map(_entry, _leaves(pages))
+
+
+def _leaves(pages: str | list[Any] | dict[str, Any]) -> Iterator[str]:
+    if isinstance(pages, str):
+        yield pages
+        return
+    for page in pages if isinstance(pages, list) else pages.values():
+        yield from _leaves(page)
+
+
+def _entry(name: str) -> str:
+    text = (ROOT / "docs" / name).read_text()
+    title, _, rest = text.removeprefix("# ").partition("\n")
+    rest = re.sub(r"^```.*?^```", "", rest, flags=re.MULTILINE | re.DOTALL)
+    paragraph = next((each for each in rest.split("\n\n") if re.match(r"\s*(\w|`[^`])", each)), "")
+    sentence = re.split(r"(?<=[.:!?])\s", " ".join(paragraph.split()) + " ")[0]
+    plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", sentence).rstrip(":")
+    address = re.sub(r"README\.md$", "index.md", name).removesuffix(".md") + ".html"
+    return f"- [{title}]({address})" + (f": {plain}" if plain else "")
+
+
+if __name__ == "__main__":
+    build()

@@ -1,0 +1,173 @@
+"""The documentation site, as `make docs` builds it and as the server shows it."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urljoin
+
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from ampmon_server import assets
+from ampmon_server.messages import anchor, entries
+
+
+ROOT = Path(__file__).parents[2]
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+REFERS = re.compile(r'<(\w+)\b[^>]*?\s(?:href|src)="([^"]+)"')
+
+
+@cache
+def ids(page: Path) -> frozenset[str]:
+    return frozenset(re.findall(r'\sid="([^"]+)"', page.read_text()))
+
+
+def astray(page: Path, address: str) -> bool:
+    """Whether an address on a page leads to no file of the site, or to no heading of it."""
+    path, _, heading = unquote(address).partition("#")
+    target = Path(os.path.normpath(page.parent / path)) if path else page
+    return not target.is_file() or bool(heading and heading not in ids(target))
+
+
+def refers(site: Path) -> list[tuple[Path, str, str]]:
+    """Each page with each address on it, and the tag that has it; the dashboard above the site is not looked at."""
+    found = [
+        (page, *each) for page in site.rglob("*.html") for each in REFERS.findall(page.read_text())
+    ]
+    return [
+        (page, tag, address)
+        for page, tag, address in found
+        if Path(os.path.normpath(page.parent / address)) != site.parent
+    ]
+
+
+def test_every_link_of_the_site_leads_somewhere(documentation: Path) -> None:
+    """Each link and picture of a built page is a file of the site, and has the heading that is named."""
+    inside = [
+        (page, address) for page, _, address in refers(documentation) if ":" not in address[:8]
+    ]
+
+    assert len(inside) > 1000
+    assert [(page.name, address) for page, address in inside if astray(page, address)] == []
+
+
+def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
+    """Only links for the reader lead to other origins, and no script stands in a page, where the policy forbids it."""
+    loaded = [
+        (page.name, address)
+        for page, tag, address in refers(documentation)
+        if tag != "a" and ":" in address[:8]
+    ]
+    inline = [
+        page
+        for page in documentation.rglob("*.html")
+        if re.search(r"<script(?![^>]*(?:src=|application/json))", page.read_text())
+        or re.search(r"<[^>]*\son\w+=", page.read_text())
+    ]
+
+    assert loaded == []
+    assert inline == []
+
+
+def test_a_link_that_leads_nowhere_would_be_found(documentation: Path) -> None:
+    """A page, a heading and a picture that are not there are astray; those that are there are not."""
+    page = documentation / "findings" / "skip_rate.html"
+
+    assert not astray(page, "../measures.html#when-sampled")
+    assert astray(page, "../measures.html#when-sampledd")
+    assert astray(page, "measures.html")
+    assert astray(page, "img/none.png")
+
+
+def test_every_page_is_in_the_navigation_and_in_llms_txt(documentation: Path) -> None:
+    """The navigation has each page of docs/ once, and llms.txt has a line for each."""
+    text = yaml.load((ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader)
+    listed = re.findall(r"'([\w/-]+\.md)'", str(text["nav"]))
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
+    index = (documentation / "llms.txt").read_text()
+    addresses = re.findall(r"^- \[.+\]\((\S+)\)", index, re.MULTILINE)
+
+    assert sorted(listed) == sorted(pages)
+    assert len(addresses) == len(pages)
+    assert [each for each in addresses if not (documentation / each).is_file()] == []
+
+
+@pytest.mark.usefixtures("documentation")
+def test_the_server_shows_the_site(client: TestClient) -> None:
+    """Under /docs are the site's pages, styles, scripts, pictures and search index, each with its type."""
+    for name, kind in {
+        "": "text/html",
+        "index.html": "text/html",
+        "findings/": "text/html",
+        "theme.js": "text/javascript",
+        "search.json": "application/json",
+        "findings/img/skip_rate.png": "image/png",
+        "llms.txt": "text/plain",
+    }.items():
+        answer = client.get(f"/docs/{name}")
+        assert answer.status_code == 200, name
+        assert answer.headers["content-type"].startswith(kind)
+    assert client.get("/docs").headers["location"] == "docs/"
+
+
+def test_the_addresses_that_ampmon_prints_lead_to_the_site(
+    client: TestClient, documentation: Path
+) -> None:
+    """Each finding, and the measures and errors, have an address under /findings, which leads to their page."""
+    rules = [path.stem for path in ROOT.glob("docs/findings/*.md")]
+    for name in (*rules, "measures", "errors", "skip_rate.md"):
+        answer = client.get(f"/findings/{name}")
+        assert answer.status_code == 308
+        assert (documentation / answer.headers["location"].removeprefix("../docs/")).is_file()
+    assert client.get("/findings").headers["location"] == "docs/findings/index.html"
+
+
+def test_a_definition_is_linked_to_by_its_heading(documentation: Path) -> None:
+    """Each section that the page's numbers lead to is on the page of what is measured."""
+    words = (assets.web_directory() / "js" / "words.js").read_text("utf-8")
+    sections = re.findall(r'"([a-z-]+)"', words.partition("SECTIONS = {")[2].partition("}")[0])
+
+    assert len(sections) > 9
+    assert set(sections) <= ids(documentation / "measures.html")
+
+
+def test_an_error_message_is_linked_to_by_its_anchor(documentation: Path) -> None:
+    """The page of error messages has the anchor of each entry that the terminal names, and of each section."""
+    anchors = {entry.anchor for entry in entries()} | {anchor(entry.section) for entry in entries()}
+
+    assert anchors <= ids(documentation / "errors.html")
+
+
+@pytest.mark.usefixtures("documentation")
+@pytest.mark.parametrize(
+    "address", ["/nowhere", "/docs/no_such_page.html", "/docs/findings/no_such_rule.html"]
+)
+def test_an_unknown_page_is_a_page(client: TestClient, address: str) -> None:
+    """A browser gets a page that leads on; a program, and whoever asks the API, gets a problem document."""
+    shown = client.get(address, headers=BROWSER)
+    [home] = re.findall(r'href="([^"]*)">Runs', shown.text)
+
+    assert (shown.status_code, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert urljoin(address, home) == "/"
+    assert client.get(address).headers["content-type"] == "application/problem+json"
+    assert "problem" in client.get("/api/v1/none", headers=BROWSER).headers["content-type"]
+
+
+def test_an_unknown_page_shows_its_address_as_text(client: TestClient) -> None:
+    """What stands in the address is no part of the page's code."""
+    assert "<b>" not in client.get("/<b>", headers=BROWSER).text
+
+
+def test_a_site_that_is_not_built_says_how_to_build_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In a checkout without the built site, each of its addresses names the command."""
+    monkeypatch.setattr(assets, "documentation_directory", lambda: tmp_path / "none")
+    for name in ("", "findings/skip_rate.html"):
+        answer = client.get(f"/docs/{name}")
+        assert answer.status_code == 404
+        assert "make docs" in answer.text
