@@ -52,6 +52,7 @@ faults: $(VENV)/.dev ## fail each call of each part in each way (hours; goes on 
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.faults --all $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into build/docs; a server shows it under /docs
+	@PYTHONPATH=. $(BIN)/python -m campaigns.reference
 	@$(BIN)/python hatch_build.py
 	@echo "Open build/docs/index.html, or /docs on a server."
 

@@ -234,23 +234,23 @@ def _attach_copy(scaler: Any) -> None:
 
 
 class GradScaler(Monitored, torch.amp.GradScaler):
-    """torch.amp.GradScaler, which also shows what it does.
+    """A `torch.amp.GradScaler` that reports what it does.
 
-    The arguments are those of `torch.amp.GradScaler`, in its order and with its defaults; weights, scale and
-    `state_dict` are bit for bit what they would be without ampmon. The first scaler of a process starts a run.
+    It takes the arguments of `torch.amp.GradScaler`, with the same defaults. Weights, scale and `state_dict` stay bit
+    for bit the same. The first scaler of a process starts a run.
 
-    Further, by keyword only:
+    Keyword-only arguments:
 
-    - ``model``: the module, or several, whose parameter names are shown. Without it the optimizer's are used, where it
-      was built from ``named_parameters()``, and else an index and the shape. ``Config(activations=...)`` needs it.
-    - ``name``: what the scaler's series is called, where a process has several scalers.
+    - ``model``: the module, or several, whose parameter names are shown. Default: the names that the optimizer or
+      ``ampmon run`` knows, else index and shape. ``Config(activations=...)`` needs it.
+    - ``name``: name of the scaler's series, if a process has several scalers.
     - ``monitor``: an `ampmon.Config`: what is measured, and how often.
-    - ``on_finding``: called with each `ampmon.wire.Finding` of the server's that is new or graver than before, on a
-      thread of its own; what it raises is counted. Never called offline. A copy of the scaler has none.
+    - ``on_finding``: called on its own thread with each `ampmon.wire.Finding` that is new or more severe. Its
+      exceptions are counted. Never called offline. Copies of the scaler have none.
 
-    Raises TypeError for a number in the place of ``device``, as in the old spelling ``GradScaler(65536.0)``, and
-    ConfigurationError for activations without a model. May write to disk and start the sender process here; from here
-    on nothing of ampmon's raises, syncs or waits.
+    Raises TypeError if ``device`` is a number, as in the old spelling ``GradScaler(65536.0)``, and ConfigurationError
+    for activations without a model. The constructor may write to disk and start the sender process. After that,
+    nothing of ampmon's raises, syncs or waits.
     """
 
     def __init__(  # noqa: PLR0913 - the stock scaler's six, and four more by keyword

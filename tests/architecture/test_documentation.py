@@ -19,6 +19,7 @@ from ampmon import wire
 from ampmon_server.app import create_app
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
+from campaigns import reference
 
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,9 @@ PAGES = sorted(
 )
 ERRORS = "errors.md"
 """Its blocks are parts of a training: `tests/errors/test_index.py` runs them in one."""
-REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+REFERENCE = "\n".join(
+    (ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "cli", "environment", "http")
+)
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
@@ -148,6 +151,12 @@ def test_every_figure_and_event_is_documented() -> None:
     assert missing({*FIGURES, *get_args(wire.UpdateEvent)}) == set()
 
 
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_the_generated_reference_is_up_to_date(name: str) -> None:
+    """The pages of the command line and of the API are what `make docs` makes of the parsers and of OpenAPI."""
+    assert (ROOT / "docs" / name).read_text() == reference.page(name)
+
+
 def test_the_search_for_what_is_missing_can_fail() -> None:
     """A name that a page lacks, or has only as a part of a longer one, is reported."""
     assert missing({"--port"}, "`--portable` and --port") == {"--port"}
@@ -184,8 +193,8 @@ def anchors(page: Path) -> set[str]:
 
 def test_a_link_to_no_heading_would_be_found() -> None:
     """A heading has its words in small letters, without signs, for its anchor; what is in a block of code has none."""
-    assert "http" in anchors(ROOT / "docs" / "reference.md")
-    assert "the-http-api" not in anchors(ROOT / "docs" / "reference.md")
+    assert "data-directory" in anchors(ROOT / "docs" / "environment.md")
+    assert "the-data-directory" not in anchors(ROOT / "docs" / "environment.md")
 
 
 def test_every_promise_is_held_by_tests() -> None:

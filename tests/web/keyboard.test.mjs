@@ -37,7 +37,7 @@ test("a keyboard of another script has the same keys", () => {
 });
 
 test("the reference names each key with what it does", () => {
-  const reference = readFileSync(new URL("../../docs/reference.md", import.meta.url), "utf8");
+  const reference = readFileSync(new URL("../../docs/reading-the-page.md", import.meta.url), "utf8");
   for (const { keys, words } of KEYS) {
     const row = reference.split("\n").find((line) => line.endsWith(`| ${words} |`)) ?? "";
     assert.ok(row.includes(`\`${keycap(keys[0]).replace("−", "-")}\``), words);

@@ -39,7 +39,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="of a proxy that ends TLS: nobody else on other machines may connect; may be given again",
+        help="address or network of a proxy that ends TLS; other machines may not connect (repeatable)",
     )
     _add_people(serve)
     serve.add_argument(
@@ -47,24 +47,27 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a name under which a proxy hands requests on; may be given again",
+        help="another name that requests may be addressed to, as behind a proxy (repeatable)",
     )
     serve.add_argument(
-        "--base-path", default="", metavar="PATH", help="the path under which a proxy shows it"
+        "--base-path",
+        default="",
+        metavar="PATH",
+        help="path under which a proxy serves it, such as /user/me/ampmon",
     )
     serve.add_argument(
         "--frame-ancestors",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="whose pages may show this one in a frame, as https://hub.example; may be given again",
+        help="origin whose pages may show this one in a frame, such as https://hub.example (repeatable)",
     )
     serve.add_argument(
         "--allow-origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="of a site whose scripts may ask with a token, as https://hub.example; may be given again",
+        help="site whose scripts may call the API with a token, such as https://hub.example (repeatable)",
     )
 
 
@@ -73,19 +76,19 @@ def _add_people(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--trust-user-header",
         metavar="HEADER",
-        help="in which that proxy names who has signed in there, as X-Forwarded-User (none)",
+        help="header in which the proxy names the signed-in user, such as X-Forwarded-User (none)",
     )
     serve.add_argument(
         "--user-scope",
         action="append",
         choices=SCOPES,
-        help="what those people may do; may be given again (read and ingest)",
+        help="scope of those users (repeatable; read and ingest)",
     )
     serve.add_argument(
         "--user-project",
         action="append",
         metavar="PROJECT",
-        help="a project that they see and write; may be given again (all)",
+        help="project that those users see and write (repeatable; all)",
     )
 
 

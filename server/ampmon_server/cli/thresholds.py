@@ -26,7 +26,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="override a finding's threshold, such as skip_rate.warning=0.02, or "
-        f"skip_rate.notice={NEVER}; may be given again",
+        f"skip_rate.notice={NEVER} (repeatable)",
     )
 
 

@@ -53,12 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument(
         "--scope",
         action="append",
-        help="what it may do: ingest, read or admin; may be given again (ingest and read)",
+        help="scope: ingest, read or admin (repeatable; ingest and read)",
     )
-    new.add_argument(
-        "--project", action="append", help="a project that it opens; may be given again (all)"
-    )
-    new.add_argument("--owner", help="whose the runs are that it starts (your login name)")
+    new.add_argument("--project", action="append", help="project that it opens (repeatable; all)")
+    new.add_argument("--owner", help="owner of the runs that it starts (your login name)")
     new.add_argument("--expires", help="when it ends: 12h, 90d, 4w (never)")
     add_command(commands, "list", "list tokens (secrets hidden)")
     revoke = add_command(commands, "revoke", "revoke a token")

@@ -57,7 +57,7 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 @router.get("/alerts")
 @requires("read")
 def list_alerts(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
-    """Alerts that are pending or fire, of all runs that the caller sees, the newest first, and no more than 1000."""
+    """List the newest 1000 alerts that are pending or fire, of all runs that the caller sees."""
     found = service.store.open_alerts(LISTED_MAX, caller.projects)
     told = [{**subject._asdict(), **_alert(rule, alert, of)} for subject, rule, alert, of in found]
     return tagged_json({"alerts": told}, request)
@@ -66,7 +66,7 @@ def list_alerts(request: Request, service: ServiceDependency, caller: CallerDepe
 @router.get("/alerts/targets", dependencies=[OVER_ALL])
 @requires("admin")
 def list_targets(service: ServiceDependency) -> Response:
-    """The targets of alerts, and how each does: messages that wait, when one was sent last, and why one was not."""
+    """List the targets of alerts, each with waiting messages, the last one sent, and the last error."""
     alerts = service.settings.alerts
     stand = service.store.standings()
     told = []
@@ -95,7 +95,7 @@ def list_targets(service: ServiceDependency) -> Response:
 async def acknowledge(
     run_id: UUID, rule: Rule, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
-    """Say that somebody looks after an alert, until it gets worse or ends."""
+    """Acknowledge an alert until it gets worse or ends. 404 if the rule has no alert that is pending or fires."""
     who = _name_of(caller)
     change = await service.writer.run(lambda: service.store.acknowledge(run_id, rule, who))
     _publish(service, change)
@@ -105,7 +105,7 @@ async def acknowledge(
 @router.get("/mutes")
 @requires("read")
 def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response:
-    """Of what nobody is told, as far as it is of projects that the caller sees, the newest first."""
+    """List the mutes of projects that the caller sees, newest first."""
     return json_answer(
         {"mutes": [mute_told(each) for each in service.store.mutes(caller.projects)]}
     )
@@ -118,7 +118,7 @@ def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response
 async def make_mute(
     request: Request, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
-    """Have nobody told of a run, of a project or of anything: of one's own run, or with the scope `admin`."""
+    """Mute notifications of a run, a project, a rule or everything. Without `admin`, only of your own run."""
     wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
@@ -139,7 +139,7 @@ async def make_mute(
 async def lift_mute(
     mute_id: UUID, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
-    """Have it told again: by whom it could have been muted."""
+    """Remove a mute. Needs the same access as creating it."""
     mute = await to_thread.run_sync(service.store.find_mute, mute_id)
     if mute.project is not None and not caller.sees(mute.project):
         raise NotFound(f"There is no mute {mute_id}.")

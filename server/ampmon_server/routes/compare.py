@@ -35,7 +35,7 @@ Runs = Annotated[list[UUID | None], Depends(_compared)]
 @router.get("")
 @requires("read")
 def compare(runs: Runs, request: Request, service: ServiceDependency) -> Response:
-    """Up to eight runs: their summaries, null of one that is not there, what came of each and how it was made."""
+    """Compare up to eight runs: summaries (null for an unknown run), results and configuration."""
     return tagged_json(comparing.compare(service.store, runs), request)
 
 
@@ -48,5 +48,5 @@ def show_compared(
     request: Request,
     service: ServiceDependency,
 ) -> Response:
-    """A chart of up to eight runs; where ``x`` is time, ``start`` and ``stop`` are in us since each run's start."""
+    """Draw a chart of up to eight runs. With ``x=time``, ``start`` and ``stop`` are us since each run's start."""
     return tagged_json(comparing.draw(service.store, runs, name, view), request)

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 @router.get("/diagnosis")
 @requires("read")
 def show_diagnosis(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
-    """The verdict on a run, and its findings, the worst first, each with what to change."""
+    """Diagnose a run: its verdict, and its findings with their fixes, the worst first."""
     case = service.store.case(run_id)
     diagnosis = diagnose(case, service.settings.thresholds)
     answer = {

@@ -35,7 +35,7 @@ def export_run(
     what: Table = "updates",
     kind: Annotated[Format, Query(alias="format")] = "jsonl",
 ) -> Response:
-    """All rows of one kind, as a file; 501 where the server lacks what writes the format."""
+    """Download all rows of one kind as a file. 501 if the server lacks pyarrow for ``parquet`` and ``arrow``."""
     rows = pieces(service.store, run_id, what)
     try:
         parts: Iterator[bytes] = written(writer(kind, what), rows)

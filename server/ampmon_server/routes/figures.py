@@ -87,12 +87,8 @@ def show_figure(
     service: ServiceDependency,
     asked: Annotated[Asked, Depends(_of_parameters)],
 ) -> Response:
-    """A figure of the updates with ``start`` <= x < ``stop``, drawn for ``width`` pixels.
+    """Draw a figure of the updates with ``start`` <= x < ``stop``, ``width`` pixels wide.
 
-    ``name`` in the query is which of the logged values is drawn; without it, the first few. ``statistic`` is what is
-    drawn of each parameter that ``search`` finds, ``group`` what a row is; ``parameter`` the one that is looked at
-    closely. ``format`` is a number format, ``whatif_scale`` the power of two of a scale that is tried, ``y`` the axis
-    of logged values; what begins with ``sim_`` is a policy and its setting; ``rank`` is one looked at alone. Times are
-    as a clock ``zone`` minutes east of UTC has them.
+    See [figures](#figures) for the names and their options.
     """
     return tagged_json(draw(service.store, run_id, name, asked), request)

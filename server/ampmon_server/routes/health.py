@@ -23,14 +23,14 @@ router = APIRouter()
 @router.get("/healthz")
 @requires("token")
 async def healthz() -> Response:
-    """The process answers."""
+    """Check that the process answers."""
     return json_answer({"status": "ok"})
 
 
 @router.get("/readyz")
 @requires("token")
 def readyz(service: ServiceDependency) -> Response:
-    """The database answers, its schema is this version's, and news are passed on, by the way that is told."""
+    """Check the database, its schema and the notices between servers: 503 if one fails. ``parts`` says which."""
     found = readiness.look(service)
     parts = {part: why or "ok" for part, why in found.parts.items()}
     if found.trouble is not None:
@@ -44,7 +44,7 @@ def readyz(service: ServiceDependency) -> Response:
 def metrics(
     metrics: MetricsDependency, service: ServiceDependency, caller: CallerDependency
 ) -> Response:
-    """What this process has counted, as Prometheus reads it, and running runs where that was asked for."""
+    """Metrics of this process in Prometheus' format, and of running runs with ``--run-metrics``."""
     text = generate_latest(metrics.registry)
     if service.settings.run_metrics:
         runs = CollectorRegistry()

@@ -53,7 +53,7 @@ async def follow(
     caller: CallerDependency,
     asked: Annotated[RunIds | None, Query(alias="runs", min_length=1, max_length=RUNS_MAX)] = None,
 ) -> Response:
-    """`advance` {run, version, step}: on connecting for each run asked for, or all, then whenever one moves on."""
+    """Stream server-sent events `advance` {run, version, step}: one per run at the start, then one per change."""
     held = ExitStack()
     held.enter_context(service.limits.stream(caller.token_id))
     answer = _Stream(_events(service, caller, asked), headers=_HEADERS)

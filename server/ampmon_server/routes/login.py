@@ -38,7 +38,7 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 @router.post("/api/v1/login-links", status_code=201)
 @requires("token")
 def make_link(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
-    """A new one-time link, good for ten minutes, that lets a browser in as whoever asks."""
+    """Create a one-time link that signs a browser in as the caller. It expires after ten minutes."""
     if caller.signed_in_elsewhere:  # a cookie would outlast what the proxy says
         raise NotAllowed("Who signs in at the proxy needs no link, and can make none.", "admin")
     # The name the caller used is the one that works from where the caller is; the guard has checked it.
@@ -66,7 +66,7 @@ async def log_in(request: Request, service: ServiceDependency, code: str = "") -
 )
 @requires("public")
 async def sign_in(request: Request, service: ServiceDependency) -> Response:
-    """Trade a one-time code, or a token, for a cookie or, with `memory`, for a session that the page itself holds."""
+    """Exchange a one-time code or a token for a cookie, or with `memory` for a session that the page holds."""
     try:
         body = await bodies.read(request, _BODY_BYTES_MAX, _BODY_SECONDS_MAX)
         attempt = msgspec.json.decode(body, type=_Attempt)
@@ -83,7 +83,7 @@ async def sign_in(request: Request, service: ServiceDependency) -> Response:
 @router.post("/logout", status_code=204)
 @requires("token")
 async def sign_out(service: ServiceDependency, caller: CallerDependency) -> Response:
-    """Void the session, in a cookie or held by the page, and take the cookie away."""
+    """End the session and remove the cookie."""
     if (session := caller.session) is not None:
         await service.writer.run(lambda: service.sessions.revoke(session))
     answer = Response(status_code=204)
@@ -94,7 +94,7 @@ async def sign_out(service: ServiceDependency, caller: CallerDependency) -> Resp
 @router.get("/api/v1/me")
 @requires("token")
 async def who_asks(request: Request, caller: CallerDependency) -> Response:
-    """Whose runs, which scopes and which projects whoever asks has; null for the server's own token, and for all.
+    """Show the caller's owner (null for the server's own token), scopes and projects (null for all).
 
     `signed_in_elsewhere`: at the proxy in front, which alone can sign them out.
     """

@@ -25,7 +25,7 @@ async def prove(
     token: Annotated[str, Query(pattern=f"^[0-9a-f]{{{ID_LENGTH}}}$")],
     address: Annotated[str, Query(pattern="^[!-~]{1,300}$")],
 ) -> Response:
-    """A proof that the token with this id is known here. An unknown one is answered alike, and it proves nothing."""
+    """Prove that the server knows the token with this id. The answer for an unknown id proves nothing."""
     if not service.proofs.is_own(address, request.scope.get("server")):
         return problem(
             421,

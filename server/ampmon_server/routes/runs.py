@@ -54,7 +54,10 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}-[0-9a-f]{32}$")] = None,
 ) -> Response:
-    """Summaries of runs, newest first unless ``sort`` says otherwise, and how many there are in ``total``."""
+    """List the summaries of runs, and their number in ``total``.
+
+    Each word of ``search`` matches a part of a name, project, owner or tag.
+    """
     wanted = Wanted(
         project, status, tag, search, archived, sort, order == "ascending", caller.projects
     )
@@ -73,7 +76,7 @@ def list_runs(  # noqa: PLR0913, PLR0917 - one argument per query parameter
 def list_groups(
     request: Request, service: ServiceDependency, caller: CallerDependency, archived: bool = False
 ) -> Response:
-    """What the list can be filtered by: projects and tags, each with how many runs have it."""
+    """List projects and tags, each with its number of runs."""
     return tagged_json(service.store.groups(archived=archived, within=caller.projects), request)
 
 
@@ -85,7 +88,7 @@ def list_scales(
     caller: CallerDependency,
     runs: Annotated[RunIds, Query(min_length=1, max_length=SCALES_MAX)],
 ) -> Response:
-    """The history of each run's scale as a path of SVG in a box of 96 by 24, null before its first update."""
+    """Draw the scale of up to 100 runs as SVG paths in a box of 96 by 24; null before the first update."""
     cells = service.store.scales(runs, caller.projects)
     return tagged_json({str(run_id): sparkline(each) for run_id, each in cells.items()}, request)
 
@@ -93,7 +96,7 @@ def list_scales(
 @router.get("/runs/{run_id}", dependencies=[OF_RUN])
 @requires("read")
 def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
-    """A run's summary, who reported to it, and how its alerts stand, null where the server tells nobody of any."""
+    """Show a run: its summary, who reported (``identity``), and its alerts, null if the server sends none."""
     summary, identity = service.store.run(run_id)
     document = orjson.loads(orjson.dumps(summary))
     telling = service.settings.alerts is not None
@@ -109,7 +112,7 @@ def show_run(run_id: UUID, request: Request, service: ServiceDependency) -> Resp
 )
 @requires("ingest")
 async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -> Response:
-    """Change name, tags, or whether it is archived; answers the summary."""
+    """Change the name, the tags or the archived state of a run. Returns the new summary."""
     given = await read_json(request, service, _Edit, _EDIT_BYTES_MAX)
     if isinstance(given, Response):
         return given
@@ -122,7 +125,7 @@ async def edit_run(run_id: UUID, request: Request, service: ServiceDependency) -
 @router.delete("/runs/{run_id}", status_code=204, dependencies=[OF_RUN, OF_OWN_RUN])
 @requires("ingest")
 async def delete_run(run_id: UUID, service: ServiceDependency) -> Response:
-    """Delete a run for good: what is sent of it later is acknowledged and not stored."""
+    """Delete a run for good. Records that arrive later are acknowledged and not stored."""
     service.bus.publish(Advance(*await service.writer.run(lambda: service.store.delete(run_id))))
     clearing = BackgroundTask(clear, service.store, service.writer, run_id)
     return Response(status_code=204, background=clearing)

@@ -40,7 +40,7 @@ def list_updates(
     limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
     cursor: Number = None,
 ) -> Response:
-    """Columns of the updates with ``start`` <= step < ``stop``, each step once, ranks and attempts put together.
+    """List the updates with ``start`` <= step < ``stop`` as columns, each step once, with ranks and attempts merged.
 
     Of the steps before ``rows_from`` only what is rolled up is held, which figures show.
     """
@@ -67,7 +67,7 @@ def list_skips(
     cursor: RowCursor = None,
     parameter: ParameterName = None,
 ) -> Response:
-    """The skip ledger, newest first: a row per optimizer. Of a ``parameter``, those that it is a culprit of."""
+    """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit."""
     page = service.store.skips(
         run_id, stream=stream, limit=limit, cursor=cursor, parameter=parameter
     )
@@ -83,7 +83,7 @@ def find_skip(
     step: Number = None,
     stream: StreamNumber = None,
 ) -> Response:
-    """The step and the time of the skip nearest to ``step`` on one side of it, each null where there is none.
+    """Find the skip nearest to ``step`` on one ``side``: its step and time, null if there is none.
 
     Without ``step``, the first skip ``after`` the run's start, or the last ``before`` its end.
     """
@@ -101,7 +101,7 @@ def list_events(
     limit: Limit = 100,
     cursor: RowCursor = None,
 ) -> Response:
-    """What happened beside the updates, newest first."""
+    """List the other events of a run, newest first."""
     page = service.store.events(run_id, stream=stream, limit=limit, cursor=cursor)
     return tagged_json({"events": page.rows, "next": page.next}, request)
 
@@ -127,7 +127,7 @@ def list_parameters(
     stream: StreamNumber = None,
     step: Number = None,
 ) -> Response:
-    """A row per parameter at the sampled update at or before ``step``: all, or those of a page.
+    """List the parameters at the newest sample at or before ``step``, a row each.
 
     A page has those that ``search`` finds, or the one that is called ``name``, sorted by ``sort``, the worst first or
     ``backwards``, ``limit`` of them from ``first`` on.
@@ -147,7 +147,7 @@ def list_modules(
     stream: StreamNumber = None,
     step: Number = None,
 ) -> Response:
-    """A row per module at the update at or before ``step`` whose activations were sampled."""
+    """List the modules at the newest sample of activations at or before ``step``, in forward order. 404 without one."""
     sampled = service.store.modules(run_id, stream=stream, step=COUNT_MAX if step is None else step)
     return tagged_json(sampled, request)
 
@@ -164,7 +164,7 @@ def list_scalars(
     stop: Number = None,
     limit: Annotated[int, Query(ge=1, le=UPDATES_MAX)] = 10_000,
 ) -> Response:
-    """The values of ``name`` with ``start`` <= step < ``stop``; without it, every name and its newest value."""
+    """List the logged values of ``name`` with ``start`` <= step < ``stop``. Without it, list all names."""
     if name is None:
         names = service.store.scalar_names(run_id, stream=stream)
         return tagged_json({"names": names}, request)

@@ -35,7 +35,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     ] = "torch",
     stream: StreamNumber = None,
 ) -> Response:
-    """The run's newest updates replayed under a policy, as they were, and what is recommended.
+    """Replay the newest 200 000 updates of a run under another policy, and recommend settings.
 
     ``skips`` are bounded by ``low`` and ``high``; where they are too far apart ``known`` is false: the run cannot tell.
     """

@@ -41,14 +41,14 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 @router.get("")
 @requires("admin")
 def list_tokens(service: ServiceDependency) -> Response:
-    """Every token that was ever made, the newest first; none of them can be told."""
+    """List all tokens, newest first, with secrets hidden."""
     return json_answer({"tokens": [_told(each) for each in service.store.tokens()]})
 
 
 @router.post("", status_code=201, responses=refusals(408, 409, 413), openapi_extra=takes(_Wanted))
 @requires("admin")
 async def make_token(request: Request, service: ServiceDependency) -> Response:
-    """A new token, told this once."""
+    """Create a token. This answer alone shows its secret. 409 if a valid token has the name."""
     wanted = await read_json(request, service, _Wanted, _BODY_BYTES_MAX)
     if isinstance(wanted, Response):
         return wanted
@@ -67,7 +67,7 @@ async def make_token(request: Request, service: ServiceDependency) -> Response:
 async def revoke_token(
     token_id: Annotated[str, Path(alias="id", pattern=NO_NUL)], service: ServiceDependency
 ) -> Response:
-    """Revoke a token, by its id or its name: within two seconds it opens nothing."""
+    """Revoke a token by its id or name. It takes at most two seconds."""
     await service.writer.run(lambda: service.tokens.revoke(token_id))
     return Response(status_code=204)
 

@@ -38,7 +38,7 @@ def show_whatif(
     parameter: ParameterName = None,
     headroom: Annotated[float, Query(ge=0, le=32)] = 1.0,
 ) -> Response:
-    """Shares of underflow, subnormal and overflow at each scale in each format, with their bounds.
+    """Estimate the shares of underflow, subnormal and overflow at each scale in each format, with bounds.
 
     Of all parameters on fp16's grid, or of ``parameter``. ``best`` is the largest power of two that leaves ``headroom``
     bits.

@@ -80,7 +80,9 @@ def _add_replay(group: argparse._ArgumentGroup) -> None:
         "--simulate", action="store_true", help="replay the run's updates, and recommend"
     )
     group.add_argument(
-        "--policy", choices=POLICIES, help="whose (torch's; what is not given is the run's)"
+        "--policy",
+        choices=POLICIES,
+        help="policy to replay (torch; other settings default to the run's)",
     )
     group.add_argument("--init-scale", type=float, metavar="SCALE", help="begin there")
     group.add_argument("--growth-factor", type=float, metavar="FACTOR", help="grow by it")

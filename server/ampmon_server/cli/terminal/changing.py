@@ -21,7 +21,7 @@ _RUN = "its id or the beginning of it, or its name"
 def add_rename(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``ampmon rename``."""
     parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("name", metavar="NAME", help="what it is to be called")
+    parser.add_argument("name", metavar="NAME", help="the new name")
     add_server(parser)
 
 

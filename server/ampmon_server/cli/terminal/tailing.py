@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="between two plain lines while nothing happens (%(default)s)",
+        help="seconds between two plain lines while nothing happens (%(default)s)",
     )
     add_server(parser)
 
