@@ -1,6 +1,6 @@
 """How wrong a shifted histogram is: gradients of the tasks at one scale, estimated from those at another.
 
-`PYTHONPATH=tests:. python -m campaigns.policy.shifted` prints the table of docs/whatif.md.
+`PYTHONPATH=tests:. python -m campaigns.policy.shifted` prints the table of docs/methods.md.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ DRAWN = (0.05, 0.95)
 """What is between these shares of the replays that draw each update is in the band."""
 
 FEWER, MORE = (0.1, -0.3), (0.05, 0.25)
-"""Of the expected skips, rounded down, by what another training differs beyond its draws (docs/simulator.md)."""
+"""Of the expected skips, rounded down, by what another training differs beyond its draws (docs/methods.md)."""
 
 BAND_SHARE, BAND_LEAST = 0.3, 3
 """A band wider than this share of what is expected, and than so many skips, is no answer."""

@@ -1,4 +1,4 @@
-"""How wrong a shifted histogram is, by measurement: trainings made anew at other scales (docs/whatif.md).
+"""How wrong a shifted histogram is, by measurement: trainings made anew at other scales (docs/methods.md).
 
 3136 pairs of scales, 4 to 2^38 apart, of 15 gradients of 8 models, each computed at both scales from the same weights
 and data. Whoever shows an estimate from a shifted histogram widens it by these.
