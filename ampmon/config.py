@@ -39,25 +39,25 @@ MODES: tuple[Mode, ...] = ("online", "offline", "disabled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a monitored scaler measures, and how often.
+    """Settings of a monitored scaler: what it measures, and how often.
 
-    Raises ConfigurationError for values that cannot be.
+    Raises ConfigurationError for invalid values.
     """
 
     every: int | Literal["auto"] = "auto"
     """Updates between samples of the gradients, or "auto" to stay within `budget`."""
     budget: float = 0.01
-    """Share of the training time that the monitor may take, where `every` is "auto"."""
+    """Share of the training time that the monitor may take if `every` is "auto": above 0, at most 1."""
     sample: int | Literal["all"] = 16384
-    """Elements looked at per tensor and sample on a CPU, or "all"."""
+    """Elements measured per tensor and sample on a CPU, at least 16, or "all". CUDA always measures all."""
     activations: int | None = None
-    """Updates between samples of what modules put out and of the fp16 gradients that come back to it; None for off.
+    """Updates between samples of module outputs and of their fp16 gradients; None for off.
 
-    Needs the scaler's ``model=``. Modules are hooked for the updates that are sampled only, which cost what it costs to
-    read every output once, and `sample` elements of every gradient; no budget spaces them out.
+    Needs the scaler's ``model=``. Modules have hooks only in sampled updates. Each costs one read of every output, and
+    of `sample` elements of every gradient. The budget does not limit it.
     """
     ranks: tuple[int, ...] | None = None
-    """Ranks whose gradients are sampled; None for rank 0 where gradients are replicated, all where they are sharded."""
+    """Ranks that sample gradients. None: rank 0 if gradients are replicated, all ranks if they are sharded."""
 
     def __post_init__(self) -> None:
         if self.every != "auto" and not _is_count(self.every, 1):

@@ -25,24 +25,23 @@ from ampmon.shown import Reporting, rates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """By what rules a loss scale moves: those of torch, unless said otherwise.
+    """Rules by which a loss scale moves. The defaults are torch's.
 
-    Raises ConfigurationError for values that cannot be.
+    Raises ConfigurationError for invalid values.
     """
 
     scaler: str = "ampmon.stream"
-    """What does the scaling, as the page shows it: the class of a framework's scaler."""
+    """Name of the scaler on the page, such as the class of a framework's scaler."""
     init_scale: float = 65536.0
     growth_factor: float = 2.0
     backoff_factor: float = 0.5
     growth_interval: int = 2000
     hysteresis: int = 1
-    """Of the overflows since the scale last grew, the one from which on each lowers the scale. Those before are skips
-    that leave it as it is."""
+    """Number of overflows since the last growth from which on each lowers the scale. Earlier ones only skip."""
     consecutive: bool = False
-    """Whether ``hysteresis`` is of overflows in a row instead."""
+    """Whether ``hysteresis`` counts overflows in a row instead."""
     min_scale: float = 0.0
-    """The scale is never lowered below it."""
+    """The lowest scale."""
 
     def __post_init__(self) -> None:
         numbers = self.init_scale, self.growth_factor, self.backoff_factor, self.min_scale
@@ -192,9 +191,11 @@ def _kept(value: Any) -> Kept:
 
 
 def stream(name: str = "scaler", *, policy: Policy | None = None) -> Feed:
-    """A stream of your own, for loss scaling that no torch GradScaler does: call its `Feed.update` once an update.
+    """Record loss scaling that no torch GradScaler does: call `Feed.update` once per update.
 
-    ``policy`` says by what rules the scale moves, for the diagnosis. Raises ConfigurationError for one that cannot be.
-    The first stream or scaler of a process starts a run. May write to disk and start the sender process; syncs nothing.
+    ``policy`` gives the diagnosis the rules by which the scale moves. Values may be one-element tensors on any device.
+    Gradients are not measured. The first stream or scaler of a process starts a run.
+
+    Raises ConfigurationError for an invalid policy. May write to disk and start the sender process. Never syncs.
     """
     return Feed(name, policy or Policy())

@@ -33,12 +33,14 @@ def show(
     browser_url: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Show a run in a notebook's cell: its live page, or its findings and charts where no server can show it there.
+    """Show a run in a notebook cell: its live page, or its findings and charts if no server can show it there.
 
-    ``run`` is an id, the beginning of one, or a name; without it the run that this process records, else the newest.
-    ``height`` is in pixels, ``theme`` light or dark. ``browser_url`` is where the browser reaches the server, if not at
-    ``url``. Needs the extra ``server``. Does not sync. Blocks until it is answered, and up to 10 s for a run that has
-    just begun. Where there is no answer the cell says why.
+    - ``run``: an id, the beginning of one, or a name. Default: the run of this process, else the newest one.
+    - ``height`` in pixels, ``theme`` light or dark.
+    - ``browser_url``: the server's address for the browser, if it differs from ``url``.
+
+    Needs the extra ``server``. Does not sync. Blocks until the server answers, up to 10 s for a run that has just
+    begun. Without an answer, the cell says why.
     """
     own, wait_s = process.current() if run is None else None, 0.0
     if own is not None and own.run_id is not None:

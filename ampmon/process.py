@@ -128,9 +128,9 @@ def _is_settled(anew: bool) -> bool:
 
 
 def finish(deadline_s: float = FINISH_DEADLINE_S) -> None:
-    """Deliver what is recorded and end the run. Blocks, at most ``deadline_s`` seconds; a no-op where there is no run.
+    """Deliver the records and end the run. Blocks for at most ``deadline_s`` seconds; does nothing without a run.
 
-    Called at exit by itself. What is not delivered by then stays on disk, and the sender goes on with it.
+    Runs at exit by itself. Records that are not delivered by then stay on disk, and the sender continues.
     """
     _finish(deadline_s, "finished")
 

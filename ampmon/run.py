@@ -39,16 +39,18 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
     mode: str | None = None,
     tags: Sequence[str] = (),
 ) -> str | None:
-    """Begin a run, ending the one before; returns its id, or None where there is none yet or no record.
+    """Begin a run, and end the one before. Return its id, or None if rank 0 has not sent it yet.
 
-    Without it the first scaler begins a run named after the script. ``config`` is what the run was started with;
-    values that are not plain data are kept as text. ``run_id`` (``AMPMON_RUN_ID``) continues a run, whose next update
-    is ``resume_step``, or by default the one after the last that was recorded. ``mode`` is ``online``, ``offline``
-    (records stay on disk) or ``disabled``.
+    Optional: otherwise the first scaler begins a run named after the script.
 
-    Raises ConfigurationError for arguments and variables that cannot be used. Where the data directory cannot be
-    written, it warns and returns None, training goes on without a record, and the next scaler tries again. Writes to
-    disk; may wait up to five seconds for the delivery of the run before. Syncs no device.
+    - ``config``: the configuration to show. Values that are no plain data are kept as text. Passwords, keys and tokens
+      are removed.
+    - ``run_id`` (``AMPMON_RUN_ID``): continue this run at ``resume_step``, by default after its last recorded update.
+    - ``mode``: ``online``, ``offline`` (records stay on disk) or ``disabled``.
+
+    Raises ConfigurationError for invalid arguments and variables. If the data directory cannot be written, it warns,
+    returns None and records nothing; the next scaler tries again. Writes to disk. May wait up to five seconds for the
+    delivery of the run before. Syncs no device.
     """
     options = configuration.resolve(
         project=project,
@@ -66,13 +68,13 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
 
 
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
-    """Add scalars, such as loss and learning rate, to the last update, or, once `scale()` was called, to the one begun.
+    """Log scalars, such as loss and learning rate, with the current update.
 
-    Values are numbers, or tensors of one element on any device: a tensor is detached and copied, and nothing waits for
-    it. NaN and infinities are kept as what they are. ``step`` is the user's own step. Never raises, never syncs; what
-    is not a number, a step that is no count, and a name after the first 10 000, is left out, counted as an error of the
-    monitor and warned of once; the rest is kept. Does nothing while a CUDA graph is being captured, in which there are
-    no values yet.
+    The current update is the last one, or the next one after `scale()` was called. Values are numbers or one-element
+    tensors on any device, which are copied without waiting. NaN and infinities are kept. ``step`` is your own step.
+
+    Never raises or syncs. Invalid values, invalid steps and names beyond 10 000 are left out, counted as errors and
+    warned of once. Does nothing while a CUDA graph is captured.
     """
     run = process.ensure(anew=False)
     if run is None:
@@ -99,10 +101,11 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 
 
 def metrics() -> dict[str, float]:
-    """The newest known values of this process's scalers: ``wandb.log({"loss": loss} | ampmon.metrics(), step=step)``.
+    """Return the newest values of this process's scalers, for your own tracker.
 
-    What `scaler.monitor.metrics` gives, under the same names; a second scaler's are ``amp/NAME/scale`` and so on, with
-    its stream's name. Empty where nothing is recorded. Never raises, syncs or blocks.
+    Use them as ``wandb.log({"loss": loss} | ampmon.metrics(), step=step)``. Unknown values and values that are not
+    finite are left out. The names of a second scaler are ``amp/NAME/scale`` and so on. Empty if nothing is recorded.
+    Never raises, syncs or blocks.
     """
     run = process.current()
     if run is None:

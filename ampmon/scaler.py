@@ -241,8 +241,10 @@ class GradScaler(Monitored, torch.amp.GradScaler):
 
     Keyword-only arguments:
 
-    - ``model``: the module, or several, whose parameter names are shown. Default: the names that the optimizer or
-      ``ampmon run`` knows, else index and shape. ``Config(activations=...)`` needs it.
+    - ``model``: the module, or several, whose parameter names are shown. Default: names from the optimizer, else
+      from the models that the process holds, else index and shape. To find these models, the first scaler looks once
+      through all objects: 35 ms for 467 000. ``Config(activations=...)`` needs ``model``. Pass a compiled model as
+      `torch.compile` returned it.
     - ``name``: name of the scaler's series, if a process has several scalers.
     - ``monitor``: an `ampmon.Config`: what is measured, and how often.
     - ``on_finding``: called on its own thread with each `ampmon.wire.Finding` that is new or more severe. Its
@@ -300,12 +302,13 @@ def watch(
     monitor: Config | None = None,
     on_finding: OnFinding | None = None,
 ) -> S:
-    """Watch a scaler that exists, in place, and return it: every reference that a framework holds stays good.
+    """Watch an existing scaler in place, and return it.
 
-    For torch's scalers, FSDP's `ShardedGradScaler` and vendors' subclasses. The scaler pickles as its own class,
-    without the monitor; a second `watch` gives it another monitor. Arguments as for `GradScaler`. Raises TypeError
-    for what is no GradScaler, and ConfigurationError for activations without a model. May write to disk and start the
-    sender process; syncs nothing.
+    Use it for a scaler that a framework created: torch's, FSDP's `ShardedGradScaler` or a vendor's subclass. References
+    to the scaler stay valid. It pickles as its own class, without the monitor. A second `watch` replaces the monitor.
+
+    Takes the keyword arguments of `GradScaler`. Raises TypeError if ``scaler`` is no GradScaler, and ConfigurationError
+    for activations without a model. May write to disk and start the sender process. Never syncs.
     """
     if not callable(getattr(scaler, "update", None)) or not callable(
         getattr(scaler, "is_enabled", None)

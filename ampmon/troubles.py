@@ -15,7 +15,7 @@ ERRORS_IN_FULL = 100
 
 
 class AmpmonWarning(UserWarning):
-    """Something is wrong with the monitoring. Training goes on untouched."""
+    """Category of ampmon's warnings: the monitoring has a problem, and training continues. Each kind appears once."""
 
 
 def warn(message: str) -> None:

@@ -8,11 +8,10 @@ from ampmon import built
 
 
 def auto() -> None:
-    """Watch every GradScaler that this process makes from now on, whichever library makes it.
+    """Watch every GradScaler that this process creates from now on, in any library.
 
-    What `ampmon run` does for a script, for places where it cannot be used: notebooks, Ray's workers, and a Python
-    started with ``-I`` or ``-S``. A second call does nothing. Imports no torch. Never raises, writes nothing, and syncs
-    nothing.
+    It does what `ampmon run` does, where that cannot be used: in notebooks, Ray workers, and a Python started with
+    ``-I`` or ``-S``. A second call does nothing. Imports no torch. Never raises, writes or syncs.
     """
     if "torch" in sys.modules:
         built.see_modules()

@@ -33,9 +33,16 @@ PAGES = sorted(
 )
 ERRORS = "errors.md"
 """Its blocks are parts of a training: `tests/errors/test_index.py` runs them in one."""
-REFERENCE = "\n".join(
-    (ROOT / "docs" / f"{name}.md").read_text() for name in ("python", "cli", "environment", "http")
+REFERENCE = re.sub(
+    r"^::: (\S+)$",
+    r"`\1`",
+    "\n".join(
+        (ROOT / "docs" / f"{name}.md").read_text()
+        for name in ("python", "cli", "environment", "http")
+    ),
+    flags=re.MULTILINE,
 )
+"""The pages of the reference; the names whose docstrings are put in are there as code."""
 SOURCES = sorted([*ROOT.glob("ampmon/**/*.py"), *ROOT.glob("server/**/*.py")])
 NAMED_TEST = re.compile(r"`((?:tests|campaigns)/[\w/]+\.py)::(\w+)`")
 DOES_NOT_WAIT = re.compile(r"\b(syncs?|blocks?|blocking|waits?)\b", re.IGNORECASE)
@@ -185,10 +192,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """What its headings can be linked by: as GitHub makes it."""
+    """What its headings can be linked by: as GitHub makes it, and the names whose docstrings are put in."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    generated = set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+    return generated | {
+        re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings
+    }
 
 
 def test_a_link_to_no_heading_would_be_found() -> None:
