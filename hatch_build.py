@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
@@ -20,6 +19,7 @@ ROOT = Path(__file__).parent
 CONFIGURATION = ROOT / "mkdocs.yml"
 SITE = ROOT / "build" / "docs"
 SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
+PICTURE = re.compile(r'(<img [^>]*src=")([^"]+\.png)("[^>]*>)')
 INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 
 
@@ -34,26 +34,19 @@ class DocumentationHook(BuildHookInterface[Any]):
 
 def build() -> None:
     """Build the site unless it is newer than its sources. Raises CalledProcessError for a broken link or anchor."""
-    SITE.parent.mkdir(exist_ok=True)
-    with (SITE.parent / "docs.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        index = SITE / "llms.txt"
-        if index.is_file() and index.stat().st_mtime > _changed():
-            return
-        shutil.rmtree(SITE, ignore_errors=True)
-        run = "from zensical.main import cli; cli()"
-        options = ["build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
-        subprocess.run([sys.executable, "-c", run, *options], cwd=ROOT, check=True)
-        for unused in (
-            "404.html",
-            "sitemap.xml",
-        ):  # they need the site's address, which is its server's
-            (SITE / unused).unlink()
-        for page in SITE.rglob("*.html"):
-            page.write_text(
-                INLINE.sub(lambda found, page=page: _outside(found[1], page), page.read_text())
-            )
-        index.write_text("\n".join(_index()) + "\n")
+    index = SITE / "llms.txt"
+    if index.is_file() and index.stat().st_mtime > _changed():
+        return
+    shutil.rmtree(SITE, ignore_errors=True)
+    run = "from zensical.main import cli; cli()"
+    options = ["build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
+    subprocess.run([sys.executable, "-c", run, *options], cwd=ROOT, check=True)
+    for unused in ("404.html", "sitemap.xml"):  # they need the address of the site
+        (SITE / unused).unlink(missing_ok=True)
+    for page in SITE.rglob("*.html"):
+        text = INLINE.sub(lambda found, page=page: _outside(found[1], page), page.read_text())
+        page.write_text(in_both_themes(text, page.parent))
+    index.write_text("\n".join(_index()) + "\n")
 
 
 def _changed() -> float:
@@ -70,6 +63,22 @@ def _outside(script: str, page: Path) -> str:
     name = f"assets/javascripts/inline-{hashlib.sha256(script.encode()).hexdigest()[:12]}.js"
     (SITE / name).write_text(script)
     return f'<script src="{"../" * (len(page.relative_to(SITE).parts) - 1)}{name}"></script>'
+
+
+def in_both_themes(text: str, folder: Path) -> str:
+    """A page's text with the dark sibling of each picture in ``folder`` that has one; the theme shows one of them."""
+
+    def both(found: re.Match[str]) -> str:
+        before, light, after = found.groups()
+        dark = light.removesuffix(".png") + "-dark.png"
+        if not (folder / dark).is_file():
+            return found[0]
+        return "".join(
+            f'{before}{name}" loading="lazy{after}'
+            for name in (f"{light}#only-light", f"{dark}#only-dark")
+        )
+
+    return PICTURE.sub(both, text)
 
 
 def _index() -> Iterator[str]:

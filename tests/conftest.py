@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import sys
@@ -62,7 +63,10 @@ HALF_WAY = "tests/web/test_g"
 @pytest.fixture(scope="session")
 def documentation() -> Path:
     """The folder of the documentation site, built from this checkout."""
-    hatch_build.build()
+    hatch_build.SITE.parent.mkdir(exist_ok=True)
+    with (hatch_build.SITE.parent / "docs.lock").open("w") as lock:  # the workers share it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hatch_build.build()
     return hatch_build.SITE
 
 

@@ -35,7 +35,7 @@ def pip(*arguments: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory, documentation: Path) -> Path:
     """The wheel of this checkout. Calls the build backend's hook, as pip does; pip takes four times the time."""
     folder = tmp_path_factory.mktemp("wheel")
     build = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"

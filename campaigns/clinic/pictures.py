@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Page, expect
 
@@ -18,6 +20,8 @@ DEFAULT_FIGURE = "scale"
 """Of a finding that names no chart."""
 WIDTH, HEIGHT = 940, 1400
 WAIT_MS = 20_000
+THEMES: dict[Literal["light", "dark"], str] = {"light": "", "dark": "-dark"}
+"""What a picture's name ends in; the documentation shows the one of the reader's theme."""
 
 _ALONE = """
 ([rule, figure]) => {
@@ -38,7 +42,7 @@ return Plotly.Plots.resize(plot);
 
 
 def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> list[Path]:
-    """A picture for each rule, of the first patient in which it comes first; else of one in which it comes at all.
+    """A picture in each theme for each rule, of the first patient in which it comes first; else of any that has it.
 
     Blocks.
     """
@@ -54,10 +58,21 @@ def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> l
     with chromium() as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(_login_link(server))
-        return [_take(page, rule, each, server, folder) for rule, each in chosen.items()]
+        return [
+            _take(page, theme, rule, each, server, folder)
+            for theme, (rule, each) in product(THEMES, chosen.items())
+        ]
 
 
-def _take(page: Page, rule: str, verdict: Verdict, server: ThreadedServer, folder: Path) -> Path:
+def _take(
+    page: Page,
+    theme: Literal["light", "dark"],
+    rule: str,
+    verdict: Verdict,
+    server: ThreadedServer,
+    folder: Path,
+) -> Path:
+    page.emulate_media(color_scheme=theme)
     figure = verdict.figures[rule] or DEFAULT_FIGURE
     page.goto("about:blank")
     page.goto(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
@@ -69,7 +84,7 @@ def _take(page: Page, rule: str, verdict: Verdict, server: ThreadedServer, folde
     drawn = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
     expect(drawn.first).to_be_visible(timeout=WAIT_MS)
     page.evaluate(_ALONE, [rule, figure])
-    path = folder / f"{rule}.png"
+    path = folder / f"{rule}{THEMES[theme]}.png"
     page.locator("#picture").screenshot(path=path)
     return path
 

@@ -59,8 +59,8 @@ def _all(given: argparse.Namespace) -> Iterator[Picture]:
 
 
 def _in_docs() -> Iterator[Picture]:
-    for file, (name, width) in IN_DOCS.items():
-        yield name, width, "light", IMAGES / f"{file}.png"
+    for (file, (name, width)), theme in product(IN_DOCS.items(), THEMES):
+        yield name, width, theme, IMAGES / f"{file}{'-dark' if theme == 'dark' else ''}.png"
 
 
 class Photographer:

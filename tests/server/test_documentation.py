@@ -12,6 +12,7 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
+import hatch_build
 from ampmon_server import assets
 from ampmon_server.messages import anchor, entries
 
@@ -30,7 +31,8 @@ def astray(page: Path, address: str) -> bool:
     """Whether an address on a page leads to no file of the site, or to no heading of it."""
     path, _, heading = unquote(address).partition("#")
     target = Path(os.path.normpath(page.parent / path)) if path else page
-    return not target.is_file() or bool(heading and heading not in ids(target))
+    is_page = target.suffix == ".html"
+    return not target.is_file() or bool(is_page and heading and heading not in ids(target))
 
 
 def refers(site: Path) -> list[tuple[Path, str, str]]:
@@ -71,6 +73,22 @@ def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
 
     assert loaded == []
     assert inline == []
+
+
+def test_a_picture_has_its_dark_sibling_beside_it(tmp_path: Path) -> None:
+    """A picture with a sibling for the dark theme becomes two, of which the theme shows one; another stays as it is."""
+    for name in ("a.png", "a-dark.png", "b.png"):
+        (tmp_path / name).touch()
+    both = hatch_build.in_both_themes(
+        '<img alt="A" src="a.png" /><img alt="B" src="b.png" />', tmp_path
+    )
+
+    assert re.findall(r'src="([^"]+)"', both) == [
+        "a.png#only-light",
+        "a-dark.png#only-dark",
+        "b.png",
+    ]
+    assert both.count('loading="lazy"') == 2
 
 
 def test_a_link_that_leads_nowhere_would_be_found(documentation: Path) -> None:
