@@ -89,7 +89,7 @@ class Findings:
         if len(self._warned) == WARNINGS_MAX:
             return
         self._warned.add(finding.rule)
-        instead = f" Write:\n{finding.fix}" if finding.fix else ""
+        instead = f" Write:\n{finding.fix}" if finding.fix and not finding.second else ""
         self._warn(f"finding {finding.rule}", f"ampmon: {finding.title}.{instead}")
 
 

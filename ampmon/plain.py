@@ -41,6 +41,7 @@ def plain_finding(finding: Finding) -> Finding:
         title=plain(finding.title, LINE_MAX),
         explanation=plain(finding.explanation, TEXT_MAX, lines=True),
         fix=plain(finding.fix, TEXT_MAX, lines=True),
+        second=plain(finding.second, LINE_MAX),
         scaler=plain(finding.scaler, _NAME_MAX),
         parameters=tuple(plain(name, _NAME_MAX) for name in finding.parameters[:_NAMES_MAX]),
         evidence=dict(evidence[:_NAMES_MAX]),

@@ -317,6 +317,8 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     holds from ``first_step`` to ``last_step``, both included, where it is of certain steps. ``parameters`` are those
     it is about, the worst first, or modules. ``evidence`` are the numbers that it was concluded from, ``figure`` the
     chart that shows it. ``stop`` says that training on is a waste: what is trained is destroyed, or stands still.
+    ``setting`` are the scaler's rules that the fix changes, by name. ``second`` says why the fix is an alternative: a
+    run has one recommendation, the fix of the first finding that has one and no ``second``.
     """
 
     rule: str
@@ -331,6 +333,8 @@ class Finding(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     evidence: dict[str, float | int | str | None] = {}
     figure: str = ""
     stop: bool = False
+    setting: dict[str, float] = {}
+    second: str = ""
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -8,8 +8,10 @@ from typing import cast
 from uuid import UUID
 
 from ampmon.formats import FP32
-from ampmon_server.policy import History, Kind, Setting, changed
+from ampmon_server.diagnosis import diagnose
+from ampmon_server.policy import History, Kind, Recommended, Setting, changed
 from ampmon_server.store import BadQuery, NotFound, ParameterPage, Store
+from ampmon_server.thresholds import Thresholds
 from ampmon_server.whatif import (
     SAMPLES,
     Flushed,
@@ -65,6 +67,14 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
         return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
     return Measured(gradient, None, sampled.step, sampled.step)
+
+
+def recommended(
+    store: Store, run_id: UUID, thresholds: Thresholds, stream: int | None = None
+) -> Recommended:
+    """What the run's findings recommend, and what of it is a setting of a stream's scaler. Raises NotFound."""
+    found = diagnose(store.case(run_id), thresholds).findings
+    return Recommended.of(found, store.scaler_name(run_id, stream=stream))
 
 
 def tried(history: History, given: Mapping[str, float | str | None], prefix: str = "") -> Setting:

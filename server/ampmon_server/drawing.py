@@ -8,7 +8,7 @@ from typing import TypedDict
 from uuid import UUID
 
 from ampmon.wire import COUNT_MAX
-from ampmon_server.alternatives import measured, tried
+from ampmon_server.alternatives import measured, recommended, tried
 from ampmon_server.cells import gradients
 from ampmon_server.cells.parameters import empty as no_cells
 from ampmon_server.cells.parameters import taken
@@ -30,6 +30,7 @@ from ampmon_server.figures.rows import Level
 from ampmon_server.names import sought
 from ampmon_server.policy import Simulator
 from ampmon_server.store import NotFound, ParameterSeries, Series, Store, Stretch
+from ampmon_server.thresholds import Thresholds
 from ampmon_server.whatif import flushed_in
 
 
@@ -45,7 +46,8 @@ class Asked:
     ``parameter`` is the one that is looked at closely, ``whatif_scale`` the power of two of a scale that is tried.
     ``search`` is which parameters are looked for, and ``level`` how finely they are told apart.
     ``rank`` is the one that is looked at alone.
-    ``replay`` is a policy and its setting, as `ampmon_server.alternatives.tried` takes it.
+    ``replay`` is a policy and its setting, as `ampmon_server.alternatives.tried` takes it; if none is given, it is the
+    setting that the run's findings recommend by these ``thresholds``.
     """
 
     view: View = field(default_factory=View)
@@ -58,6 +60,7 @@ class Asked:
     level: Level | None = None
     replay: Mapping[str, float | str | None] = field(default_factory=dict)
     rank: int | None = None
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
 def draw(store: Store, run_id: UUID, name: str, asked: Asked) -> Figure:
@@ -210,6 +213,7 @@ def _scales(store: Store, run_id: UUID, asked: Asked) -> Source:
         asked.view.format,
         asked.whatif_scale,
         store.policy(run_id, stream=asked.stream),
+        recommended(store, run_id, asked.thresholds, asked.stream),
     )
     return replace(nothing, scales=scales)
 
@@ -221,13 +225,16 @@ def _simulated(store: Store, run_id: UUID, asked: Asked) -> Source:
         return source
     history = store.history(run_id, stream=asked.stream)
     simulator = Simulator(history)
-    setting = tried(history, asked.replay, "sim_")
+    advised = recommended(store, run_id, asked.thresholds, asked.stream)
+    own = any(each is not None for each in asked.replay.values())
+    setting = tried(history, asked.replay if own else advised.setting, "sim_")
     places = history.places(*window.steps, most=view.columns // 2)
     found = ReplaySource(
         simulator.recorded(places),
         simulator.run(setting, places=places),
         history.is_whole,
         history.policy,
+        advised,
     )
     return replace(source, replayed=found)
 

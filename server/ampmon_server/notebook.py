@@ -22,9 +22,10 @@ import msgspec
 import plotly.graph_objects as go
 
 from ampmon.plain import plain, plain_finding
+from ampmon.wire import Finding
 from ampmon_server import assets
 from ampmon_server.asking import LATEST, Asking, Unanswered, answering, choose
-from ampmon_server.asking.answers import Diagnosed, Run, read
+from ampmon_server.asking.answers import RECOMMENDED, Diagnosed, Run, read
 from ampmon_server.asking.sketch import sketch
 from ampmon_server.figures import OF_A_RUN, resolve
 from ampmon_server.figures.layout import escaped
@@ -196,7 +197,7 @@ def _words(server: Asking, run_id: str) -> str:
     parts = [f"{head}\n{told.training.sentence}"]
     parts += [f"{between}{drawn.line}\n{drawn.marks}".rstrip()] if drawn.line else []
     parts += [
-        f"{each.severity}: {each.title}\n{textwrap.indent(each.fix, '    ')}".rstrip()
+        f"{each.severity}: {each.title}\n{textwrap.indent(_fix(each), '    ')}".rstrip()
         for each in map(plain_finding, told.findings)
     ] or [told.verdict if run.updates else "no update yet"]
     where = "No server runs. For the live page: ampmon serve"
@@ -206,6 +207,10 @@ def _words(server: Asking, run_id: str) -> str:
             "ampmon serve --frame-ancestors http://localhost:8888"
         )
     return plain("\n\n".join([*parts, where]), lines=True)
+
+
+def _fix(finding: Finding) -> str:
+    return f"{finding.second or RECOMMENDED}\n{finding.fix}" if finding.fix else ""
 
 
 def _answering(
@@ -236,7 +241,7 @@ def _drawn(
 def _titled(told: dict[str, Any], roles: dict[str, Any]) -> go.Figure:
     """With the words that the page has around a chart above it, and the theme's background."""
     meta, layout = told["layout"]["meta"], told["layout"]
-    said = [meta.get(part, "") for part in ("caption", "sentence", "code")]
+    said = [meta.get(part, "") for part in ("caption", "sentence", "standing", "code")]
     words = [line for each in said for line in textwrap.wrap(each, LINE)]
     title = "<br>".join([f"<b>{escaped(meta['title'])}</b>", *map(escaped, words)])
     above = (2 + len(words)) * LINE_PIXELS

@@ -9,6 +9,7 @@ import numpy as np
 import made_series as made
 from ampmon_server.figures import Source, View
 from ampmon_server.figures.simulated import META, simulated
+from ampmon_server.policy import Recommended
 from ampmon_server.policy.simulate import Skips
 
 
@@ -53,14 +54,33 @@ def test_the_words_are_as_they_are_told() -> None:
             },
         },
         "sentence": "About 2 skips (1 to 3) instead of 9.",
+        "standing": "Alternative: no finding recommends a change.",
         "code": "scaler = ampmon.GradScaler(growth_interval=50)  # growth_interval was 2000",
     }
+
+
+def test_the_recommended_setting_has_its_code_with_the_findings() -> None:
+    """It is called recommended, without code; another is an alternative with it, and the run's own has neither."""
+    source = made.source(made.updates([1024.0] * 40))
+    assert source.replayed is not None
+    for setting, standing, has_code in (
+        ({"growth_interval": 50.0}, "Recommended: ", False),
+        ({"growth_interval": 60.0}, "Alternative: the findings", True),
+        ({}, "Alternative: the findings", True),
+    ):
+        found = replace(source.replayed, recommended=Recommended("code", setting))
+        meta = simulated(replace(source, replayed=found), View())["layout"]["meta"]
+        assert meta["standing"].startswith(standing)
+        assert bool(meta["code"]) == has_code
+    own = replace(source.replayed, simulated=source.replayed.recorded)
+    meta = simulated(replace(source, replayed=own), View())["layout"]["meta"]
+    assert (meta["standing"], meta["code"]) == ("", "")
 
 
 def test_what_the_run_cannot_tell_is_said() -> None:
     """A band too wide is no answer; a policy that gives up is told by why; no skip at all is none."""
     assert _sentence(_source(skips=Skips(0, 20.0, 40))).startswith(
-        "Inconclusive: 0 to 40 updates would be skipped"
+        "Inconclusive, because there is too little data at these scales: 0 to 40 skips instead of 9"
     )
     assert _sentence(_source(ended="the scale fell below 1")) == (
         "Training would have ended: the scale fell below 1."

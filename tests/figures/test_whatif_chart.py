@@ -12,6 +12,7 @@ from ampmon.histogram import BINS, EXPONENT_MIN
 from ampmon_server.cells import gradients, updates
 from ampmon_server.figures import ScaleSource, Source, View
 from ampmon_server.figures.whatif import FLOOR, META, whatif
+from ampmon_server.policy import Recommended
 from ampmon_server.whatif import LEVELS, Gradient
 
 
@@ -53,7 +54,7 @@ def test_what_comes_back_is_no_more_than_was_zero() -> None:
 
 
 def test_the_whole_chart_is_as_it_is_told() -> None:
-    """Today's scale, the best and the reader's are marked and labelled, and said beside one another with the code."""
+    """Today's scale, the limit and the reader's are marked; the reader's is called an alternative, with its code."""
     figure = whatif(_source(level=4), View())
     layout = figure["layout"]
     assert layout["meta"] == {
@@ -77,11 +78,12 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
         "sentence": "At 2⁴: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
         "10.0 bits of headroom. Today, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
         "4.0 bits of headroom.",
+        "standing": "Alternative: no finding recommends a change.",
         "code": "scaler = ampmon.GradScaler(init_scale=2.0**4)  # init_scale was 65536",
     }
     assert [each["text"] for each in layout["annotations"]] == [
         "today: 2<sup>10</sup>",
-        "best: 2<sup>12</sup>",
+        "limit: 2<sup>12</sup>",
         "chosen: 2<sup>4</sup>",
     ]
     assert [shape["x0"] for shape in layout["shapes"]] == [10, 12, 4]
@@ -90,18 +92,27 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
     assert layout["yaxis"]["ticktext"][0] == "0 %"
 
 
-def test_without_a_choice_the_best_is_told() -> None:
-    """The slider begins at the best scale, whose label says both."""
-    figure = whatif(_source(), View())
-    meta = figure["layout"]["meta"]
-    assert meta["slider"]["value"] == 12
-    assert meta["code"] == "scaler = ampmon.GradScaler(init_scale=2.0**12)  # init_scale was 65536"
+def test_without_a_choice_the_recommended_scale_is_shown() -> None:
+    """The slider begins at the scale that the findings recommend, whose code is with them; else at today's."""
+    advised = Recommended("code", {"init_scale": 2.0**6})
+    for recommended, level, standing in (
+        (advised, 6, "Recommended: the code is with the findings."),
+        (Recommended("code"), 10, ""),
+        (Recommended(), 10, ""),
+    ):
+        meta = whatif(_source(recommended=recommended), View())["layout"]["meta"]
+        assert meta["slider"]["value"] == level
+        assert (meta["standing"], meta["code"]) == (standing, "")
+    figure = whatif(_source(recommended=advised), View())
     labels = [each["text"] for each in figure["layout"]["annotations"]]
-    assert labels == ["today: 2<sup>10</sup>", "best, chosen: 2<sup>12</sup>"]
+    assert labels[-1] == "recommended, chosen: 2<sup>6</sup>"
+    other = whatif(_source(recommended=advised, level=12), View())["layout"]["meta"]
+    assert other["standing"].startswith("Alternative: the findings recommend another change")
+    assert "2.0**12" in other["code"]
 
 
 def test_another_format_is_told_beside_fp16() -> None:
-    """bf16 needs no scale and has no best one; of E4M3 the sentence says what fp16 does today, and no code."""
+    """bf16 needs no scale and has no limit; of E4M3 the sentence says what fp16 does today, and no code."""
     bf16, e4m3 = (whatif(_source(format=name), View())["layout"] for name in ("bf16", "e4m3"))
     assert bf16["meta"]["code"].startswith("with torch.autocast(device_type, dtype=torch.bfloat16)")
     assert [each["text"] for each in bf16["annotations"]] == ["today, chosen: 2<sup>10</sup>"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ampmon_server.case import Policy
-from ampmon_server.policy import History, Setting, Simulator, advise
+from ampmon_server.policy import History, Recommended, Setting, Simulator, advise, sentence
 from ampmon_server.policy.replay import Outcome, Replay
 from ampmon_server.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
-from ampmon_server.policy.simulate import STRIDES_MAX
+from ampmon_server.policy.simulate import STRIDES_MAX, Skips
 from ampmon_server.series import empty_gradients
 from policy.made import history
 from policy.made import recorded as record
@@ -115,34 +116,57 @@ def test_a_scale_set_by_hand_counts_for_what_it_tells() -> None:
 
 
 def test_the_recommendation_gains() -> None:
-    """A run that climbs into its ceiling every 20 updates is told to try it less often, and to begin near it."""
+    """A run that climbs into its ceiling every 20 updates is told an alternative: try it less often, begin near it."""
     run = history(
         record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
     )
-    advice = advise(Simulator(run))
+    advice = advise(Simulator(run), Recommended())
     assert advice.setting.growth_interval is not None
     assert advice.setting.growth_interval >= 500
     assert advice.setting.init_scale in {2.0**10, 2.0**11}
-    assert advice.words.startswith(f"init_scale={advice.setting.init_scale:g}, growth_interval=")
-    assert "instead of" in advice.words
+    assert advice.words == sentence(Simulator(run).recorded(), Simulator(run).run(advice.setting))
+    assert advice.second == "Alternative: no finding recommends a change."
     assert advice.code == (
         f"scaler = ampmon.GradScaler(init_scale={advice.setting.init_scale:.0f}, "
         f"growth_interval={advice.setting.growth_interval})  # init_scale was 65536; growth_interval was 20"
     )
 
 
+def test_what_findings_recommend_is_advised_without_a_search() -> None:
+    """Their setting is simulated and told with their code, though the grid holds one with fewer skips."""
+    run = history(
+        record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20), growth_interval=20
+    )
+    advice = advise(Simulator(run), Recommended("code", {"growth_interval": 60.0}))
+    assert (advice.code, advice.second, advice.setting.growth_interval) == ("code", "", 60)
+    assert advice.simulation == Simulator(run).run(advice.setting)
+
+
+def test_a_wide_band_beside_what_was_is_an_answer() -> None:
+    """Only a band with the recorded skips in it is inconclusive; the shares are told in any case."""
+    was = Simulator(history(record(100, lambda update, scale: update % 10 == 0))).recorded()
+    would = replace(was, setting=replace(was.setting, growth_interval=7))
+
+    def told(low: int, high: int) -> str:
+        return sentence(was, replace(would, skips=Skips(low, (low + high) / 2, high)))
+
+    assert told(0, 6) == "0 to 6 skips instead of 10."
+    assert told(0, 40).startswith("Inconclusive, because there is too little data")
+    assert told(9, 11).startswith("About 10 skips")
+
+
 def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
     """Who trains with Megatron is told its flags, and nothing of torch's GradScaler."""
     told = record(3000, lambda update, scale: scale >= 2.0**12, growth_interval=20)
     of = {"scaler_type": "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)", "device": "none"}
-    advice = advise(Simulator(history(told, growth_interval=20, **of)))
+    advice = advise(Simulator(history(told, growth_interval=20, **of)), Recommended())
     assert re.fullmatch(r"--initial-loss-scale \d+ --loss-scale-window \d+", advice.code)
 
 
 def test_nothing_is_recommended_where_nothing_gains() -> None:
     """A run without skips is told to keep what it has."""
     run = history(record(500, lambda update, scale: False, init_scale=2.0**8), init_scale=2.0**8)
-    advice = advise(Simulator(run))
+    advice = advise(Simulator(run), Recommended())
     assert advice.setting == recorded(run.policy)
     assert advice.words.startswith("No tested setting")
 

@@ -19,7 +19,8 @@ def _shown(reader: Reader, chart: str) -> None:
 
 
 def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
-    """The slider moves by keys; what comes of a scale is said with its code, stands in the address, and comes back.
+    """The slider moves by keys from today's scale; what comes of another is said with its code, an alternative, and
+    stands in the address.
 
     A page that came without TLS has no clipboard: the button says so, and the code is marked to be copied.
     """
@@ -27,20 +28,22 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
     run.updates(20)
     reader.show(run)
     _shown(reader, "whatif")
-    reader.wait("the best", lambda: "best, chosen" in str(_labels(reader)))
-    best = int(reader.ask("document.querySelector('.whatif input').value"))
+    reader.wait("today's", lambda: "today, chosen" in str(_labels(reader)))
+    today = int(reader.ask("document.querySelector('.whatif input').value"))
+    assert not reader.page.locator(f"{PART} .code").is_visible()
 
     slider = reader.page.locator(f"{PART} input")
     slider.focus()
     for _ in range(3):
         slider.press("ArrowLeft")
-    tried = two_to(best - 3)
+    tried = two_to(today - 3)
     reader.wait("the sentence", lambda: reader.text(".sentence").startswith(f"At {tried}: "))
     assert "Today, at 2¹⁶: " in reader.text(".sentence")
+    assert reader.text(f"{PART} .code .caption") == "Alternative: no finding recommends a change."
     assert reader.text(f"{PART} code").startswith(
-        f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{best - 3})'
+        f'scaler = torch.amp.GradScaler("cpu", init_scale=2.0**{today - 3})'
     )
-    assert f"whatif_scale={best - 3}" in reader.ask("location.hash")
+    assert f"whatif_scale={today - 3}" in reader.ask("location.hash")
 
     reader.figure("whatif").locator("select").select_option("bf16")
     reader.wait("bf16", lambda: "bfloat16" in reader.text(f"{PART} code"))

@@ -6,15 +6,21 @@ const COPY = "Copy the code";
 const COPIED_MS = 2000;
 
 export class Code {
+  #standing = h("p", { class: "caption" });
   #code = h("code");
   #text = h("pre", { tabindex: "0" }, this.#code);
   #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
-  element = h("div", { class: "code", hidden: true }, this.#text, this.#copy);
+  element = h("div", { class: "code", hidden: true }, this.#standing, this.#text, this.#copy);
 
-  /** @param {string} code nothing is shown of none */
-  show(code) {
-    this.element.hidden = code === "";
+  /**
+   * @param {string} code
+   * @param {string} standing what it is beside the run's recommendation; nothing is shown of neither
+   */
+  show(code, standing) {
+    this.element.hidden = code === "" && standing === "";
+    this.#text.hidden = this.#copy.hidden = code === "";
     say(this.#code, code);
+    say(this.#standing, standing);
   }
 
   async #copied() {
@@ -29,7 +35,7 @@ export class Code {
  * @param {Element} element
  * @returns {Promise<boolean>} whether it was copied
  */
-export async function copied(element) {
+async function copied(element) {
   const done = (await navigator.clipboard?.writeText(element.textContent ?? "").then(() => true, () => false)) ?? false;
   if (!done) getSelection()?.selectAllChildren(element);
   return done;

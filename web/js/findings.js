@@ -2,7 +2,7 @@
 
 import { AlertLine, wordOf } from "./alerts.js";
 import { get } from "./api.js";
-import { copied } from "./code.js";
+import { Code } from "./code.js";
 import { dotted, h, keyed, mark, say } from "./dom.js";
 import { plural, steps } from "./format.js";
 import { at } from "./root.js";
@@ -11,8 +11,6 @@ import { setVerdict, verdict } from "./verdict.js";
 /** @import { Alert, Diagnosis, Finding, Range, Severity } from "../types/page.js" */
 
 const NAMED = 5;
-const COPY = "Copy the code";
-const COPIED_MS = 2000;
 
 /** A finding as it stands on the page; the reader opens and closes it. */
 class Entry {
@@ -22,9 +20,7 @@ class Entry {
   #explanation = h("p");
   #stop = h("p", { class: "stop" }, "Stop this run: it cannot recover.");
   #where = h("p", { class: "caption" });
-  #code = h("code");
-  #fix = h("pre", { tabindex: "0" }, this.#code);
-  #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
+  #code = new Code();
   #steps = h("button", { type: "button", onclick: () => this.#look() });
   #page = h("a", {}, "Learn more");
   /** @type {Finding | null} */
@@ -45,8 +41,8 @@ class Entry {
       this.#explanation,
       this.#stop,
       this.#where,
-      this.#fix,
-      h("p", { class: "ways" }, this.#copy, this.#steps, this.#page),
+      this.#code.element,
+      h("p", { class: "ways" }, this.#steps, this.#page),
     );
   }
 
@@ -64,8 +60,7 @@ class Entry {
     write(this.#explanation, finding.explanation);
     this.#stop.hidden = !finding.stop || !going;
     this.#place(finding, several);
-    this.#fix.hidden = this.#copy.hidden = finding.fix === "";
-    say(this.#code, finding.fix);
+    this.#code.show(finding.fix, finding.fix && (finding.second || "Recommended:"));
     const range = stepsOf(finding);
     this.#steps.hidden = range === null;
     if (range) say(this.#steps, `Show ${steps(range.start, range.stop - 1)}`);
@@ -96,12 +91,6 @@ class Entry {
     const words = [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
     this.#where.hidden = words.length === 0;
     this.#where.replaceChildren(...words);
-  }
-
-  async #copied() {
-    const done = await copied(this.#code);
-    say(this.#copy, done ? "Copied" : "Marked above");
-    setTimeout(() => say(this.#copy, COPY), COPIED_MS);
   }
 
   #look() {

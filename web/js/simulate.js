@@ -62,7 +62,7 @@ export class Simulate {
   }
 
   /** @param {Meta} meta */
-  #show({ form, sentence, code }) {
+  #show({ form, sentence, code, standing }) {
     this.element.hidden = !form;
     if (!form) return;
     this.#prefix = form.prefix;
@@ -78,7 +78,7 @@ export class Simulate {
       this.#blame(name, "");
     }
     say(this.#sentence, sentence ?? "");
-    this.#code.show(code ?? "");
+    this.#code.show(code ?? "", standing ?? "");
   }
 
   /**
@@ -127,7 +127,7 @@ export class Simulate {
       const { recommended } = /** @type {Simulated} */ (await get(`/runs/${encodeURIComponent(this.run)}/simulate${query}`));
       const { name, ...numbers } = recommended.policy;
       const set = Object.entries(numbers).flatMap(([key, value]) => (value === null ? [] : [[key, String(value)]]));
-      this.#tell(recommended.words);
+      this.#tell(recommended.code ? "" : recommended.words);
       this.#choose({ policy: name, ...Object.fromEntries(set) });
     } catch (error) {
       this.#tell(error instanceof Error ? error.message : String(error));
@@ -138,7 +138,7 @@ export class Simulate {
 
   /** @param {string} words */
   #tell(words) {
-    this.#advice.hidden = false;
+    this.#advice.hidden = words === "";
     say(this.#advice, words);
   }
 }

@@ -48,14 +48,14 @@ export class WhatIf {
   }
 
   /** @param {Meta} meta */
-  #show({ slider, sentence, code }) {
+  #show({ slider, sentence, code, standing }) {
     const one = this.charts.view.parameter !== null;
     // Of one parameter there may be nothing to move; the way back to all of them stays.
     this.element.hidden = !slider && !one;
     this.#all.hidden = !one;
     this.#slider.hidden = !slider;
     say(this.#sentence, sentence ?? "");
-    this.#code.show(code ?? "");
+    this.#code.show(code ?? "", standing ?? "");
     if (!slider) return;
     mark(this.#range, "min", String(slider.low));
     mark(this.#range, "max", String(slider.high));

@@ -259,6 +259,8 @@ export interface Meta {
   slider?: { name: string; low: number; high: number; value: number };
   /** What the chart comes to, and what to write for it. */
   sentence?: string;
+  /** What the choice is beside the run's recommendation, and the code of an alternative. */
+  standing?: string;
   code?: string;
   /** The policy that is simulated; null is what it does not have. */
   form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
@@ -284,6 +286,7 @@ export interface Finding {
   parameters: string[];
   figure: string;
   stop: boolean;
+  second: string;
 }
 
 /** How the finding of a rule is told. Times are microseconds since the epoch. */
@@ -320,7 +323,7 @@ export interface Diagnosis {
 
 /** What of a simulation's answer the page uses. */
 export interface Simulated {
-  recommended: { words: string; policy: { name: string; [setting: string]: string | number | null } };
+  recommended: { words: string; code: string; policy: { name: string; [setting: string]: string | number | null } };
 }
 
 export interface Problem {

@@ -15,6 +15,9 @@ Answer = TypeVar("Answer")
 GOING_ON = {"running", "silent"}
 """Statuses of runs that can be stopped."""
 
+RECOMMENDED = "Recommended:"
+"""Above the one fix of a run that is not second to another."""
+
 
 class Stream(msgspec.Struct, frozen=True):
     """A scaler on one rank; ``stream`` is its number in addresses of the page."""
@@ -95,6 +98,7 @@ class Simulation(msgspec.Struct, frozen=True, kw_only=True):
     ended: str | None = None
     words: str = ""
     code: str = ""
+    second: str = ""
 
 
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):

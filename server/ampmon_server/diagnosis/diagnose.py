@@ -1,4 +1,4 @@
-"""Asks every rule, puts causes before symptoms and the worst first, and says the verdict."""
+"""Asks every rule, puts causes before symptoms and the worst first, and says verdict and recommendation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ampmon.plain import plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.case import Case
 from ampmon_server.diagnosis.explaining import explained
+from ampmon_server.diagnosis.recommending import recommend
 from ampmon_server.diagnosis.rules import RULES
 from ampmon_server.severities import RANKS
 from ampmon_server.thresholds import Thresholds
@@ -36,7 +37,12 @@ def diagnose(case: Case, thresholds: Thresholds) -> Diagnosis:
     """Judge a run. Of equal severity the finding of the rule that stands first in `rules.RULES` comes first."""
     failed: dict[str, Exception] = {}
     found = explained(list(_found(case, thresholds, failed)))
-    return Diagnosis(tuple(sorted(found, key=lambda each: RANKS[each.severity])), failed)
+    found.sort(key=lambda each: RANKS[each.severity])
+    try:
+        found = list(recommend(found, case.scalers))
+    except Exception as error:
+        failed["recommending"] = error
+    return Diagnosis(tuple(found), failed)
 
 
 def _found(case: Case, thresholds: Thresholds, failed: dict[str, Exception]) -> Iterator[Finding]:

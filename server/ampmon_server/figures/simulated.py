@@ -22,10 +22,10 @@ from ampmon_server.figures.layout import (
 )
 from ampmon_server.figures.source import ReplaySource, Source, View, Window, cut
 from ampmon_server.figures.typed import typed
-from ampmon_server.policy import KINDS, Path, Setting, Simulation
+from ampmon_server.policy import KINDS, Path, Setting, changed, sentence
 from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.series import Floats, Ints
-from ampmon_server.words import count, percent, plural, power_of_two, steps
+from ampmon_server.words import plural, power_of_two, steps
 
 
 META = {
@@ -68,8 +68,8 @@ def simulated(source: Source, view: View) -> Figure:
             **META,
             "caption": _stretch(found),
             "form": _form(found.simulated.setting),
-            "sentence": _sentence(found.recorded, found.simulated),
-            "code": in_settings_of(found.policy, found.simulated.setting.code(found.policy)),
+            "sentence": sentence(found.recorded, found.simulated),
+            **_standing(found),
         },
         hovermode="x unified",
         showlegend=True,
@@ -143,6 +143,16 @@ def _stretch(found: ReplaySource) -> str:
     return f"{where}: the newest, from the scale that was in force, without calibration."
 
 
+def _standing(found: ReplaySource) -> dict[str, str]:
+    """What the setting is beside the run's recommendation, and the code of an alternative."""
+    setting, advised = found.simulated.setting, found.recommended
+    if setting == found.recorded.setting:
+        return {"standing": "", "code": ""}
+    same = bool(advised.setting) and setting == changed("torch", found.policy, **advised.setting)
+    code = "" if same else in_settings_of(found.policy, setting.code(found.policy))
+    return {"standing": advised.standing(same=same), "code": code}
+
+
 def _form(setting: Setting) -> dict[str, Any]:
     """What a reader can set; of what a policy does not have the value is None."""
     numbers = {each.name: getattr(setting, each.name) for each in fields(setting)[1:]}
@@ -152,27 +162,3 @@ def _form(setting: Setting) -> dict[str, Any]:
         "policy": setting.kind,
         "numbers": numbers,
     }
-
-
-def _sentence(was: Simulation, would: Simulation) -> str:
-    if would.ended is not None:
-        return f"Training would have ended: {would.ended}."
-    if was.setting == would.setting:
-        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'update')}, as recorded; {_lost(was)}."
-    skips = would.skips
-    band = f"{count(skips.low)} to {count(skips.high)}"
-    if not skips.known:
-        return (
-            f"Inconclusive: {band} updates would be skipped. There is too little data at the scales of this policy. "
-            f"{plural(was.skips.low, 'skip')} recorded."
-        )
-    expected = round(skips.expected)
-    about = f"About {plural(expected, 'skip')}" if expected else "No skip, or few"
-    lost = "" if was.lost is None else f"; {_lost(would)} instead of {_lost(was)}"
-    return f"{about} ({band}) instead of {count(was.skips.low)}{lost}."
-
-
-def _lost(of: Simulation) -> str:
-    if of.lost is None:
-        return "shares of the gradient unknown"
-    return f"{percent(of.lost.subnormal.expected)} subnormal, {percent(of.lost.zero.expected)} zero"

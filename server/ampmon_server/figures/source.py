@@ -14,7 +14,7 @@ from ampmon_server.case import Policy
 from ampmon_server.cells.merging import Cells, Layout, starts_of
 from ampmon_server.cells.updates import LAYOUT
 from ampmon_server.downsample import aligned_span
-from ampmon_server.policy import Simulation
+from ampmon_server.policy import Recommended, Simulation
 from ampmon_server.series import (
     Floats,
     Ints,
@@ -119,6 +119,7 @@ class ScaleSource:
     format: str = "fp16"
     level: int | None = None
     policy: Policy = field(default_factory=Policy)
+    recommended: Recommended = field(default_factory=Recommended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class ReplaySource:
     simulated: Simulation
     whole: bool
     policy: Policy = field(default_factory=Policy)
+    recommended: Recommended = field(default_factory=Recommended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from ampmon_server.words import SPACE, percent, steps, two_to
 
 
 HEADROOM = 1.0
-"""Bits that the best scale leaves to the largest number."""
+"""Bits that the limit leaves to the largest number."""
 
 FLOOR = -6.0
 """The log scale goes no lower than one in a million; below stands none."""
@@ -53,7 +53,8 @@ META = {
         "band": "Between the least and the most that the histograms allow, widened by the error of such estimates "
         "as it was measured: of 3136 pairs of scales 95 % lie within.",
         "headroom": "Bits between the largest value seen and the format's largest number.",
-        "best": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
+        "limit": f"The largest power of two that leaves {HEADROOM:.0f} bit of headroom.",
+        "recommended": "The scale that the run's recommendation sets.",
     },
 }
 
@@ -82,7 +83,7 @@ LOSSES = (
 
 
 def whatif(source: Source, view: View) -> Figure:
-    """Bands of what is lost at each scale in one format, today's scale, the best and the reader's marked."""
+    """Bands of what is lost at each scale in one format, the scales of `_Marks` marked."""
     asked = source.scales
     if asked is None:
         return empty(META, f"Nothing to shift: {source.untold}.")
@@ -106,7 +107,7 @@ def whatif(source: Source, view: View) -> Figure:
                 "value": at.chosen,
             },
             "sentence": _sentence(asked, shares, at),
-            "code": _code(asked, at.chosen),
+            **_standing(asked, at),
         },
         uirevision="whatif",
         hovermode="closest",
@@ -121,31 +122,40 @@ def whatif(source: Source, view: View) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """Powers of two that are marked: ``best`` is None where no scale that is drawn is."""
+    """Powers of two that are marked: today's, the limit and what is recommended, as far as there are such scales.
+
+    ``chosen`` is the reader's, else what is recommended, else today's.
+    """
 
     today: int
-    best: int | None
+    limit: int | None
+    recommended: int | None
     chosen: int
 
     @classmethod
     def of(cls, asked: ScaleSource) -> _Marks:
-        today = asked.gradient.level
-        found = round(
-            math.log2(best(asked.gradient, asked.gone, HEADROOM, FORMATS[asked.format]).scale)
+        today, into = asked.gradient.level, FORMATS[asked.format]
+        limit = round(math.log2(best(asked.gradient, asked.gone, HEADROOM, into).scale))
+        scale = asked.recommended.setting.get("init_scale", 0.0)
+        fits = asked.format == _FP16 and asked.parameter is None and scale > 0
+        advised = round(math.log2(scale)) if fits else None
+        chosen = next(each for each in (asked.level, advised, today) if each is not None)
+        return cls(
+            today,
+            limit if limit in LEVELS and asked.format != _BF16 else None,
+            advised,
+            min(max(chosen, LEVELS[0]), LEVELS[-1]),
         )
-        fits = found if found in LEVELS and asked.format != _BF16 else None
-        default = today if fits is None else fits
-        chosen = default if asked.level is None else asked.level
-        return cls(today, fits, min(max(chosen, LEVELS[0]), LEVELS[-1]))
 
     def drawn(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """A line for each, and its label: rows of them, for neighbours must not cover one another."""
         at: dict[int, list[str]] = {}
-        for level, word in ((self.today, "today"), (self.best, "best"), (self.chosen, "chosen")):
+        for word in ("today", "limit", "recommended", "chosen"):
+            level = getattr(self, word)
             if level is not None and level in LEVELS:
                 at.setdefault(level, []).append(word)
         for row, (level, words) in enumerate(at.items()):
-            dash = "solid" if "today" in words else "dash" if "best" in words else "dot"
+            dash = "solid" if "today" in words else "dash" if "limit" in words else "dot"
             yield _line(level, dash), _label(level, f"{', '.join(words)}: 2<sup>{level}</sup>", row)
 
 
@@ -318,12 +328,19 @@ def _between(low: float, high: float) -> str:
     return f"{least.removesuffix(SPACE + '%')} – {most}"
 
 
-def _code(asked: ScaleSource, level: int) -> str:
-    """The line to write; none for one parameter: the scale is one for all of them."""
-    if asked.parameter is not None:
-        return ""
-    if asked.format == _FP16:
-        return in_settings_of(asked.policy, f"scaler = ampmon.GradScaler(init_scale=2.0**{level})")
-    if asked.format == _BF16:
-        return "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
-    return ""
+def _standing(asked: ScaleSource, at: _Marks) -> dict[str, str]:
+    """What the choice is beside the run's recommendation, and the code of an alternative.
+
+    There is none for one parameter: the scale is one for all of them.
+    """
+    advised, code = asked.recommended, ""
+    is_asked = asked.level is not None or at.recommended is not None
+    if asked.parameter is None and asked.format == _BF16:
+        code = "with torch.autocast(device_type, dtype=torch.bfloat16):  # needs no scaler"
+    elif asked.parameter is None and asked.format == _FP16 and is_asked and at.chosen != at.today:
+        line = f"scaler = ampmon.GradScaler(init_scale=2.0**{at.chosen})"
+        code = in_settings_of(asked.policy, line)
+    if not code:
+        return {"standing": "", "code": ""}
+    same = at.chosen == at.recommended if asked.format == _FP16 else "bfloat16" in advised.code
+    return {"standing": advised.standing(same=same), "code": "" if same else code}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ampmon_server.policy.advice import Advice, advise
+from ampmon_server.policy.advice import Advice, advise, is_in_vain, sentence
 from ampmon_server.policy.history import UPDATES_MAX, History
+from ampmon_server.policy.recommended import Recommended
 from ampmon_server.policy.settings import BOUNDS, KINDS, Kind, Setting, changed
 from ampmon_server.policy.simulate import Path, Simulation, Simulator
 
@@ -16,9 +17,12 @@ __all__ = [
     "History",
     "Kind",
     "Path",
+    "Recommended",
     "Setting",
     "Simulation",
     "Simulator",
     "advise",
     "changed",
+    "is_in_vain",
+    "sentence",
 ]

@@ -1,4 +1,4 @@
-"""The best of a few settings of torch's scaler for a run, what it gains, and how to write it."""
+"""What a replay says of a setting, and the best of a few settings of torch's scaler for a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 
 from ampmon_server.policy.history import History
 from ampmon_server.policy.languages import in_settings_of
-from ampmon_server.policy.settings import Setting, recorded
+from ampmon_server.policy.recommended import Recommended
+from ampmon_server.policy.settings import Setting, changed, recorded
 from ampmon_server.policy.simulate import Simulation, Simulator
-from ampmon_server.words import in_code, percent, plural
+from ampmon_server.words import count, percent, plural
 
 
 INTERVALS = (100, 200, 500, 1000, 2000, 5000)
@@ -26,30 +27,78 @@ GAIN_LEAST = 0.002
 """Of the updates' worth: less is not worth a change."""
 
 
+LESS = 0.9
+"""Of skips or of a share that is lost: what leaves more than this gains hardly anything."""
+
 CALM = 500
 """A scale at which fewer than one update in so many overflows is worth beginning with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``setting`` is the run's own where nothing gains; ``words`` say what is gained, ``code`` how to write it."""
+    """``setting`` is the run's own where nothing gains; ``words`` say what is gained, ``code`` how to write it.
+
+    ``second`` says why it is only an alternative; it is empty for what the run's findings recommend.
+    """
 
     setting: Setting
     words: str
     code: str
     simulation: Simulation
+    second: str = ""
 
 
-def advise(simulator: Simulator) -> Advice:
-    """Tries a small grid around the run's own setting, and takes the one that loses the least."""
-    was = simulator.recorded()
+def advise(simulator: Simulator, recommended: Recommended) -> Advice:
+    """The setting that findings recommend; without one the best of a small grid around the run's own."""
+    was, policy = simulator.recorded(), simulator.history.policy
+    if recommended.setting:
+        setting = changed("torch", policy, **recommended.setting)
+        told = simulator.run(setting)
+        return Advice(setting, sentence(was, told), recommended.code, told)
     tried = [simulator.run(setting, REPLAYS) for setting in _grid(simulator.history)]
-    sure = [each for each in tried if each.skips.known and each.ended is None]
-    best = min(sure, key=_cost, default=was)
-    if _cost(was) - _cost(best) < GAIN_LEAST:
+    best = simulator.run(min(filter(_is_sure, tried), key=_cost, default=was).setting)
+    if not _is_sure(best) or _cost(was) - _cost(best) < GAIN_LEAST:
         return Advice(was.setting, "No tested setting is clearly better.", "", was)
-    code = in_settings_of(simulator.history.policy, best.setting.code(simulator.history.policy))
-    return Advice(best.setting, _words(best, was), code, best)
+    code = in_settings_of(policy, best.setting.code(policy))
+    return Advice(best.setting, sentence(was, best), code, best, recommended.standing(same=False))
+
+
+def is_in_vain(was: Simulation, would: Simulation) -> bool:
+    """Whether a setting has as many skips, and as much of the gradient subnormal and zero, or hardly less."""
+    before, after = [was.skips.expected], [would.skips.expected]
+    if was.lost is not None and would.lost is not None:
+        before += [was.lost.subnormal.expected, was.lost.zero.expected]
+        after += [would.lost.subnormal.expected, would.lost.zero.expected]
+    return all(now >= LESS * then for then, now in zip(before, after, strict=True))
+
+
+def sentence(was: Simulation, would: Simulation) -> str:
+    """What would come of a setting, beside what was. A wide band is an answer where what was is not within it."""
+    if would.ended is not None:
+        return f"Training would have ended: {would.ended}."
+    if was.setting == would.setting:
+        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'update')}, as recorded; {_lost(was)}."
+    skips, recorded = would.skips, was.skips.low
+    lost = "" if was.lost is None else f"; {_lost(would)} instead of {_lost(was)}"
+    instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."
+    if skips.known:
+        expected = round(skips.expected)
+        about = f"About {plural(expected, 'skip')}" if expected else "No skip, or few"
+        band = f"({count(skips.low)} to {count(skips.high)})"
+        return f"{about} {band} instead of {count(recorded)}{lost}."
+    if skips.low <= recorded <= skips.high:
+        return f"Inconclusive, because there is too little data at these scales: {instead}"
+    return instead
+
+
+def _lost(of: Simulation) -> str:
+    if of.lost is None:
+        return "shares of the gradient unknown"
+    return f"{percent(of.lost.subnormal.expected)} subnormal, {percent(of.lost.zero.expected)} zero"
+
+
+def _is_sure(simulation: Simulation) -> bool:
+    return simulation.skips.known and simulation.ended is None
 
 
 def _grid(history: History) -> list[Setting]:
@@ -82,16 +131,3 @@ def _cost(simulation: Simulation) -> float:
         return skipped
     lost = simulation.lost
     return skipped + lost.zero.expected + SUBNORMAL_WEIGHT * lost.subnormal.expected
-
-
-def _words(best: Simulation, was: Simulation) -> str:
-    names = [
-        f"{name}={in_code(getattr(best.setting, name))}"
-        for name in ("init_scale", "growth_interval")
-        if getattr(best.setting, name) != getattr(was.setting, name)
-    ]
-    gains = [f"{plural(round(best.skips.expected), 'skip')} instead of {was.skips.expected:.0f}"]
-    if best.lost is not None and was.lost is not None:
-        now, before = best.lost.subnormal.expected, was.lost.subnormal.expected
-        gains.append(f"{percent(now)} subnormal instead of {percent(before)}")
-    return f"{', '.join(names)}: {', '.join(gains)}."

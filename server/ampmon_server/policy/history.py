@@ -9,7 +9,7 @@ import numpy as np
 
 from ampmon.formats import FP32
 from ampmon.histogram import headroom_bits
-from ampmon_server.case import Policy
+from ampmon_server.case import Policy, ScalerCase
 from ampmon_server.series import Flags, Floats, GradientSeries, Ints, take_samples
 
 
@@ -84,6 +84,26 @@ class History:
             step=steps[ends],
             samples=samples,
             sample_at=np.searchsorted(steps, samples.step).astype(np.int64),
+        )
+
+    @classmethod
+    def of_case(cls, scaler: ScalerCase) -> History | None:
+        """From the newest updates that a run is judged by; None where they are not known one by one."""
+        cells = scaler.recent
+        if not len(cells) or (cells["n"] > 1).any():
+            return None
+        scales, nan = (
+            cells["scale_first"],
+            [each.step for each in scaler.skips if each.cause == "nan"],
+        )
+        return cls.of(
+            cells["first"],
+            np.where(np.isfinite(scales), scales, -1.0),
+            cells["skipped"] > 0,
+            np.isin(cells["first"], nan),
+            policy=scaler.policy,
+            samples=take_samples(scaler.samples, scaler.samples.step >= cells["first"][0]),
+            updates=int(scaler.updates["n"].sum()),
         )
 
     @property

@@ -150,13 +150,25 @@ def _changes(found: re.Match[str]) -> dict[str, str]:
     return arguments(f"GradScaler({found['arguments']})")[1]
 
 
-def _without_torch(policy: Policy, code: str) -> str:
-    settings = {
+def settings_in(code: str) -> dict[str, float]:
+    """What `ampmon.GradScaler(...)` changes of the rules by which the scale moves, in code that does nothing else."""
+    if not all(_TORCHS.search(line) or line.startswith("#") for line in code.splitlines()):
+        return {}
+    return _settings_in(code)
+
+
+def _settings_in(code: str) -> dict[str, float]:
+    return {
         name: value
         for found in _SCALER.finditer(code)
         for name, written in _changes(found).items()
-        if name in ("init_scale", "growth_interval") and (value := number(written)) is not None
+        if name in RULES and (value := number(written)) is not None
     }
+
+
+def _without_torch(policy: Policy, code: str) -> str:
+    told = _settings_in(code)
+    settings = {name: told[name] for name in told if name in ("init_scale", "growth_interval")}
     kept = [line for line in code.splitlines() if not _TORCHS.search(line)]
     lines = kept if any(not line.startswith("#") for line in kept) else []
     language = _LANGUAGES.get(policy.scaler_type.partition(".")[0])

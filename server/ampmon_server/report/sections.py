@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from ampmon_server.asking.answers import GOING_ON
+from ampmon_server.asking.answers import GOING_ON, RECOMMENDED
 from ampmon_server.report.agreed import NAMED, ranks_words
 from ampmon_server.report.notices import NO_UPDATE, STOP, notices_of
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
@@ -85,12 +85,16 @@ def _finding(finding: dict[str, Any], told: Told) -> str:
     where = f"<p class='caption'>{escape(place)}</p>" if place else ""
     going = told.run["status"] in GOING_ON
     stop = f"<p class='stop'>{STOP}</p>" if finding["stop"] and going else ""
-    fix = f"<pre><code>{escape(finding['fix'])}</code></pre>" if finding["fix"] else ""
+    fix = _code(finding["fix"], finding["second"] or RECOMMENDED) if finding["fix"] else ""
     return (
         f"<div class='finding'><p class='finding-title'>{_verdict(finding['severity'])}"
         f"<span>{escape(finding['title'])}</span></p>"
         f"<p>{_coded(finding['explanation'])}</p>{stop}{where}{fix}</div>"
     )
+
+
+def _code(code: str, standing: str) -> str:
+    return f"<p class='caption'>{escape(standing)}</p><pre><code>{escape(code)}</code></pre>"
 
 
 def _coded(words: str) -> str:
@@ -159,8 +163,8 @@ def _chart(chart: Chart) -> str:
         )
     if meta.get("sentence"):
         words.append(f"<p class='sentence'>{escape(meta['sentence'])}</p>")
-    if meta.get("code"):
-        words.append(f"<pre><code>{escape(meta['code'])}</code></pre>")
+    if meta.get("standing"):
+        words.append(f"<p class='caption'>{escape(meta['standing'])}</p>")
     terms = "".join(
         f"<dt>{escape(word)}</dt><dd>{escape(definition)}</dd>"
         for word, definition in meta["definitions"].items()

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ampmon_server.asking import Asking, Refused
+from ampmon_server.asking import Asking
 from ampmon_server.figures import OF_A_RUN
 from ampmon_server.report.agreed import together
 
@@ -96,10 +96,8 @@ class _Run:
             yield self.chart(f"{name}-{place}", name, scaler, {"stream": stream})
 
     def chart(self, key: str, name: str, scaler: str, of: dict[str, str]) -> Chart:
-        asked = {**of, **(self.recommended(of) if name == "simulated" else {})}
         wide, narrow = (
-            self.get(f"/figures/{name}", width=str(width), **asked)
-            for width in (WIDTH, WIDTH_NARROW)
+            self.get(f"/figures/{name}", width=str(width), **of) for width in (WIDTH, WIDTH_NARROW)
         )
         return Chart(key, scaler, wide, narrow)
 
@@ -114,12 +112,3 @@ class _Run:
         if page["next"] is None:
             return rows
         return [row for row in rows if row["step"] != rows[-1]["step"]]
-
-    def recommended(self, of: dict[str, str]) -> dict[str, str]:
-        """The setting that is recommended, as the simulator's chart is asked for it; none without an update."""
-        try:
-            setting = self.get("/simulate", **of)["recommended"]["policy"]
-        except Refused:
-            return {}
-        setting["policy"] = setting.pop("name")
-        return {f"sim_{name}": str(value) for name, value in setting.items() if value is not None}

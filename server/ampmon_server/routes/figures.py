@@ -91,4 +91,5 @@ def show_figure(
 
     See [figures](#figures) for the names and their options.
     """
+    asked = replace(asked, thresholds=service.settings.thresholds)
     return tagged_json(draw(service.store, run_id, name, asked), request)

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ampmon_server.alternatives import tried
+from ampmon_server.alternatives import recommended, tried
 from ampmon_server.auth.access import requires
 from ampmon_server.policy import Kind, Setting, Simulation, Simulator, advise
 from ampmon_server.policy.underflow import Share
@@ -38,6 +38,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     """Replay the newest 200 000 updates of a run under another policy, and recommend settings.
 
     ``skips`` are bounded by ``low`` and ``high``; where they are too far apart ``known`` is false: the run cannot tell.
+    ``recommended`` is the setting that the run's findings recommend. Without one it is the best that was found, and its
+    ``second`` says why that is only an alternative.
     """
     history = service.store.history(run_id, stream=stream)
     given = {
@@ -49,7 +51,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
     }
     setting = tried(history, given)
     simulator = Simulator(history)
-    advice = advise(simulator)
+    advised = recommended(service.store, run_id, service.settings.thresholds, stream)
+    advice = advise(simulator, advised)
     answer = {
         "run_id": str(run_id),
         "whole": history.is_whole,
@@ -58,7 +61,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - one argument per query parameter
         "updates": history.replayed,
         "recorded": told(simulator.recorded()),
         "simulated": told(simulator.run(setting)),
-        "recommended": {**told(advice.simulation), "words": advice.words, "code": advice.code},
+        "recommended": {
+            **told(advice.simulation),
+            "words": advice.words,
+            "code": advice.code,
+            "second": advice.second,
+        },
     }
     return tagged_json(answer, request)
 

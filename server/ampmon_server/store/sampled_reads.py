@@ -36,6 +36,11 @@ class SampledReads:
         with engine.reading(self._engine) as connection:
             return cases.policy_of(connection, scalers.find(connection, run_id, stream))
 
+    def scaler_name(self, run_id: UUID, *, stream: int | None = None) -> str:
+        """The name of a stream's scaler, or of the run's first. Raises NotFound."""
+        with engine.reading(self._engine) as connection:
+            return scalers.find(connection, run_id, stream).name
+
     def parameter_series(
         self,
         run_id: UUID,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ampmon.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
-from ampmon_server.asking.answers import GOING_ON, Diagnosed, Run
+from ampmon_server.asking.answers import GOING_ON, RECOMMENDED, Diagnosed, Run
 from ampmon_server.report.notices import NO_UPDATE, STOP, failed_of
 from ampmon_server.words import plural, steps
 
@@ -95,6 +95,8 @@ class Paper:
             self.write(Text(STOP, "bold"))
         if finding.parameters:
             self.write(Text(_named(finding.parameters)))
+        if finding.fix:
+            self.write(Text(finding.second or RECOMMENDED, "bold"))
         self.code(finding.fix)
         self.write(Text(f"See {self._manual(finding)}{self._chart(finding)}", "dim"))
         if finding.figure and self._page is not None:

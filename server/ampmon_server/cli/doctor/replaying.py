@@ -30,10 +30,12 @@ def show(paper: Paper, simulated: Simulated, *, asked: bool) -> None:
         table.add_row(_difference(row.policy, was.policy), *_cells(row))
     advised = simulated.recommended
     if advised.code:
-        table.add_row(f"recommended: {_difference(advised.policy, was.policy)}", *_cells(advised))
+        standing = "alternative" if advised.second else "recommended"
+        table.add_row(f"{standing}: {_difference(advised.policy, was.policy)}", *_cells(advised))
     paper.table(table)
-    paper.write(Text(plain(advised.words)))
-    paper.code(advised.code)
+    paper.write(Text(plain(f"{advised.words} {advised.second}")))
+    if advised.second:
+        paper.code(advised.code)
 
 
 def _heading(simulated: Simulated) -> str:

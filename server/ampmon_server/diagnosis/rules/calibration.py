@@ -8,6 +8,7 @@ from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import is_alive, newest_scale
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, plural, power_of_two
 
@@ -31,6 +32,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     if not young or thresholds.consecutive_skips.severity(skipped) is None:
         return
     scale = float(search["after_last"][-1])
+    newest = newest_scale(scaler) or 0.0
+    first_scale = min(scale, newest) if is_alive(newest) else scale
     over = end <= int(first["last"][-1])
     updates = count(int(search["n"].sum()))
     title = (
@@ -43,7 +46,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=title,
         explanation=EXPLANATION,
-        fix=FIX.format(init_scale=in_code(scale)) if over else "",
+        fix=FIX.format(init_scale=in_code(first_scale)) if over else "",
         scaler=scaler.name,
         first_step=int(first["first"][0]),
         last_step=int(search["last"][-1]),

@@ -8,8 +8,8 @@ from functools import wraps
 import msgspec
 
 from ampmon.wire import Finding
-from ampmon_server.case import Case, ScalerCase
-from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.case import Case, Policy, ScalerCase
+from ampmon_server.policy.languages import in_settings_of, settings_in
 from ampmon_server.thresholds import Thresholds
 
 
@@ -23,7 +23,12 @@ def each_scaler(
         for scaler in case.scalers:
             if len(scaler.recent):
                 for finding in rule(scaler, thresholds):
-                    fix = in_settings_of(scaler.policy, finding.fix)
-                    yield msgspec.structs.replace(finding, fix=fix)
+                    yield fitted(finding, scaler.policy)
 
     return examine
+
+
+def fitted(finding: Finding, policy: Policy) -> Finding:
+    """The finding with its fix as the script writes it, and what that sets."""
+    fix = in_settings_of(policy, finding.fix)
+    return msgspec.structs.replace(finding, fix=fix, setting=settings_in(finding.fix))

@@ -15,7 +15,7 @@ from ampmon_server.diagnosis.calibration import calibrated_from
 from ampmon_server.diagnosis.growth import follows_growth
 from ampmon_server.diagnosis.outliers import HEAVY as HEAVY_LOSS
 from ampmon_server.diagnosis.outliers import Common, common_of
-from ampmon_server.policy.languages import in_settings_of
+from ampmon_server.diagnosis.rules.each import fitted
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, in_code, magnitude_of, percent
 
@@ -121,7 +121,8 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
         severity = skips.severity(skips.window)
         if severity is not None:
             # Logged values have the steps of the first scaler.
-            yield _finding(skips, severity, {} if place else case.logged)
+            finding = _finding(skips, severity, {} if place else case.logged)
+            yield fitted(finding, scaler.policy)
 
 
 def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> Finding:
@@ -134,7 +135,7 @@ def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> 
         title=f"{count(skipped)} of the last {count(updates)} updates were skipped "
         f"({percent(skipped / updates)}), {told.where}",
         explanation=EXPLANATION + told.why,
-        fix=in_settings_of(skips.scaler.policy, told.fix),
+        fix=told.fix,
         scaler=skips.scaler.name,
         first_step=int(skips.window["first"][0]),
         last_step=int(skips.window["last"][-1]),
