@@ -46,8 +46,9 @@ def main() -> int:
             print(*pictures.take(fixed, server, PICTURES), sep="\n")
         return 0
     generated = session.run(drawn.draw(seed, arguments.drawn)) if arguments.drawn else []
-    examined = report.Examined(fixed, generated, seed, session.seconds)
-    print(report.tables(examined))
+    contradicted = session.contradicted(chosen)
+    examined = report.Examined(fixed, generated, seed, session.seconds, contradicted)
+    print(report.tables(examined), *contradicted, sep="\n")
     if not arguments.only:
         report.write(examined)
     return 0 if report.enough(examined) else 1

@@ -97,3 +97,25 @@ class Evaluating(Training):
             with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype):
                 cross_entropy(self.model(self.images).float(), self.labels)
             self.model.train()
+
+
+class Cyclic(Training):
+    """The learning rate falls to a hundredth in cycles of forty updates, and begins anew."""
+
+    def made(self) -> None:
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(
+            self.optimizer, 40, eta_min=self.plan.lr / 100
+        )
+
+    def rescale(self) -> None:
+        super().rescale()
+        self.scheduler.step()
+
+
+class WarmUp(Cyclic):
+    """The learning rate rises from a hundredth over a third of the updates."""
+
+    def made(self) -> None:
+        self.scheduler = torch.optim.lr_scheduler.LinearLR(
+            self.optimizer, 0.01, total_iters=self.plan.updates // 3
+        )

@@ -201,6 +201,20 @@ NUMBERS = (
         rules=("consecutive_skips",),
     ),
     Patient(
+        name="learning rate raised",
+        about="500 times as large from the middle on: the loss jumps and stays, though nothing overflows",
+        attempts=(sick_numbers.RateRaised,),
+        plan=Plan(model="mlp tanh", strength=500.0, updates=240),
+        rules=("diverged",),
+    ),
+    Patient(
+        name="gradients unscaled wrongly",
+        about="by a scale that is not theirs from the middle on, under SGD",
+        attempts=(sick_numbers.RescaledWrongly,),
+        plan=Plan(model="mlp tanh", optimizer="sgd", lr=0.1, strength=2000.0, updates=300),
+        rules=("diverged",),
+    ),
+    Patient(
         name="one small layer",
         about="an adapter's share is so small that its gradients are subnormal, and no other's",
         attempts=(sick_numbers.SmallLayer,),
@@ -438,6 +452,12 @@ HEALTHY = (
         **{**_OUTLIERS, "init_scale": 2.0**7, "clip": 1.0},
     ),
     _healthy("two optimizers", "an adversarial pair", healthy.Adversarial),
+    _healthy(
+        "long adversarial pair", "as above, three times as long", healthy.Adversarial, updates=600
+    ),
+    _healthy("cyclic rate", "a large rate that begins anew", healthy.Cyclic, lr=0.02, updates=300),
+    _healthy("warm-up", "to a large rate", healthy.WarmUp, lr=0.02, updates=300),
+    _healthy("noisy loss", "batches of two", batch=2, lr=5e-3, updates=400),
     _healthy("evaluated", "all digits now and then", healthy.Evaluating),
     _healthy("high first scale", "2^24: a dozen skips to begin with", init_scale=2.0**24),
     _healthy(

@@ -57,7 +57,7 @@ def take(verdicts: Iterable[Verdict], server: ThreadedServer, folder: Path) -> l
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.goto(_login_link(server))
+        page.goto(login_link(server))
         return [
             _take(page, theme, rule, each, server, folder)
             for theme, (rule, each) in product(THEMES, chosen.items())
@@ -77,19 +77,23 @@ def _take(
     page.goto("about:blank")
     page.goto(f"http://127.0.0.1:{server.port}/#/runs/{verdict.run_id}")
     expect(page.locator(f"details.finding[data-rule={rule}]")).to_be_attached(timeout=WAIT_MS)
-    panel = page.locator(f"[data-figure={figure}]")
-    panel.scroll_into_view_if_needed()
-    # A run without updates has no chart, but words in its place.
-    words = ".empty:not([hidden], :text('Loading'))"
-    drawn = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
-    expect(drawn.first).to_be_visible(timeout=WAIT_MS)
+    drawn(page, figure)
     page.evaluate(_ALONE, [rule, figure])
     path = folder / f"{rule}{THEMES[theme]}.png"
     page.locator("#picture").screenshot(path=path)
     return path
 
 
-def _login_link(server: ThreadedServer) -> str:
+def drawn(page: Page, figure: str) -> None:
+    """Scroll to a chart, and wait until it is drawn, or words stand in its place."""
+    panel = page.locator(f"[data-figure={figure}]")
+    panel.scroll_into_view_if_needed()
+    words = ".empty:not([hidden], :text('Loading'))"
+    found = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")
+    expect(found.first).to_be_visible(timeout=WAIT_MS)
+
+
+def login_link(server: ThreadedServer) -> str:
     token = (server.directory / "token").read_text().strip()
     request = urllib.request.Request(
         f"http://127.0.0.1:{server.port}/api/v1/login-links",

@@ -41,19 +41,23 @@ commit that last changed the rules: they cannot have been tuned to these patient
 
 
 class Examined(NamedTuple):
-    """What came out, and by which commit's hash the drawn ones were drawn."""
+    """What came out, and by which commit's hash the drawn ones were drawn.
+
+    ``contradicted`` are those always the same for which page, report and doctor do not recommend the same.
+    """
 
     fixed: Sequence[Verdict]
     drawn: Sequence[Verdict]
     seed: str
     training_seconds: float
+    contradicted: Sequence[str] = ()
 
 
 def tables(examined: Examined) -> str:
     """Everything as Markdown."""
     parts = [ABOUT]
     if examined.fixed:
-        parts += [FIXED, _sum(examined.fixed), _each(examined.fixed)]
+        parts += [FIXED, _sum(examined.fixed), _agreement(examined), _each(examined.fixed)]
     if examined.drawn:
         parts += [DRAWN, f"Drawn by {examined.seed}.\n", _sum(examined.drawn)]
         parts += [confusion(examined.drawn), _wrong(examined.drawn)]
@@ -97,11 +101,12 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 
 def enough(examined: Examined) -> bool:
-    """All that are always the same are right; of the drawn, 95 % of the sick and 98 % of the healthy."""
+    """All that are always the same are right and agree; of the drawn, 95 % of the sick and 98 % of the healthy."""
     sick = [each.right for each in examined.drawn if each.sick]
     healthy = [each.right for each in examined.drawn if not each.sick]
     return (
         all(each.right for each in examined.fixed)
+        and not examined.contradicted
         and sum(sick) >= 0.95 * len(sick)
         and sum(healthy) >= 0.98 * len(healthy)
     )
@@ -114,6 +119,14 @@ def _sum(verdicts: Sequence[Verdict]) -> str:
     return (
         f"Of {len(sick)} sick ones {found} were found{_share(found, len(sick))}; "
         f"of {len(healthy)} healthy ones {false} were falsely alarmed{_share(false, len(healthy))}.\n"
+    )
+
+
+def _agreement(examined: Examined) -> str:
+    agree = len(examined.fixed) - len(examined.contradicted)
+    return (
+        f"Page, report and `ampmon doctor` recommend at most one change, and the same, for {agree} of "
+        f"{len(examined.fixed)}.\n"
     )
 
 

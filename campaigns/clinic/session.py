@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from browser import chromium
 from campaigns.clinic.patient import Patient
 from campaigns.clinic.verdict import Verdict, verdict
 from campaigns.clinic.ward import Ward
@@ -58,6 +59,19 @@ class Session:
             order = sorted(patients, key=lambda patient: patient.ends == "hung")
             judged = {patient.name: self._judge(patient, server) for patient in order}
         return [judged[patient.name] for patient in patients]
+
+    def contradicted(self, patients: Sequence[Patient]) -> list[str]:
+        """The trained ones for which page, report and doctor do not recommend the same one thing, or none. Blocks."""
+        from campaigns.clinic.recommended import Reading
+
+        found = []
+        with self.server() as server, chromium() as browser:
+            reading = Reading(server, browser.new_page())
+            for number, patient in enumerate(patients):
+                self._show(f"{number + 1} of {len(patients)} read")
+                if not reading.of(self._trained[patient.training].run_id).agree:
+                    found.append(patient.name)
+        return found
 
     @contextlib.contextmanager
     def server(self) -> Iterator[ThreadedServer]:

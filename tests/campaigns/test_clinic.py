@@ -4,10 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from browser import chromium
 from campaigns.clinic.drawn import find
+from campaigns.clinic.recommended import Reading
 from campaigns.clinic.report import Examined, enough
 from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import verdict
+
+
+RECOMMENDED = (
+    *("range too wide", "growth too eager", "scale frozen too low", "high first scale"),
+    *("fused SGD", "killed", "activations sampled", "typical"),
+)
+"""With several fixes, a setting that is replayed, a fix of a notice, and none."""
+
+
+def test_page_report_and_doctor_recommend_the_same_one_thing(tmp_path: Path) -> None:
+    """For real trainings, sick and healthy, all three recommend at most one change, and the same."""
+    session, patients = Session(tmp_path / "clinic"), [find(name) for name in RECOMMENDED]
+    verdicts = session.run(patients)
+    assert session.contradicted(patients) == []
+    with session.server() as server, chromium() as browser:
+        reading = Reading(server, browser.new_page())
+        found = {each.patient: reading.of(each.run_id).page for each in verdicts[1:]}
+    assert [name for name, codes in found.items() if not codes] == ["typical"]
+    assert "growth_interval=2000" in found["growth too eager"][0]
 
 
 def test_the_sick_is_found_the_healthy_left_alone_and_a_wrong_verdict_told(tmp_path: Path) -> None:

@@ -133,14 +133,17 @@ def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
 
 
 def test_step_6_which_one_to_write(on_run: Reader) -> None:
-    """The code for the scale stands below the slider, and the simulator recommends an interval that is shorter."""
+    """One change is recommended, `middle` in fp32; a scale that the reader tries is an alternative, with its code."""
+    fixes = on_run.page.locator(".finding .code")
+    assert fixes.first.text_content().startswith("Recommended:with torch.autocast(")
+    assert fixes.nth(1).text_content().startswith("Alternative, because")
     _look_at(on_run, "whatif")
-    expect(on_run.page.locator(".part.whatif code")).to_contain_text(
-        'GradScaler("cpu", init_scale='
-    )
+    part = on_run.page.locator(".part.whatif .code")
+    expect(part).to_contain_text("Alternative: the findings recommend another change")
+    expect(part).to_contain_text('GradScaler("cpu", init_scale=')
     simulator = on_run.page.locator(".part.simulate")
     simulator.scroll_into_view_if_needed()
-    expect(simulator).to_contain_text("growth_interval=")
+    expect(simulator).to_contain_text("13 skips in 600 updates, as recorded")
 
 
 def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:

@@ -17,7 +17,9 @@ _SKIPPING = frozenset(
     {"consecutive_skips", "skip_rate", "culprit_layer", "sawtooth", "calibration", "scale_floor"}
 )
 _OVERFLOW = frozenset({"consecutive_skips", "skip_rate", "low_scale"})
-_FALLING = _SKIPPING | {"low_scale", "collapse_forecast"}
+_FALLING = _SKIPPING | {"low_scale", "collapse_forecast", "diverged"}
+_BEFORE_OR_AFTER = frozenset({"nan_not_overflow", "forward_overflow"})
+"""Rules of overflows and NaN that make a loss diverge, or come of that: what began first is the cause."""
 _UNDERFLOW = frozenset({"subnormal", "subnormal_parameter", "flushed"})
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
@@ -34,8 +36,9 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "used_before_scale": frozenset({"crashed"}),
     "dead_scale": _FALLING | _UNDERFLOW,
     "forward_overflow": _SKIPPING
-    | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale"},
-    "nan_not_overflow": _SKIPPING | {"low_scale"},
+    | {"low_scale", "nan_not_overflow", "collapse_forecast", "dead_scale", "diverged"},
+    "nan_not_overflow": _SKIPPING | {"low_scale", "diverged"},
+    "diverged": _BEFORE_OR_AFTER,
     "ranks_disagree": frozenset({"telemetry_gaps"}),
     "forgotten_state": frozenset({"skip_rate", "consecutive_skips", "calibration"}),
     "scale_floor": frozenset({"skip_rate", "consecutive_skips", "culprit_layer"}),
@@ -53,7 +56,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 """The rules whose findings each explains, where they are not of different scalers."""
 
 
-CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast"})
+CONSEQUENCES = frozenset({"dead_scale", "collapse_forecast", "diverged"})
 """Rules whose findings are more than a symptom: a cause that explains one says its title in the second sentence."""
 
 BEGAN = "began"
@@ -80,15 +83,18 @@ def explained(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_symptom(finding: Finding, cause: Finding) -> bool:
-    if finding.rule not in EXPLAINS.get(cause.rule, ()):
-        return False
-    if cause.scaler and finding.scaler and cause.scaler != finding.scaler:
+    others = bool(cause.scaler and finding.scaler and cause.scaler != finding.scaler)
+    if others or finding.rule not in EXPLAINS.get(cause.rule, ()):
         return False
     if finding.rule == "crashed" and finding.last_step is not None:
         # It had trained: what stood in its way earlier did not end it.
         return cause.first_step is not None and cause.first_step > finding.last_step
     if finding.rule == "dead_scale" and cause.rule == "forward_overflow":
         return finding.evidence.get(BEGAN) == "forward"
+    if cause.rule == "diverged":
+        return (finding.first_step or 0) > (cause.first_step or 0)
+    if finding.rule == "diverged" and cause.rule in _BEFORE_OR_AFTER:
+        return (cause.first_step or 0) <= (finding.first_step or 0)
     return _meet(finding, cause) and _accounts(cause, finding)
 
 

@@ -60,7 +60,10 @@ def _tried(finding: Finding, scalers: Mapping[str, ScalerCase]) -> Finding:
         return finding
     if "init_scale" in finding.setting:  # else the replay goes on from the scale in force
         history = replace(history, updates=history.replayed)
-    setting = changed("torch", history.policy, **finding.setting)
+    try:
+        setting = changed("torch", history.policy, **finding.setting)
+    except ValueError:  # no setting that can be replayed, such as an interval that is endless
+        return msgspec.structs.replace(finding, setting={})
     simulator = Simulator(history)
     was, would = simulator.recorded(), simulator.run(setting)
     if setting == was.setting:

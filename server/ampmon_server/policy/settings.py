@@ -88,7 +88,11 @@ def changed(kind: Kind, base: Policy, **given: float | None) -> Setting:
     Raises ValueError, whose arguments are the name of what is given and what is wrong with it.
     """
     setting = recorded(base) if kind == "torch" else DEFAULTS[kind]
-    told = {name: value for name, value in given.items() if value is not None}
+    told = {
+        name: int(value) if name == "growth_interval" else value
+        for name, value in given.items()
+        if value is not None
+    }
     for name, value in told.items():
         _check(setting, name, value)
     return replace(setting, **told)  # type: ignore[arg-type]  # an interval is whole, as was checked

@@ -1,0 +1,194 @@
+"""A loss that diverges, found in simulated trainings; and healthy ones that fall, stand, cycle or drift, left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ampmon.wire import Finding
+from ampmon_server.case import Policy, ScalerCase
+from ampmon_server.cells import scalars
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.diagnosis.divergence import divergence
+from ampmon_server.series import Floats
+from made_cases import case, found, joined_samples, samples_of, trained
+from made_series import START
+
+
+Loss = Callable[[Floats, np.random.Generator], Floats]
+UPDATES = st.sampled_from([(120, 1), (400, 1), (3000, 16)])
+"""Of a run, and so many of them in a cell."""
+
+
+def cells(values: Floats, together: int = 1) -> Cells:
+    """A loss of each update, in cells of some."""
+    rows = np.zeros(len(values), scalars.ROWS)
+    rows["step"] = np.arange(len(values))
+    rows["time"], rows["user_step"], rows["value"] = START + rows["step"], -1, values
+    made = scalars.of_rows(rows)
+    return scalars.LAYOUT.merge(made, starts_of(made["first"] // together))
+
+
+def falling(
+    part: Floats, draws: np.random.Generator, noises: tuple[float, ...] = (0.02, 0.1, 0.3)
+) -> Floats:
+    """From 2.3 to 0.3 within a tenth of the run, with noise; ``part`` of the run is over at each update."""
+    noise = draws.choice(noises)
+    return 0.3 + 2.0 * np.exp(-part * 15) + draws.normal(0, noise, len(part))
+
+
+def cyclic(part: Floats, draws: np.random.Generator) -> Floats:
+    """Each cycle of the learning rate raises it, by more than half of the fall."""
+    phase = part * draws.integers(2, 9) % 1
+    return falling(part, draws) + 1.2 * np.exp(-phase * 5) * (part > 0.1)
+
+
+def warm_up(part: Floats, draws: np.random.Generator) -> Floats:
+    """A large rate raises it for a while."""
+    return falling(part, draws) + 0.9 * np.exp(-(((part - 0.25) / 0.06) ** 2))
+
+
+def spiked(part: Floats, draws: np.random.Generator) -> Floats:
+    """One batch in thirty is heavy, the newest too."""
+    heavy = draws.random(len(part)) < 1 / 30
+    heavy[-3:] = True
+    return falling(part, draws) + 50.0 * heavy
+
+
+def opponent(part: Floats, draws: np.random.Generator) -> Floats:
+    """A generator's: it falls a little, and rises far as its opponent learns."""
+    dip = 0.3 * np.exp(-(((part - 0.15) / 0.1) ** 2))
+    return 0.7 - dip + 2 * np.clip(part - 0.2, 0, 1) + draws.normal(0, 0.3, len(part))
+
+
+def standing(part: Floats, draws: np.random.Generator) -> Floats:
+    """Of a policy, say: it never falls."""
+    return np.convolve(draws.normal(0, 1, len(part)), np.ones(10) / 10, mode="same")
+
+
+def creeping(part: Floats, draws: np.random.Generator) -> Floats:
+    """It rises again by a quarter of its fall."""
+    return falling(part, draws) + 0.5 * part
+
+
+@pytest.mark.parametrize("loss", [falling, cyclic, warm_up, spiked, standing, creeping])
+@given(UPDATES, st.integers(0, 10**6))
+def test_no_healthy_loss_is_called_diverged(loss: Loss, of: tuple[int, int], seed: int) -> None:
+    """Whatever the noise, the length of the run and the cells."""
+    updates, together = of
+    values = loss(np.arange(updates) / updates, np.random.default_rng(seed))
+    assert divergence(cells(values, together)) is None
+
+
+def drifting(part: Floats, draws: np.random.Generator) -> Floats:
+    """It goes anywhere."""
+    return np.cumsum(draws.normal(0, 1, len(part)))
+
+
+@pytest.mark.parametrize(("loss", "most"), [(opponent, 2), (drifting, 10)])
+def test_losses_that_drift_are_rarely_called_diverged(loss: Loss, most: int) -> None:
+    """Of 300 adversarial pairs and of as many random walks no more than so many."""
+    draws = np.random.default_rng(0)
+    lengths = [(120, 1), (400, 1), (3000, 16)] * 100
+    runs = [cells(loss(np.arange(n) / n, draws), together) for n, together in lengths]
+    assert sum(divergence(run) is not None for run in runs) <= most
+
+
+def jumped(values: Floats, after: Floats, draws: np.random.Generator) -> Floats:
+    """Back to where it began."""
+    return np.where(after >= 0, 2.3 + draws.normal(0, 0.2, len(values)), values)
+
+
+def exploded(values: Floats, after: Floats, draws: np.random.Generator) -> Floats:
+    """By a factor of e every other update, up to a million."""
+    return np.abs(values) * np.exp(np.clip(after / 2, 0, 14))
+
+
+def ended(values: Floats, after: Floats, draws: np.random.Generator) -> Floats:
+    """NaN."""
+    return np.where(after >= 0, np.nan, values)
+
+
+@pytest.mark.parametrize("rise", [jumped, exploded, ended])
+@given(UPDATES, st.integers(0, 10**6), st.floats(0.3, 0.8))
+def test_a_loss_that_rises_and_stays_is_found_at_its_step(
+    rise: Callable[[Floats, Floats, np.random.Generator], Floats],
+    of: tuple[int, int],
+    seed: int,
+    at: float,
+) -> None:
+    """The step is that of the rise, within a few cells or a dozen updates; low and high are what they were."""
+    (updates, together), draws = of, np.random.default_rng(seed)
+    step = np.arange(updates)
+    values = rise(falling(step / updates, draws, (0.02, 0.1)), step - int(at * updates), draws)
+    told = divergence(cells(values, together))
+    assert told is not None
+    assert abs(told.first - at * updates) <= 5 * together + 12
+    assert told.low < 0.9
+    assert told.high > 1.5
+
+
+def test_a_rise_is_over_once_the_loss_has_fallen_again() -> None:
+    """While it stays, it is found; when it has fallen below half of the rise, it is not."""
+    step, draws = np.arange(600), np.random.default_rng(0)
+    values = jumped(falling(step / 600, draws), step - 300, draws)
+    assert divergence(cells(values[:400])) is not None
+    recovered = np.where(step > 450, 0.3, values)
+    assert divergence(cells(recovered)) is None
+
+
+def diverged(run: ScalerCase | None, to: float = 2.6, **logged: Cells) -> Finding:
+    """The finding of a run whose loss jumps at step 300."""
+    step, draws = np.arange(500), np.random.default_rng(0)
+    loss = cells(
+        np.where(step < 300, 0.3 + 2 * np.exp(-step / 30), to) + draws.normal(0, 0.05, 500)
+    )
+    of = case(*([] if run is None else [run]), logged={"loss": loss, **logged})
+    return next(each for each in found(of) if each.rule == "diverged")
+
+
+@pytest.mark.parametrize(("to", "severity"), [(1.9, "warning"), (2.6, "critical")])
+def test_a_calm_scale_is_no_cause(to: float, severity: str) -> None:
+    """With no skip and no move of the scale near the rise it says so, with when and how much, and what had risen."""
+    rate = cells(np.where(np.arange(500) < 300, 1e-3, 1.0))
+    near = joined_samples([samples_of([250, 270, 290], {0: 1.0}), samples_of([310, 330], {6: 1.0})])
+    run = trained(lambda step, scale: False, 500, samples=near)
+    finding = diverged(run, to, lr=rate)
+    assert (finding.first_step, finding.last_step, finding.severity) == (300, 499, severity)
+    for words in (
+        "At step 300 it rose",
+        "The scale stayed at 65\u202f536 = 2¹⁶, and no update was skipped there",
+        "The gradient norm was 64 times the median before",
+        "The logged lr had risen from 0.001 to 1 there",
+    ):
+        assert words in finding.explanation
+    assert "checkpoint saved before step 300" in finding.fix
+
+
+def test_skips_and_growths_beside_the_rise_are_told_with_their_layer() -> None:
+    """Two skips shortly before it are named with the parameter that overflowed first, and a growth with its scale."""
+    run = trained(lambda step, scale: step in {290, 292}, 500)
+    assert "2 updates were skipped there, the first at step 290" in diverged(run).explanation
+    assert "the scale went from 65\u202f536 = 2¹⁶ to 16\u202f384 = 2¹⁴" in diverged(run).explanation
+    grown = trained(lambda step, scale: False, 500, policy=Policy(growth_interval=298))
+    assert "The scale had grown to 131\u202f072 = 2¹⁷ at step 297" in diverged(grown).explanation
+
+
+def test_a_run_without_a_scaler_is_judged_by_its_loss() -> None:
+    """Under bf16 there is no scale to tell of."""
+    assert "scale" not in diverged(None).explanation
+
+
+def test_what_began_first_is_the_cause() -> None:
+    """NaN from the rise on explains it, in a second sentence; a NaN after it is explained by it."""
+    step = np.arange(400)
+    loss = cells(np.where(step < 300, 0.3 + 2 * np.exp(-step / 30), np.nan))
+    for first, rule in ((300, "nan_not_overflow"), (310, "diverged")):
+        run = trained(lambda step, scale, of=first: step >= of, 400, cause="nan")
+        (only, *_) = found(case(run, logged={"loss": loss}))
+        assert only.rule == rule
+        assert "The loss diverged at step 300: not finite" in f"{only.title}. {only.explanation}"
