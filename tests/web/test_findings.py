@@ -41,9 +41,9 @@ def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
     assert finding["explanation"] not in reader.text(FIRST)
     reader.page.click(f"{FIRST} summary")
 
-    reader.page.click(f"{FIRST} .code button")
-    reader.wait("word of the copy", lambda: reader.text(f"{FIRST} .code button") != "Copy the code")
-    reader.page.click(f"{FIRST} .ways button")
+    reader.page.click(f"{FIRST} .ways button:first-child")
+    reader.wait("word of the copy", lambda: reader.text(f"{FIRST} .ways button") != "Copy the code")
+    reader.page.click(f"{FIRST} .ways button:nth-child(2)")
     reader.wait("the steps", lambda: "start=49&stop=91" in reader.ask("location.hash"))
     reader.wait("the charts", lambda: reader.text(".where") == "Showing steps 49 – 90")
 

@@ -9,8 +9,8 @@ export class Code {
   #standing = h("p", { class: "caption" });
   #code = h("code");
   #text = h("pre", { tabindex: "0" }, this.#code);
-  #copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
-  element = h("div", { class: "code", hidden: true }, this.#standing, this.#text, this.#copy);
+  copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
+  element = h("div", { class: "code", hidden: true }, this.#standing, this.#text, this.copy);
 
   /**
    * @param {string} code
@@ -18,15 +18,15 @@ export class Code {
    */
   show(code, standing) {
     this.element.hidden = code === "" && standing === "";
-    this.#text.hidden = this.#copy.hidden = code === "";
+    this.#text.hidden = this.copy.hidden = code === "";
     say(this.#code, code);
     say(this.#standing, standing);
   }
 
   async #copied() {
     const done = await copied(this.#code);
-    say(this.#copy, done ? "Copied" : "Marked above");
-    setTimeout(() => say(this.#copy, COPY), COPIED_MS);
+    say(this.copy, done ? "Copied" : "Marked above");
+    setTimeout(() => say(this.copy, COPY), COPIED_MS);
   }
 }
 

@@ -42,7 +42,7 @@ class Entry {
       this.#stop,
       this.#where,
       this.#code.element,
-      h("p", { class: "ways" }, this.#steps, this.#page),
+      h("p", { class: "ways" }, this.#code.copy, this.#steps, this.#page),
     );
   }
 

@@ -79,6 +79,7 @@ export class Simulate {
     }
     say(this.#sentence, sentence ?? "");
     this.#code.show(code ?? "", standing ?? "");
+    this.#recommend.hidden = (standing ?? "").startsWith("Recommended");
   }
 
   /**
