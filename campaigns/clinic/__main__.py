@@ -46,7 +46,8 @@ def main() -> int:
             print(*pictures.take(fixed, server, PICTURES), sep="\n")
         return 0
     generated = session.run(drawn.draw(seed, arguments.drawn)) if arguments.drawn else []
-    contradicted = session.contradicted(chosen)
+    read = session.recommended(chosen)
+    contradicted = [name for name, each in read.items() if not each.agree]
     examined = report.Examined(fixed, generated, seed, session.seconds, contradicted)
     print(report.tables(examined), *contradicted, sep="\n")
     if not arguments.only:

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from campaigns.clinic.ward import Ward
 from campaigns.soak.nursery import Nursery
 from threaded_server import ThreadedServer
 
+
+if TYPE_CHECKING:
+    from campaigns.clinic.recommended import Recommendations
 
 SILENT_WITHIN_S = 120.0
 Show = Callable[[str], None]
@@ -60,17 +63,16 @@ class Session:
             judged = {patient.name: self._judge(patient, server) for patient in order}
         return [judged[patient.name] for patient in patients]
 
-    def contradicted(self, patients: Sequence[Patient]) -> list[str]:
-        """The trained ones for which page, report and doctor do not recommend the same one thing, or none. Blocks."""
+    def recommended(self, patients: Sequence[Patient]) -> dict[str, Recommendations]:
+        """What page, report and doctor recommend for the trained ones, by their names. Blocks."""
         from campaigns.clinic.recommended import Reading
 
-        found = []
+        found = {}
         with self.server() as server, chromium() as browser:
             reading = Reading(server, browser.new_page())
             for number, patient in enumerate(patients):
                 self._show(f"{number + 1} of {len(patients)} read")
-                if not reading.of(self._trained[patient.training].run_id).agree:
-                    found.append(patient.name)
+                found[patient.name] = reading.of(self._trained[patient.training].run_id)
         return found
 
     @contextlib.contextmanager

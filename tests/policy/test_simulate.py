@@ -15,6 +15,7 @@ from ampmon_server.policy.replay import Outcome, Replay
 from ampmon_server.policy.settings import DEFAULTS, TORCH, Kind, changed, recorded
 from ampmon_server.policy.simulate import STRIDES_MAX, Skips
 from ampmon_server.series import empty_gradients
+from made_cases import samples_of
 from policy.made import history
 from policy.made import recorded as record
 
@@ -161,6 +162,24 @@ def test_the_recommendation_is_written_in_the_framework_s_settings() -> None:
     of = {"scaler_type": "megatron.DynamicGradScaler(hysteresis=2, min_scale=1)", "device": "none"}
     advice = advise(Simulator(history(told, growth_interval=20, **of)), Recommended())
     assert re.fullmatch(r"--initial-loss-scale \d+ --loss-scale-window \d+", advice.code)
+
+
+def test_a_sample_at_a_dead_scale_tells_nothing() -> None:
+    """It bounds no scale, where a sample at one that is alive does."""
+    steps = np.arange(20)
+    alive, dead = (
+        History.of(
+            steps,
+            np.full(20, 2.0**10),
+            np.zeros(20, bool),
+            np.zeros(20, bool),
+            policy=Policy(),
+            samples=samples_of([5], {0: 1.0}, scale=scale),
+        ).surely
+        for scale in (2.0**10, 0.0)
+    )
+    assert np.isfinite(alive).all()
+    assert dead.tolist() == [np.inf]
 
 
 def test_nothing_is_recommended_where_nothing_gains() -> None:

@@ -157,11 +157,11 @@ class History:
         the largest is not the largest of all.
         """
         largest = np.fmax(self.samples.on_grid.amax, self.samples.off_grid.amax)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            level = np.log2(self.samples.scale)
         room = headroom_bits(np.where(np.isfinite(largest), largest, np.inf))
-        # A gradient that was inf overflowed at the scale it had.
-        return np.asarray(level + np.where(np.isinf(room) & (room < 0), 0.0, room), np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A gradient that was inf overflowed at the scale it had.
+            found = np.log2(self.samples.scale) + np.where(np.isneginf(room), 0.0, room)
+        return np.where(found > -np.inf, found, np.inf)  # at a dead scale it tells nothing
 
 
 def _held(scales: Floats) -> Floats:
