@@ -119,10 +119,13 @@ class Arrivals:
         self._every = -(-passes // PASSES)
         # Which passes are looked at is another matter each time: they may be of different losses.
         self._offset = int(self._random.integers(self._every))
-        for place, parameter in living:
-            if _is_hookable(parameter):
-                hook = _Hook(self, place, counts_only=place in self._once and not reduced)
-                self._handles[id(parameter)] = parameter.register_hook(hook)
+        try:
+            for place, parameter in living:
+                if _is_hookable(parameter):
+                    hook = _Hook(self, place, counts_only=place in self._once and not reduced)
+                    self._handles[id(parameter)] = parameter.register_hook(hook)
+        except Exception as error:
+            self._give_up(error)
         self._account.spend(started)
 
     def close(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -145,8 +148,15 @@ class Arrivals:
             self._once = frozenset(place for place, count in self._counts.items() if count == 1)
         try:
             return self._gathered() if self.watching and self._passes else None
+        except Exception as error:
+            self._give_up(error)
+            return None
         finally:
             self.drop()
+
+    def _give_up(self, error: Exception) -> None:
+        self.watching = self.usable = False
+        self._report("measuring what a backward pass brings", error)
 
     def _gathered(self) -> Arrived:
         packed = []
@@ -171,8 +181,7 @@ class Arrivals:
             if measured <= PASSES and self._is_due(count, measured, counts_only=counts_only):
                 self._look(place, gradient)
         except Exception as error:
-            self.watching = self.usable = False
-            self._report("measuring what a backward pass brings", error)
+            self._give_up(error)
         finally:
             self._account.spend(started)
 

@@ -458,21 +458,44 @@ def test_a_model_is_copied_and_pickled_without_hooks() -> None:
     pickle.dumps(leaf)
 
 
-def test_an_error_in_a_hook_is_the_monitors_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted once, training goes on, and gradients are measured as sums from then on."""
+@pytest.mark.parametrize("where", ["arrivals.local_elements", "host.measure_drawn"])
+def test_an_error_in_measuring_is_the_monitors_own(
+    monkeypatch: pytest.MonkeyPatch, where: str, data_directory: Path
+) -> None:
+    """It is counted once, no update is lost, and gradients are measured as sums from then on."""
     scaler, model, optimizer = begun()
 
     def broken(*_: object) -> None:
         raise OSError("of the test")
 
-    monkeypatch.setattr("ampmon.probe.host.draw", broken)
-    with pytest.warns(UserWarning, match="of the test"):
+    def update() -> None:
         accumulated(scaler, model, optimizer)
-    monkeypatch.undo()
-    for _ in range(2):
         scaler.step(optimizer)
         scaler.update()
-        accumulated(scaler, model, optimizer)
+
+    monkeypatch.setattr(f"ampmon.probe.{where}", broken)
+    with pytest.warns(UserWarning, match="of the test"):
+        update()
+    monkeypatch.undo()
+    update()
     assert scaler.monitor.errors == 1
     assert unhooked(model)
-    assert scaler.monitor.samples == 3
+    sampled = [each.gradients is not None for each in recording(data_directory).updates]
+    assert sampled == [False, True, True, True]
+
+
+def test_a_model_is_converted_by_swapping_afterwards() -> None:
+    """Hooks of sampled iterations leave nothing that keeps torch from swapping, or a user's hook from firing."""
+    scaler, model, optimizer = begun()
+    fired: list[Tensor] = []
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.double().float()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    model.last.weight.register_hook(fired.append)
+    accumulated(scaler, model, optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert len(fired) == PASSES
+    assert scaler.monitor.errors == 0
