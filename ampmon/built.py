@@ -74,25 +74,29 @@ def names() -> dict[int, str]:
     names. A parameter that two models name differently has no name. Knows the modules since `see_modules` or
     `ampmon run`. Never raises.
     """
+    found: dict[int, str | None] = {}
     try:
-        models = _models(startup().built)
-        return _names(models)
+        for prefix, model in models():
+            for identity, name in _own(model, prefix).items():
+                found[identity] = None if identity in found else name
     except Exception as error:  # a module may be anything, and a name is not worth a training
         signals.let_through(error)
         return {}
+    return {identity: name for identity, name in found.items() if name is not None}
 
 
-def _names(models: list[Any]) -> dict[int, str]:
-    trained = [model for model in models if model.training] or models
+def models() -> list[tuple[str, Any]]:
+    """The models of this process, as `names` knows them, each with what stands before the names in it."""
+    found = _models(startup().built)
+    trained = [model for model in found if model.training] or found
     counts: Counter[str] = Counter()
-    found: dict[int, str | None] = {}
-    for model in models:
+    named = []
+    for model in found:
         kind = _kind(model)
         counts[kind] += 1
         label = kind if counts[kind] == 1 else f"{kind}-{counts[kind]}"
-        for identity, name in _own(model, "" if trained == [model] else f"{label}.").items():
-            found[identity] = None if identity in found else name
-    return {identity: name for identity, name in found.items() if name is not None}
+        named.append(("" if trained == [model] else f"{label}.", model))
+    return named
 
 
 def _own(model: Any, prefix: str) -> dict[int, str]:

@@ -7,18 +7,20 @@ through. Both gears count in the same objects and write to the same spool.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from ampmon import outcome, process
 from ampmon.iteration import Iteration, PendingUpdate
 from ampmon.outcome import Reading
 from ampmon.probe.graphs import capturing
+from ampmon.probe.losses import keep
 
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class PlainGear:
         "_interval",
         "_iteration",
         "_left",
+        "_losses",
         "_monitor",
         "_on_host",
         "_optimizers",
@@ -63,6 +66,7 @@ class PlainGear:
         "_told",
         "_tracker",
         "_versions",
+        "_weak",
         "decide",
         "scale",
         "step",
@@ -100,7 +104,7 @@ class PlainGear:
         self._told = tuple(self._steps.values())
         assert monitor._recorder is not None
         self._stream, self._recorder = ended.stream, monitor._recorder
-        self._scaler = weakref.ref(scaler)
+        self._scaler = ref(scaler)
         self._on_host = scaler._scale.is_cpu
         self.decide = self._decide if self._on_host else self._decide_on_device
         scale, tracker = self._tensors = scaler._scale, scaler._growth_tracker
@@ -115,11 +119,13 @@ class PlainGear:
         self._ahead = frozenset() if self._on_host else frozenset(ahead)
         """Optimizers on a device, by id, whose `unscale_` is called ahead of their step."""
         self._optimizers = {
-            each: weakref.ref(monitor._optimizers.living(each), self._forget)
-            for each in map(called, calls)
+            each: ref(monitor._optimizers.living(each), self._forget) for each in map(called, calls)
         }
         self._iteration = Iteration()
-        """Holds the culprits that a device finds; the full gear goes on with it."""
+        """Holds the losses, and the culprits that a device finds; the full gear goes on with it."""
+        self._losses = self._iteration.losses
+        self._weak = ended.iteration.losses_live()
+        """Whether a weak reference to a loss is enough: the training had it until the end of the last update."""
         monitor.gear = self
 
     def _is_plain(self, scaler: Any, ended: PendingUpdate, after: Reading) -> bool:
@@ -143,7 +149,7 @@ class PlainGear:
             and outcome.is_invertible(1 / after.scale)
             and ended.stream.idle
             and not ended.manual
-            and not monitor._watches_modules
+            and not monitor._activations.follows(ended.stream.ordinal)
             and not monitor._linter.looking
             and not monitor._order.learning
             and not monitor._account.awaiting
@@ -188,10 +194,17 @@ class PlainGear:
 
     # -- in the order an iteration calls them -------------------------------------------------------
 
-    def scaling(self) -> bool:
-        """Whether `scale` may be called."""
+    def scaling(self, outputs: Any) -> bool:
+        """Whether `scale` may be called with these losses."""
         if process.current() is not self._recorder:
             return False
+        try:
+            if self._weak and type(outputs) is Tensor:
+                self._losses.append(ref(outputs))
+            else:
+                keep(self._losses, outputs)
+        except Exception as error:
+            self._monitor.failed("scaling", error)
         self._stream.updating = True
         self._recorder.recent = self._stream
         return True
@@ -280,6 +293,7 @@ class PlainGear:
             self._versions = self._tensors[0]._version, self._tensors[1]._version
             tracker = self._tracker = self._tracker + 1
             self._at = self._decided = 0
+            self._losses.clear()
             if self._ahead:
                 self._iteration.culprits.clear()
             self._done += 1

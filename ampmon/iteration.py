@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +13,13 @@ import numpy as np
 import torch
 
 from ampmon import outcome, wire
-from ampmon.activations import Gathered
+from ampmon.activations import Gathered, Lost
 from ampmon.histogram import Statistics
 from ampmon.lints import Schedule
 from ampmon.outcome import AnyReading, Reading
 from ampmon.probe import attribution, eager
 from ampmon.probe.arrivals import Arrived
+from ampmon.probe.losses import Kept, LossCopy, keep
 from ampmon.probe.order import BackwardOrderLearner
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Span
@@ -106,8 +108,25 @@ class Iteration:
     activations: Gathered | None = None
     arrived: Arrived | None = None
     """What single backward passes brought to parameters, where that was looked at."""
+    losses: list[Kept] = field(default_factory=list)
+    """What `scale()` was given."""
+    given: list[weakref.ref[Any] | None] = field(default_factory=list)
+    """The same objects, to see whether the training still has them when the update ends."""
+    loss: LossCopy | None = None
+    """The same on its way to the host, where the update may be skipped."""
     before: AnyReading | None = None
     """The scaler's state before `update()`."""
+
+    def keep(self, outputs: Any) -> None:
+        """`scale()` is being called with a loss, or several."""
+        keep(self.losses, outputs)
+        self.given.append(weakref.ref(outputs) if type(outputs) is torch.Tensor else None)
+
+    def losses_live(self) -> bool:
+        """Whether the training is known to have all of them still."""
+        return bool(self.given) and all(
+            each is not None and each() is not None for each in self.given
+        )
 
     def unscales_in_step(self, optimizer: int) -> bool:
         """Whether an optimizer, by id, is unscaled by `step`, so that nothing else is done to its gradients before."""
@@ -118,8 +137,8 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: steps, how many of them were skipped, the state before and after, and
-    the sample, if there is one.
+    ``done`` is told what the record came to say: steps, how many of them were skipped, the state before and after, the
+    sample, if there is one, and of a skip where a loss that was not finite began, if it was not.
     """
 
     stream: Stream
@@ -140,7 +159,8 @@ class PendingUpdate:
     fresh: bool
     memory_peak: int | None
     done: Callable[
-        [Sequence[wire.OptimizerStep], int, Reading, Reading, wire.Gradients | None], None
+        [Sequence[wire.OptimizerStep], int, Reading, Reading, wire.Gradients | None, Lost | None],
+        None,
     ]
 
     def ready(self) -> bool:
@@ -150,7 +170,7 @@ class PendingUpdate:
         iteration = self.iteration
         if iteration.samples and not all(sample.ready() for sample in iteration.samples):
             return False
-        for gathered in (iteration.activations, iteration.arrived):
+        for gathered in (iteration.activations, iteration.arrived, iteration.loss):
             if gathered is not None and not gathered.ready():
                 return False
         culprits = iteration.culprits
@@ -168,6 +188,11 @@ class PendingUpdate:
         if True in skipped:
             owners = zip(iteration.steps.items(), skipped, strict=True)
             steps = tuple(self._skipped(*owner) if skip else owner[1] for owner, skip in owners)
+        loss = iteration.loss.state(before.scale) if iteration.loss and True in skipped else None
+        lost = None
+        if loss == "not_finite":
+            lost = activations.lost() if activations is not None else (None, None)
+        origin, module = lost or (None, None)
         self.stream.put(
             wire.Update,
             ordinal=self.ordinal,
@@ -185,8 +210,11 @@ class PendingUpdate:
             memory_peak=self.memory_peak,
             gradients=gradients,
             activations=activations.result() if activations is not None else None,
+            loss=loss,
+            origin=origin,
+            origin_module=module,
         )
-        self.done(steps, sum(skipped), before, after, gradients)
+        self.done(steps, sum(skipped), before, after, gradients, lost)
 
     def _skipped(self, optimizer: int, step: wire.OptimizerStep) -> wire.OptimizerStep:
         by_parameter = {

@@ -18,6 +18,7 @@ from ampmon.probe import attribution, host
 from ampmon.probe.device import DeviceProbe
 from ampmon.probe.gradients import local_gradients, plain_gradients
 from ampmon.probe.kernels import UNSCALED
+from ampmon.probe.losses import LossCopy
 from ampmon.probe.ring import Readback
 from ampmon.probe.timing import Baseline, DeviceTimer, Span, joined
 
@@ -251,6 +252,24 @@ class Measurer:
             and (self._probe.fuses(device) if self._probe.takes(device) else flag.item())
         }
         self.search(optimizer, iteration, found)
+
+    def ask_losses(self, iteration: Iteration, *, infers: bool) -> None:
+        """Bring to the host what `scale()` was given, where the update may be skipped. Waits for nothing.
+
+        ``infers`` says that what the optimizers found is not known, but by a scale that falls.
+        """
+        losses, iteration.losses, before = iteration.losses, [], iteration.before
+        if isinstance(before, outcome.Reading) and not infers:
+            skipped = True in before.found
+        else:
+            skipped = iteration.overflowed is not False
+        if not (losses and skipped):
+            return
+        try:
+            with torch.no_grad():
+                iteration.loss = LossCopy(losses)
+        except Exception as error:
+            self.report("looking at the loss", error)
 
     def search(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ampmon import outcome, process, signals, wire
-from ampmon.activations import Activations
+from ampmon.activations import Activations, Lost
 from ampmon.call import Call
 from ampmon.config import Config
 from ampmon.description import Description
@@ -73,7 +73,6 @@ class Monitor(Shown):
         model = list(model) if isinstance(model, Iterator) else model
         self._registry = ParameterRegistry(model)
         self._activations = Activations(model, config, self.failed)
-        self._watches_modules = config.activations is not None
         self._optimizers = OptimizerNames()
         self._linter = Linter(self._registry, self._optimizers, self.failed)
         self._order = BackwardOrderLearner(self._registry.living)
@@ -132,10 +131,9 @@ class Monitor(Shown):
     @guarded
     def scaling(self, scaler: Any, outputs: Any) -> None:
         """`scale()` is being called with the loss: an iteration has begun."""
-        if self._watches_modules:
-            self._activations.scaling(outputs)
         if self._recorder is not process.current():
             self._connect(scaler)
+        self._iteration.keep(outputs)
         if self._linter.early:
             self._linter.scaling(outputs)
         if self._recorder is not None and self._stream is not None:
@@ -261,10 +259,9 @@ class Monitor(Shown):
         duration = self._account.lap(started)
         sampled = bool(iteration.samples)
         self.samples += sampled
-        beside = 0.0
-        if self._watches_modules:
-            iteration.activations = self._activations.end()
-            beside = self._activations.spent() / 1000
+        iteration.activations, beside = self._activations.end()
+        infers = not outcome.keeps_found(scaler)
+        self._measurer.ask_losses(iteration, infers=infers)
         pending = PendingUpdate(
             stream=stream,
             ordinal=stream.ordinal,
@@ -273,7 +270,7 @@ class Monitor(Shown):
             after=after,
             manual=manual,
             growth_interval=getattr(scaler, "_growth_interval", 0),
-            infers_skips=not outcome.keeps_found(scaler),
+            infers_skips=infers,
             order=self._order,
             duration=duration,
             cost=self._account.settle(duration, beside, iteration.spans, sampled=sampled),
@@ -283,7 +280,7 @@ class Monitor(Shown):
             schedule=self._linter.schedule,
             fresh=self.fresh and not (stream.ordinal or self.updates),
             memory_peak=memory_peak() if sampled else None,
-            done=partial(self._written, told),
+            done=partial(self._written, told, stream.ordinal),
         )
         self._order.updated()
         stream.ordinal += 1
@@ -293,7 +290,7 @@ class Monitor(Shown):
             self._describe(scaler)
         self._account.handed_over(started, sampled=sampled)
         self._plain.engage(scaler, pending)
-        if self._watches_modules and self._activations.begin(stream.ordinal, self.sampler.here()):
+        if self._activations.begin(stream.ordinal, self.sampler.here()):
             self._describe(scaler)
 
     @guarded
@@ -339,13 +336,16 @@ class Monitor(Shown):
     def _written(
         self,
         told: Callable[[Reading], None],
+        ordinal: int,
         steps: Sequence[wire.OptimizerStep],
         skips: int,
         before: Reading,
         after: Reading,
         gradients: wire.Gradients | None,
+        lost: Lost | None,
     ) -> None:
         told(after)
+        self._activations.lost(ordinal, lost)
         self.updates += 1
         self.skips += skips
         self._skipped += skips > 0

@@ -68,7 +68,7 @@ class Monitored(_Base):
             monitor = self._ampmon_monitor
         if monitor is not None:
             gear = monitor.gear
-            if gear is not None and not (args or kwargs) and gear.scaling():
+            if gear is not None and not (args or kwargs) and gear.scaling(outputs):
                 return gear.scale(self, outputs)
             monitor.scaling(self, outputs)
             scaled = super().scale(outputs, *args, **kwargs)

@@ -52,6 +52,8 @@ StepPath: TypeAlias = Literal["plain", "unscaled", "fused"]
 Layout: TypeAlias = Literal["replicated", "sharded"]
 BackwardOrder: TypeAlias = Literal["learned", "assumed"]
 LeftOut: TypeAlias = Literal["compiled", "scripted"]
+LossState: TypeAlias = Literal["finite", "overflowed", "not_finite"]
+ForwardOrigin: TypeAlias = Literal["input", "forward", "loss"]
 Severity: TypeAlias = Literal["notice", "warning", "critical"]
 
 
@@ -200,7 +202,7 @@ class Activations(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defa
     ``gradients`` are statistics of those gradients, still scaled, all micro-batches together; its ``parameters`` are
     indices into the header's modules, in the order in which the forward pass left them. ``elements`` is how many
     elements the gradients had, none where no fp16 gradient came back. ``forward`` is the largest magnitude that was put
-    out, ``loss`` that of what `scale()` was given; both may be infinite or NaN.
+    out, infinite or NaN too. Older clients tell the same of what `scale()` was given as ``loss``.
     """
 
     gradients: Gradients
@@ -220,6 +222,11 @@ class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     ``over_budget``. ``fresh`` is said of a stream's first update, where the scaler was made in this process and has
     been given no state since. ``scheduled`` is said of the update after one that was skipped, where the learning rate
     was changed in between.
+
+    Of a skipped update, ``loss`` tells whether all that `scale()` was given was finite, and if so, whether a product
+    with the scale ``overflowed``. Where the loss was not finite and the modules were watched, ``origin`` tells where
+    that began: in the model's ``input``; ``forward`` in ``origin_module``, the first whose output was not finite though
+    its input was; or in the ``loss``, computed of finite outputs.
     """
 
     stream: StreamName
@@ -240,6 +247,9 @@ class Update(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
     memory_peak: Count | None = None  # bytes on the device
     gradients: Gradients | None = None
     activations: Activations | None = None
+    loss: LossState | None = None
+    origin: ForwardOrigin | None = None
+    origin_module: Count | None = None
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="event"):

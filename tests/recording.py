@@ -64,7 +64,6 @@ class Recording:
             statistics=statistics,
             elements=np.frombuffer(sampled.elements, "<i8").tolist(),
             forward=np.frombuffer(sampled.forward, "<f8").tolist(),
-            loss=sampled.loss,
         )
 
 
@@ -76,7 +75,6 @@ class Activations:
     statistics: Statistics
     elements: list[int]
     forward: list[float]
-    loss: float | None
 
 
 def recorded_so_far(directory: Path) -> Recording:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from ampmon.probe.gradients import local_elements
 from ampmon.probe.ring import Readback
 
 
-LOSS = -1
-"""Stands in a module's place for what `scale()` was given."""
-
 _DEPTH_MAX = 8
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
@@ -38,46 +35,79 @@ class _Tray:
     packed: list[torch.Tensor] = field(default_factory=list)
     packed_of: list[int] = field(default_factory=list)
     magnitudes: list[torch.Tensor] = field(default_factory=list)
-    magnitudes_of: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A module's call: the numbers of the magnitudes of what it was given and of what it put out."""
+
+    module: int
+    given: list[int]
+    put_out: list[int]
+
+
+Lost: TypeAlias = tuple[wire.ForwardOrigin | None, int | None]
+"""Where a loss that is not finite began, and in which module's place, as far as that is known."""
 
 
 class Gathering:
-    """One iteration's sample of the activations, while it is being gathered."""
+    """One iteration's sample of the activations, while it is being gathered; or magnitudes alone, without a probe.
+
+    ``measures`` says which: whether the gradients that come back are measured too.
+    """
 
     def __init__(
-        self, sample: int | Literal["all"], generator: np.random.Generator, probe: DeviceProbe
+        self,
+        sample: int | Literal["all"],
+        generator: np.random.Generator,
+        probe: DeviceProbe,
+        *,
+        measures: bool,
     ) -> None:
+        self.measures = measures
         self._sample = sample
         self._probe = probe
         self._random = generator
-        self._order: dict[int, None] = {}
-        """Modules, in the order in which the forward pass first left them."""
         self._recomputed = False
         """Whether a module was first seen within the backward pass, as under reentrant checkpointing."""
-        self._seen: dict[int, tuple[weakref.ref[torch.Tensor] | None, int]] = {}
-        self._magnitudes: list[tuple[int, float]] = []
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor] | None, int, int]] = {}
+        """By a tensor's id: the tensor, its version, and the number of its magnitude."""
+        self._calls: list[_Call] = []
+        self._outputs: dict[int, list[int]] = {}
+        """Of each module, in the order of the forward pass, the numbers of what it put out and no other did."""
+        self._put_out: set[int] = set()
+        self._numbers = 0
+        self._magnitudes: dict[int, float] = {}
         self._statistics: list[Statistics] = []
         self._elements: dict[int, int] = {}
         self._trays: dict[tuple[torch.device, Any], _Tray] = {}
 
-    def outputs(self, module: int, output: Any) -> list[torch.Tensor]:
-        """Note what a module put out; the fp16 tensors in it that a gradient will come back to."""
+    def called(self, module: int, inputs: Any, output: Any) -> list[torch.Tensor]:
+        """Note what a module was given and put out; the fp16 tensors that a gradient to be measured comes back to."""
         awaited = []
-        for tensor in _tensors(output):
-            if _counts(tensor) and self._is_new(tensor):
-                if module not in self._order:
-                    self._order[module] = None
+        put_out = {id(tensor): tensor for tensor in _tensors(output) if _counts(tensor)}
+        given = [
+            self._given(tensor, in_place=id(tensor) in put_out)
+            for tensor in _tensors(inputs)
+            if _has_values(tensor)
+        ]
+        call = _Call(module, given, [])
+        for tensor in put_out.values():
+            number = self._known(tensor)
+            if number is None or number not in self._put_out:
+                if number is None or not tensor.requires_grad:
+                    number = self._look(tensor, signed=True)
+                self._put_out.add(number)
+                if module not in self._outputs:
+                    self._outputs[module] = []
                     self._recomputed |= torch._C._current_graph_task_id() != -1
-                self._note(module, tensor)
+                self._outputs[module].append(number)
                 if tensor.dtype == torch.float16 and tensor.requires_grad and not tensor.is_leaf:
                     awaited.append(tensor)
-        return awaited
-
-    def loss(self, outputs: Any) -> None:
-        """Note what `scale()` was given: a tensor, or a list or tuple of them."""
-        for tensor in _tensors(outputs):
-            if tensor.dtype in _DTYPES and tensor.numel():
-                self._note(LOSS, tensor)
+            call.put_out.append(number)
+        self._calls.append(call)
+        return awaited if self.measures else []
 
     def gradient(self, module: int, gradient: torch.Tensor) -> None:
         """Measure a gradient that has come back to what a module put out."""
@@ -102,9 +132,13 @@ class Gathering:
                     packed.append((tray.packed_of, Readback(torch.cat(tray.packed))))
                 if tray.magnitudes:
                     on_way = Readback(torch.stack(tray.magnitudes))
-                    magnitudes.append((tray.magnitudes_of, on_way))
+                    magnitudes.append((tray.numbers, on_way))
+        modules = list(self._outputs)
         return Gathered(
-            modules=sorted(self._order) if self._recomputed else list(self._order),
+            measured=self.measures,
+            modules=sorted(modules) if self._recomputed else modules,
+            outputs=self._outputs,
+            calls=self._calls,
             elements=self._elements,
             magnitudes=self._magnitudes,
             statistics=self._statistics,
@@ -112,31 +146,39 @@ class Gathering:
             magnitudes_on_device=magnitudes,
         )
 
-    def _is_new(self, tensor: torch.Tensor) -> bool:
-        """Whether it is not what another module has put out, as when a container returns what its last child did."""
+    def _given(self, tensor: torch.Tensor, *, in_place: bool) -> int:
+        """The number of the magnitude of what a module was given; of one that it wrote into, as it was before."""
+        number = self._known(tensor, stale=in_place)
+        # A mask, to which no gradient comes back, holds -inf by design.
+        return self._look(tensor, signed=tensor.requires_grad) if number is None else number
+
+    def _known(self, tensor: torch.Tensor, *, stale: bool = False) -> int | None:
+        """The number of a tensor's magnitude; ``stale``, of what it held before it was written into."""
         seen = self._seen.get(id(tensor))
-        version = tensor._version
+        if seen is None or not (stale or seen[1] == tensor._version):
+            return None
+        # One without a reference is a parameter, which lives on.
+        return seen[2] if seen[0] is None or seen[0]() is tensor else None
+
+    def _look(self, tensor: torch.Tensor, *, signed: bool) -> int:
+        """The number of the magnitude of a tensor as it is now; not ``signed``, of its largest element."""
+        number = self._numbers
+        self._numbers += 1
         # A module's own parameter lives on by itself, and torch swaps none that has a weak reference.
         own = isinstance(tensor, torch.nn.Parameter)
-        reference = None if own else weakref.ref(tensor)
-        self._seen[id(tensor)] = (reference, version)
-        if seen is None or seen[1] != version:
-            return True
-        known = tensor if seen[0] is None else seen[0]()
-        return known is not tensor
-
-    def _note(self, module: int, tensor: torch.Tensor) -> None:
+        self._seen[id(tensor)] = (None if own else weakref.ref(tensor), tensor._version, number)
         elements = local_elements(tensor)
         if not elements.numel():
-            return
+            return number
         low, high = torch.aminmax(elements)
-        magnitude = torch.maximum(-low, high)
+        magnitude = torch.maximum(-low, high) if signed else high
         if is_host(magnitude):
-            self._magnitudes.append((module, magnitude.item()))
+            self._magnitudes[number] = magnitude.item()
         else:
             tray = self._tray(magnitude.device)
             tray.magnitudes.append(magnitude.to(eager.widest(magnitude.device)))
-            tray.magnitudes_of.append(module)
+            tray.numbers.append(number)
+        return number
 
     def _tray(self, device: torch.device) -> _Tray:
         stream = current_stream(device) if is_asynchronous(device) else None
@@ -147,9 +189,12 @@ class Gathering:
 class Gathered:
     """One iteration's sample of the activations, on the host or on its way there. Modules are places in the header."""
 
+    measured: bool
     modules: list[int]
+    outputs: dict[int, list[int]]
+    calls: list[_Call]
     elements: dict[int, int]
-    magnitudes: list[tuple[int, float]]
+    magnitudes: dict[int, float]
     statistics: list[Statistics]
     packed: list[tuple[list[int], Readback]]
     magnitudes_on_device: list[tuple[list[int], Readback]]
@@ -159,10 +204,14 @@ class Gathered:
         return all(each.ready() for _, each in (*self.packed, *self.magnitudes_on_device))
 
     def result(self) -> wire.Activations | None:
-        """The record's part; None where no module put anything out. Waits for values that are not there yet."""
-        if not self.modules:
+        """The record's part; None where there is none. Waits for values that are not there yet."""
+        if not (self.modules and self.measured):
             return None
-        largest = self._largest()
+        values = self._values()
+        forward = [
+            _largest(values.get(each, 0.0) for each in self.outputs[module])
+            for module in self.modules
+        ]
         fetched = [eager.unpack(copy.result(), owners) for owners, copy in self.packed]
         statistics = Statistics.added(
             [Statistics.nothing(self.modules), *self.statistics, *fetched]
@@ -171,22 +220,38 @@ class Gathered:
         return wire.Activations(
             gradients=statistics.to_wire(),
             elements=np.array(elements, "<i8").tobytes(),
-            forward=np.array([largest[module] for module in self.modules], "<f8").tobytes(),
-            loss=largest.get(LOSS),
+            forward=np.array(forward, "<f8").tobytes(),
         )
 
-    def _largest(self) -> dict[int, float]:
-        largest: dict[int, float] = {}
-        fetched = [
-            (owner, value)
-            for owners, copy in self.magnitudes_on_device
-            for owner, value in zip(owners, copy.result().tolist(), strict=True)
-        ]
-        for owner, value in (*self.magnitudes, *fetched):
-            held = largest.get(owner, 0.0)
-            # NaN is the largest: it stays, and what is not less than it takes no other's place.
-            largest[owner] = held if value <= held or math.isnan(held) else value
-        return largest
+    def lost(self) -> Lost:
+        """Where a loss that is not finite began. Waits for values that are not there yet."""
+        values = self._values()
+
+        def finite(numbers: Iterable[int]) -> bool:
+            return all(math.isfinite(values.get(number, 0.0)) for number in numbers)
+
+        spoiled = [call for call in self.calls if not finite(call.put_out)]
+        for call in spoiled:
+            if finite(call.given):
+                return "forward", call.module
+        if not self.calls:
+            return None, None
+        return ("input" if spoiled else "loss"), None
+
+    def _values(self) -> dict[int, float]:
+        """The magnitudes by number."""
+        for numbers, copy in self.magnitudes_on_device:
+            self.magnitudes.update(zip(numbers, copy.result().tolist(), strict=True))
+        self.magnitudes_on_device = []
+        return self.magnitudes
+
+
+def _largest(values: Iterable[float]) -> float:
+    """The largest of them; a NaN is larger than all."""
+    largest = 0.0
+    for value in values:
+        largest = largest if value <= largest or math.isnan(largest) else value
+    return largest
 
 
 def is_host(tensor: torch.Tensor) -> bool:
@@ -205,9 +270,12 @@ def _tensors(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:
 
 def _counts(tensor: torch.Tensor) -> bool:
     """Whether an output is an activation: of a dtype that is measured, with values, and not a mask, say, in fp32."""
+    return (tensor.requires_grad or tensor.dtype == torch.float16) and _has_values(tensor)
+
+
+def _has_values(tensor: torch.Tensor) -> bool:
     return (
         tensor.dtype in _DTYPES
-        and (tensor.requires_grad or tensor.dtype == torch.float16)
         and tensor.layout == torch.strided
         and tensor.numel() > 0
         and not (tensor.is_meta or tensor.is_inference())

@@ -1,4 +1,4 @@
-"""Hooks the modules of a model for the iterations that are sampled, and for no other: those cost nothing.
+"""Hooks the modules of a model for the iterations that are sampled or watched, and for no other: those cost nothing.
 
 Called by the training's forward and backward passes. A hook changes no value, raises nothing, and waits for nothing.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ampmon import wire
-from ampmon.activations.gathering import Gathered, Gathering
+from ampmon.activations.gathering import Gathered, Gathering, Lost
 from ampmon.activations.modules import ModuleRegistry
 from ampmon.config import Config
 from ampmon.parameters import Models
@@ -23,9 +23,18 @@ from ampmon.probe.device import DeviceProbe
 from ampmon.probe.graphs import capturing, traceable
 
 
+WATCHED = 128
+"""So many updates after one whose loss was not finite are watched, to see where that began."""
+ENOUGH, REST = 8, 512
+"""When that was seen so often, so many updates are not watched."""
+FREE_NS = 500_000_000
+"""So long watching may take in all, beside its share of the training time."""
+
+
 class Activations:
     """Samples the activations of the iterations whose ordinal is a multiple of ``config.activations``.
 
+    Others are watched after an update whose loss was not finite: for where that began, magnitudes alone are gathered.
     Whether an iteration is sampled must be known before its forward pass, so it is decided when the one before ends.
     ``failed`` is told of errors, and nothing here raises but what it does.
     """
@@ -39,75 +48,91 @@ class Activations:
         self._random = np.random.default_rng()
         # With tables of its own: those of gradients are kept for later, and activations would push them out.
         self._probe = DeviceProbe(failed)
-        self._registry = ModuleRegistry(models if config.activations else None)
+        self._every = config.activations if models is not None else None
+        self._registry = ModuleRegistry(models)
         self._gathering: Gathering | None = None
         self._handles: list[Any] = []
         weakref.finalize(self, _remove, self._handles)
-        self._spent_ns = 0
+        self._spent_ns = self._watched_ns = 0
+        self._began = time.perf_counter_ns()
+        self._watched_until = self._rests_until = self._seen = 0
 
     @property
     def modules(self) -> tuple[wire.Module, ...]:
         """The modules that records refer to, by their place here."""
         return tuple(self._registry.modules)
 
+    def lost(self, ordinal: int, lost: Lost | None) -> None:
+        """An update is written; ``lost`` tells that its loss was not finite. May be called on another thread."""
+        if lost is not None:
+            self._watched_until = ordinal + 1 + WATCHED
+            self._seen += lost[0] is not None
+            if self._seen == ENOUGH:
+                self._seen, self._rests_until = 0, ordinal + REST
+
+    def follows(self, ordinal: int) -> bool:
+        """Whether the iteration with this ordinal may be sampled or watched."""
+        return self._every is not None or self._watches(ordinal)
+
+    def _watches(self, ordinal: int) -> bool:
+        if not self._rests_until <= ordinal < self._watched_until:
+            return False
+        trained = time.perf_counter_ns() - self._began
+        return self._watched_ns < FREE_NS + self._config.budget * trained
+
     def begin(self, ordinal: int, here: bool) -> bool:
-        """Hook the modules if the iteration with this ordinal is to be sampled ``here``. Whether there are new ones."""
+        """Hook the modules if the iteration with this ordinal is to be sampled ``here``, or watched on any rank.
+
+        Tells whether there are new modules.
+        """
         self.drop()
-        if self._config.activations is None or ordinal % self._config.activations or not here:
+        measures = self._every is not None and not ordinal % self._every and here
+        if not measures and not self._watches(ordinal):
             return False
         before = len(self._registry.modules)
-        with self._watched():
-            gathering = Gathering(self._config.sample, self._random, self._probe)
-            for place, module in self._registry.meet():
+        with self._guarded():
+            gathering = Gathering(self._config.sample, self._random, self._probe, measures=measures)
+            for place, module in self._registry.meet(every_path=measures):
                 hook = _ForwardHook(self, gathering, place)
-                self._handles.append(module.register_forward_hook(hook))
+                self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
             self._gathering = gathering
         return len(self._registry.modules) > before
 
-    def scaling(self, outputs: Any) -> None:
-        """`scale()` is being called with the loss, or several."""
-        gathering = self._gathering
-        if gathering is not None and isinstance(outputs, (torch.Tensor, list, tuple)):
-            with self._watched():
-                gathering.loss(outputs)
-
-    def end(self) -> Gathered | None:
-        """Unhook the modules; what was gathered, if the iteration was sampled."""
-        gathering = self._gathering
+    def end(self) -> tuple[Gathered | None, float]:
+        """Unhook the modules; what was gathered, if anything, and how long all this took since the last end, in us."""
+        gathering, gathered = self._gathering, None
         self.drop()
         if gathering is not None:
-            with self._watched():
-                return gathering.gathered()
-        return None
+            with self._guarded():
+                gathered = gathering.gathered()
+        spent, self._spent_ns = self._spent_ns, 0
+        if gathering is not None and not gathering.measures:
+            self._watched_ns += spent
+        return gathered, spent / 1000
 
     def drop(self) -> None:
         """Unhook the modules, and let go of what was gathered."""
         self._gathering = None
         _remove(self._handles)
 
-    def spent(self) -> int:
-        """Nanoseconds that all this took of the training since it was last asked for."""
-        spent, self._spent_ns = self._spent_ns, 0
-        return spent
-
-    def left(self, gathering: Gathering, place: int, output: Any) -> None:
+    def left(self, gathering: Gathering, place: int, inputs: Any, output: Any) -> None:
         """A module has put something out."""
         # Without gradients it is an evaluation, or the first of two passes under checkpointing.
         if gathering is self._gathering and torch.is_grad_enabled():
-            with self._watched():
-                for tensor in gathering.outputs(place, output) if not _recorded() else ():
+            with self._guarded():
+                for tensor in gathering.called(place, inputs, output) if not _recorded() else ():
                     tensor.register_hook(_GradientHook(self, gathering, place))
 
     def came_back(self, gathering: Gathering, place: int, gradient: torch.Tensor) -> None:
         """A gradient has come back to what a module put out."""
         # A graph that outlives the iteration still has its hooks.
         if gathering is self._gathering:
-            with self._watched():
+            with self._guarded():
                 if not _recorded():
                     gathering.gradient(place, gradient)
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         """What is done here is timed, is no part of the graph, and cannot harm training."""
         started = time.perf_counter_ns()
         try:
@@ -142,14 +167,14 @@ class _ForwardHook(_Hook):
     __slots__ = ()
 
     @traceable
-    def __call__(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
+    def __call__(self, module: torch.nn.Module, given: Any, named: Any, output: Any) -> None:
         if not torch.compiler.is_compiling():
-            self.see(output)
+            self.see((given, named), output)
 
-    def see(self, output: Any) -> None:
+    def see(self, inputs: Any, output: Any) -> None:
         if owners := self._owners():
             activations, gathering = owners
-            activations.left(gathering, self._place, output)
+            activations.left(gathering, self._place, inputs, output)
 
 
 class _GradientHook(_Hook):

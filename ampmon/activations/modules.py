@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ampmon import wire
+from ampmon import built, wire
 from ampmon.built import strip_wrappers
 from ampmon.config import clean_name
 from ampmon.parameters import Models, named_models
@@ -17,23 +17,34 @@ MODULES_MAX = 50_000
 """Modules that a stream can name; those beyond are not measured."""
 
 
+_FUSED = torch.nn.TransformerEncoderLayer
+
+
 class ModuleRegistry:
     """The modules of one stream, in the order of the model's definition; those that join later stand at the end.
 
-    A name is the one in `named_modules()`, without what wrappers add; a model itself goes by its class.
+    A name is the one in `named_modules()`, without what wrappers add; a model itself goes by its class. Without a model
+    they are those of the models of the process.
     """
 
     def __init__(self, models: Models) -> None:
-        self._roots = [(prefix, weakref.ref(model)) for prefix, model in named_models(models)]
+        self._roots = (
+            None
+            if models is None
+            else [(prefix, weakref.ref(model)) for prefix, model in named_models(models)]
+        )
         self._places: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         self._taken: set[str] = set()
         self.modules: list[wire.Module] = []
 
-    def meet(self) -> list[tuple[int, torch.nn.Module]]:
-        """The modules to hook, each with its place in the header; new ones are taken in. Walks the whole model."""
+    def meet(self, *, every_path: bool) -> list[tuple[int, torch.nn.Module]]:
+        """The modules to hook, each with its place in the header; new ones are taken in. Walks the whole model.
+
+        Without ``every_path``, those are left out which take another path through their own code when hooked.
+        """
         return [
             (place, module)
-            for name, module, left_out in self._walk()
+            for name, module, left_out in self._walk(every_path=every_path)
             if (place := self._place(name, module, left_out)) is not None and left_out is None
         ]
 
@@ -54,13 +65,25 @@ class ModuleRegistry:
         self._taken.add(name)
         return name
 
-    def _walk(self) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
+    def _walk(
+        self, *, every_path: bool
+    ) -> Iterator[tuple[str, torch.nn.Module, wire.LeftOut | None]]:
         met: set[int] = set()
-        for prefix, reference in self._roots:
-            model = reference()
-            if model is not None:
-                for name, module, left_out in _descend("", model, met):
-                    yield prefix + strip_wrappers(f"{name}."), module, left_out
+        if not every_path:  # in an evaluation, hooks keep it from its fused path
+            met = {
+                id(each)
+                for _, model in self._models()
+                for each in model.modules()
+                if isinstance(each, _FUSED)
+            }
+        for prefix, model in self._models():
+            for name, module, left_out in _descend("", model, met):
+                yield prefix + strip_wrappers(f"{name}."), module, left_out
+
+    def _models(self) -> list[tuple[str, torch.nn.Module]]:
+        if self._roots is None:
+            return built.models()
+        return [(prefix, model) for prefix, each in self._roots if (model := each()) is not None]
 
 
 def _descend(

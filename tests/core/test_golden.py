@@ -138,7 +138,7 @@ BATCH = wire.Batch(
 )
 
 SINCE: dict[type, set[str]] = {
-    wire.Update: {"scheduled"},
+    wire.Update: {"scheduled", "loss", "origin", "origin_module"},
     wire.StreamHeader: {"call"},
 }
 """Fields that were added to the same version after these bytes were written."""

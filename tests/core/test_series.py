@@ -189,9 +189,10 @@ def test_an_update_from_a_device_says_what_one_on_the_host_says() -> None:
         (2, None, None),
         (0, None, 0),
     ]
-    ((steps, skips, before, after, sample),) = told
+    ((steps, skips, before, after, sample, lost),) = told
     assert (steps, skips, before.scale, after.scale) == (update.optimizers, 1, 4.0, 2.0)
     assert sample == update.gradients
+    assert lost is None
 
 
 def test_a_long_list_of_culprits_is_cut_and_counted() -> None:

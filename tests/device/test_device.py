@@ -24,6 +24,7 @@ SUITES = (
     "device/triton_suite.py",
     "scaler/test_cuda.py",
     "scaler/test_gear.py",
+    "scaler/test_losses.py",
 )
 
 

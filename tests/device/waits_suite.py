@@ -258,6 +258,48 @@ def test_waits_fall_where_they_did(
         assert monitor.gear is None
 
 
+def test_watching_modules_waits_for_nothing(emulated: Device, data_directory: Path) -> None:
+    """Losses that are not finite, and modules that are watched for where that began, wait as often as a stock scaler.
+
+    From the second such loss on it is told, by an ordinary optimizer and by a fused one.
+    """
+
+    def lossy(scaler: torch.amp.GradScaler, model: torch.nn.Module, *, fused: bool) -> None:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
+        for number in range(UPDATES):
+            inputs = torch.ones(8, 64, device="cpu").to(PLACE) * (1e5 if number % 2 else 1.0)
+            with torch.autocast(PLACE, dtype=torch.float16):
+                loss = model(inputs).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            torch.accelerator.synchronize()
+
+    def layers() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1)).to(PLACE)
+
+    for fused in (False, True):
+        waits = []
+        for ours in (False, True):
+            model = layers()
+            made = torch.amp.GradScaler(PLACE, **OPTIONS)
+            scaler: Any = ampmon.watch(made, model=model) if ours else made
+            emulated.forget()
+            lossy(scaler, model, fused=fused)
+            waits.append(Counter(emulated.waits()))
+        assert waits[0] == waits[1]
+        assert scaler.monitor.errors == 0
+    recorded = recording(data_directory)
+    for stream in ("scaler", "scaler-2"):
+        skips = [each for each in recorded.of(stream) if each.optimizers[0].skipped]
+        assert len(skips) == UPDATES // 2
+        assert {each.loss for each in skips} == {"not_finite"}
+        # fp16 has no 1e5, to which autocast casts it in the first module.
+        assert {(each.origin, each.origin_module) for each in skips[2:]} == {("forward", 1)}
+
+
 @pytest.mark.usefixtures("emulated")
 def test_a_wrapped_optimizer_sees_the_skips_that_are_recorded(data_directory: Path) -> None:
     """Accelerate's way to see whether the scaler skipped a step works in both gears, and tells what the ledger does."""

@@ -97,6 +97,26 @@ print(0)
     assert names[3:] == ["head.bias", "tail.weight", "tail.bias"]
 
 
+def test_modules_have_their_names_in_the_model(data_directory: Path) -> None:
+    """Nobody gave a model: after a loss that was not finite, the modules that were built are watched."""
+    ran("""
+model = Net()
+scaler, optimizer = GradScaler("cpu"), torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(3):
+    scaler.scale(model(torch.full((1, 4), float("nan") if update else float("inf"))).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+print(0)
+""")
+    recorded = recording(data_directory)
+    assert [module.name for module in recorded.header().modules][:2] == ["Net", "body"]
+    assert [(each.loss, each.origin) for each in recorded.updates] == [
+        ("not_finite", None),
+        ("not_finite", "input"),
+        ("not_finite", "input"),
+    ]
+
+
 def test_two_models_are_told_apart_and_two_names_are_none(data_directory: Path) -> None:
     """Where two models are trained, the class of each is before its names; a parameter of both has none."""
     ran("""

@@ -1,0 +1,172 @@
+"""Whether the loss of a skipped update was finite, and its product with the scale: told with the update."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import SGD
+
+import ampmon
+from device.place import PLACE
+from recording import recording
+
+
+STEADY = 12
+"""After so many updates the plain gear is engaged."""
+
+
+def tensor(*values: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """What may be given to `scale()`: a number alone has no dimensions."""
+    made = torch.tensor(values[0] if len(values) == 1 else values, dtype=dtype)
+    return made.to(PLACE)
+
+
+class Loop:
+    """Updates in which all gradients are infinite, whatever the losses are, but for steady ones.
+
+    ``holds`` says whether it has its loss at hand until the update ends, as loops do that print it.
+    """
+
+    holds = True
+
+    def __init__(self, *, fused: bool = False, scale: float = 2.0**10) -> None:
+        self.weight = torch.nn.Parameter(torch.ones(2).to(PLACE))
+        self.optimizer: Any = (
+            torch.optim.AdamW([self.weight], fused=True) if fused else SGD([self.weight], lr=0.0)
+        )
+        config = ampmon.Config(every=10**6)
+        self.scaler = ampmon.GradScaler(PLACE, init_scale=scale, monitor=config)
+
+    def update(self, *given: Any, skips: bool = True) -> None:
+        for each in given:
+            self.scaler.scale(each)
+        loss = self.weight.sum()
+        self.scaler.scale(loss).backward()
+        if not self.holds:
+            del loss
+        if skips:
+            self.weight.grad = torch.full_like(self.weight, math.inf)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+
+    def steady(self) -> None:
+        for _ in range(STEADY):
+            self.update(skips=False)
+            torch.accelerator.synchronize() if PLACE != "cpu" else None
+
+
+def told(directory: Path) -> list[str | None]:
+    return [update.loss for update in recording(directory).updates]
+
+
+class Named(torch.Tensor):
+    """A subclass that only has a name of its own, as fastai's."""
+
+
+GIVEN = [
+    ([], "finite"),
+    ([math.inf], "not_finite"),
+    ([math.nan], "not_finite"),
+    ([1e38], "overflowed"),
+    ([1.0, math.nan, 1.0], "not_finite"),
+    ([1e38, math.inf], "not_finite"),
+]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize(("losses", "state"), GIVEN)
+def test_the_losses_of_a_skip_are_told(
+    data_directory: Path, losses: list[float], state: str, *, steady: bool, holds: bool, fused: bool
+) -> None:
+    """All that `scale()` was given in the update counts, in either gear, by a fused optimizer too."""
+    loop = Loop(fused=fused)
+    loop.holds = holds
+    if steady:
+        loop.steady()
+        assert loop.scaler.monitor is not None
+        assert (loop.scaler.monitor.gear is not None) == (PLACE == "cpu" or not fused)
+    given = list(map(tensor, losses))
+    loop.update(*given)
+    loop.update(skips=False)
+    assert told(data_directory) == [None] * STEADY * steady + [state, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ([tensor(1.0), tensor(math.nan)], "not_finite"),
+        ((tensor(1.0), [tensor(2.0)]), "finite"),
+        # A number without dimensions is multiplied in the scale's dtype, others are in their own.
+        (tensor(1000.0, dtype=torch.float16), "finite"),
+        (tensor(1000.0, 1.0, dtype=torch.float16), "overflowed"),
+        (tensor(1000.0, 1.0, dtype=torch.bfloat16), "finite"),
+        (tensor(*[1.0] * 2000), None),
+        ([tensor(*[1.0] * 2000), tensor(math.nan)], "not_finite"),
+        (Named(tensor(math.nan)), "not_finite"),
+    ],
+)
+def test_any_kind_of_loss_is_told(data_directory: Path, given: Any, state: str | None) -> None:
+    """Lists, vectors and other dtypes; where one is too large to be kept, only a loss that is not finite is told."""
+    Loop().update(given)
+    assert told(data_directory) == [state]
+
+
+def test_a_loss_that_is_gone_in_the_middle_is_not_known(data_directory: Path) -> None:
+    """A training that has let go of a loss for once, which it had at hand before, has no word on it."""
+    loop = Loop()
+    loop.steady()
+    loop.holds = False
+    loop.update()
+    loop.update()
+    assert told(data_directory)[STEADY:] == [None, "finite"]
+
+
+def test_what_cannot_be_looked_at_is_not_known(data_directory: Path) -> None:
+    """An iterator can be gone through only once, by torch: its losses are not known, and it has them all."""
+
+    def losses() -> Iterator[torch.Tensor]:
+        yield tensor(1.0)
+
+    Loop().update(losses())
+    assert told(data_directory) == [None]
+
+
+class Keeping(torch.autograd.Function):
+    """Keeps a tensor in its context, as many functions of one's own do: no backward pass frees it."""
+
+    kept: weakref.ref[torch.Tensor]
+
+    @staticmethod
+    def forward(context: Any, inputs: torch.Tensor) -> torch.Tensor:
+        context.mine = inputs.detach() * 2
+        Keeping.kept = weakref.ref(context.mine)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("steady", [False, True])
+def test_no_graph_is_kept(*, steady: bool, holds: bool) -> None:
+    """What a loss's graph holds is freed when the training lets go of it, before the update ends."""
+    loop = Loop()
+    loop.holds = holds
+    if steady:
+        loop.steady()
+    loop.scaler.scale(Keeping.apply(loop.weight).sum()).backward()  # type: ignore[no-untyped-call]
+    gc.collect()
+    assert Keeping.kept() is None
+    loop.scaler.step(loop.optimizer)
+    loop.scaler.update()
