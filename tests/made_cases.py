@@ -134,6 +134,7 @@ def skip(step: int, *, cause: str = "inf", culprits: int = len(NAMES), **fields:
         "culprit_parameters": culprits,
         "origin": None,
         "origin_module": None,
+        "loss": None,
     }
     return Skip(**{**made, **fields})
 
@@ -322,7 +323,8 @@ def _any_scaler(draw: st.DrawFn) -> ScalerCase:
                 int(step),
                 cause=str(seed.choice(["inf", "nan", "inf+nan", "unknown"])),
                 culprits=int(seed.integers(0, 4)),
-                origin=seed.choice([None, "forward", "backward"]),
+                origin=seed.choice([None, "input", "forward", "loss", "backward"]),
+                loss=seed.choice([None, "finite", "overflowed", "not_finite"]),
                 origin_module=seed.choice([None, "head"]),
             )
             for step in steps[seed.random(len(steps)) < 0.5][::-1]

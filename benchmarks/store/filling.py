@@ -208,6 +208,7 @@ class _Filling:
             "culprit_parameters": 2,
             "origin": None,
             "origin_module": None,
+            "loss": None,
         }
         return _rows(skips.c.keys(), columns, len(steps))
 

@@ -37,8 +37,9 @@ class Culprit:
 class Skip:
     """One optimizer's skip in one update on one rank. ``cause``: inf, nan, inf+nan or unknown.
 
-    ``origin`` says whether the overflow began forward or backward, and ``origin_module`` the first module where it was
-    seen; None where the update's activations were not sampled, or no module showed it.
+    ``origin`` says where the overflow began: in the model's input, forward, in the loss, or backward, and
+    ``origin_module`` the first module where it was seen; None where that is not known. ``loss`` says whether what
+    `scale()` was given was finite, not_finite, or finite but overflowed when it was scaled.
     """
 
     step: int
@@ -59,6 +60,7 @@ class Skip:
     culprit_parameters: int
     origin: str | None
     origin_module: str | None
+    loss: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,9 +204,40 @@ def test_the_ledger_says_where_an_overflow_began(
     assert (skip["origin"], skip["origin_module"]) == origin
 
 
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    ("told", "ledger"),
+    [
+        ({"loss": "finite"}, ("finite", "backward", None)),
+        ({"loss": "overflowed"}, ("overflowed", "backward", None)),
+        ({"loss": "not_finite"}, ("not_finite", None, None)),
+        ({"loss": "not_finite", "origin": "input"}, ("not_finite", "input", None)),
+        (
+            {"loss": "not_finite", "origin": "forward", "origin_module": 2},
+            ("not_finite", "forward", "block.mlp"),
+        ),
+        # The word on the loss is before what a sample of its activations would tell.
+        (
+            {"loss": "finite", "activations": activations(loss=math.nan)},
+            ("finite", "backward", None),
+        ),
+        ({}, (None, None, None)),
+    ],
+)
+def test_the_ledger_has_the_word_on_the_loss(
+    store: Store, told: dict[str, Any], ledger: tuple[str | None, ...]
+) -> None:
+    """On either engine; where nobody saw where a loss was lost, its origin is not known."""
+    trainer = Trainer()
+    store.ingest(trainer.batch([trainer.update(skipped=True, **told)]))
+    (skip,) = store.skips(trainer.run_id).rows
+    assert (skip.loss, skip.origin, skip.origin_module) == ledger
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
+        ({"origin_module": 5}, "records[0].origin_module"),
         ({"elements": b"\0" * 16}, "records[0].activations.elements"),
         ({"forward": b"\0" * 25}, "records[0].activations.forward"),
         ({"elements": b"\0" * 24}, "records[0].activations.elements"),
@@ -226,7 +257,8 @@ def test_what_cannot_be_is_refused_by_name(
 ) -> None:
     """Lengths, counts and places that cannot be are a 422 that names the field, and nothing of them is stored."""
     trainer = Trainer()
-    batch = trainer.batch([trainer.update(activations=activations(**fields))])
+    told = fields if "origin_module" in fields else {"activations": activations(**fields)}
+    batch = trainer.batch([trainer.update(skipped=True, **told)])
     answer = client.post(
         "/api/v1/ingest",
         content=wire.encode(batch),

@@ -42,6 +42,31 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
     assert reader.range("activations")[0] == 0
 
 
+def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
+    """Where a loss that was not finite began, in a module, the input or the loss itself; and that it was finite."""
+    trainer = Trainer()
+    told = (
+        {"loss": "not_finite", "origin": "forward", "origin_module": 2},
+        {"loss": "not_finite", "origin": "input"},
+        {"loss": "not_finite", "origin": "loss"},
+        {"loss": "not_finite"},
+        {"loss": "overflowed"},
+        {"loss": "finite"},
+    )
+    post(reader.server, trainer.batch([trainer.update(skipped=True, **each) for each in told]))
+    reader.open(f"#/runs/{trainer.run_id}")
+    cells = reader.page.locator("[data-ledger=skips] span:has(> [data-cause])")
+    reader.wait("the ledger", lambda: cells.count() == len(told))
+    assert [words.replace("\n", ", ") for words in cells.all_inner_texts()][::-1] == [
+        "✕ inf in forward, first in block.mlp, loss not finite",
+        "✕ inf in the model's input, loss not finite",
+        "✕ inf in the loss, loss not finite",
+        "✕ inf, loss not finite",
+        "✕ inf in backward, loss finite, loss × scale not",
+        "✕ inf in backward, loss finite",
+    ]
+
+
 def test_a_run_without_activations_says_how_to_have_them(reader: Reader) -> None:
     """Where nothing was asked for, the chart's place holds the line of code that brings it."""
     trainer = Trainer()

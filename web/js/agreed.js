@@ -8,7 +8,7 @@ import { count } from "./format.js";
 
 /**
  * Skips of the same step, scaler and optimizer put together, in the order of the first of each. What is said of one is
- * what the lowest rank that names a culprit says.
+ * what the lowest rank that names a culprit says: of those whose own loss was not finite, if there are any.
  * @param {Skip[]} skips
  * @param {boolean} more whether others follow: those of the last step, which may be of it too, are left out until then
  * @returns {SharedSkip[]}
@@ -23,10 +23,15 @@ export function together(skips, more) {
     groups.set(key, [...(groups.get(key) ?? []), skip]);
   }
   return [...groups.values()].map((group) => {
-    const inOrder = [...group].sort((a, b) => Number(b.culprits.length > 0) - Number(a.culprits.length > 0) || a.rank - b.rank);
+    const inOrder = [...group].sort((a, b) => precedence(b) - precedence(a) || a.rank - b.rank);
     const ranks = [...new Set(group.map((skip) => skip.rank))].sort((a, b) => a - b);
     return { .../** @type {Skip} */ (inOrder[0]), ranks };
   });
+}
+
+/** @param {Skip} skip */
+function precedence({ loss, culprits }) {
+  return 2 * Number(loss === "not_finite") + Number(culprits.length > 0);
 }
 
 /** @param {Skip} skip */

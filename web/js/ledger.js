@@ -34,6 +34,9 @@ function skipColumns({ view, onView, ranks }) {
   ];
 }
 
+const ORIGINS = { input: "the model's input", forward: "forward", loss: "the loss", backward: "backward" };
+const LOSSES = { finite: "loss finite", overflowed: "loss finite, loss × scale not", not_finite: "loss not finite" };
+
 const ORDERS = {
   learned: "in backward order (measured)",
   assumed: "in backward order (estimated)",
@@ -170,12 +173,13 @@ function movedScale(skip) {
 }
 
 /** @param {Skip} skip */
-function causeOf({ cause, origin, origin_module }) {
+function causeOf({ cause, origin, origin_module, loss }) {
   const words = /** @type {Record<string, string>} */ ({ inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" });
   const found = h("span", { "data-cause": cause }, words[cause] ?? "not known");
-  if (origin === null) return found;
   const at = origin_module === null ? [] : [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)];
-  return h("span", { "data-origin": origin }, found, ` in ${origin}`, ...at);
+  const began = origin === null ? [] : [` in ${ORIGINS[origin]}`, ...at];
+  const told = loss === null ? [] : [h("span", { "data-loss": loss }, LOSSES[loss])];
+  return h("span", origin === null ? {} : { "data-origin": origin }, found, ...began, ...told);
 }
 
 /**

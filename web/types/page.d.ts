@@ -176,8 +176,9 @@ export interface Skip {
   culprits: Culprit[];
   culprit_order: "learned" | "assumed";
   culprit_parameters: number;
-  origin: "forward" | "backward" | null;
+  origin: "input" | "forward" | "loss" | "backward" | null;
   origin_module: string | null;
+  loss: "finite" | "overflowed" | "not_finite" | null;
 }
 
 export interface HappenedEvent {

@@ -56,7 +56,7 @@ COLUMNS: Mapping[Table, Mapping[str, Kind]] = {
     ),
     "skips": _columns(
         "step time stream rank scaler attempt optimizer path cause scale scale_kind scale_after scale_after_kind "
-        "culprits culprit_order culprit_parameters origin origin_module"
+        "culprits culprit_order culprit_parameters origin origin_module loss"
     ),
     "events": _columns("time kind stream rank scaler attempt seq step detail"),
     "samples": _columns(

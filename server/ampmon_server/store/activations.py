@@ -13,7 +13,19 @@ from ampmon.histogram import Floats, Ints, Statistics
 from ampmon_server.store.packing import Sample
 
 
-Origin: TypeAlias = Literal["forward", "backward"]
+Origin: TypeAlias = wire.ForwardOrigin | Literal["backward"]
+
+
+def origin_of(
+    update: wire.Update, activations: Activations | None
+) -> tuple[Origin | None, int | None]:
+    """Where the overflow of a skipped update began, and in which module, as far as that is known."""
+    if update.origin is not None:
+        return update.origin, update.origin_module
+    if activations is not None:
+        return activations.origin(update.loss)
+    # Of a loss that is not finite, nobody saw where it was lost.
+    return (None if update.loss in (None, "not_finite") else "backward"), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +49,7 @@ class Activations:
             raise ValueError("elements: fewer than were looked at, or more than can be")
         return cls(statistics, elements, np.frombuffer(record.forward, "<f8"), record.loss)
 
-    def origin(self) -> tuple[Origin, int | None]:
+    def origin(self, loss: wire.LossState | None) -> tuple[Origin, int | None]:
         """Where the overflow of a skipped update began, and in which module, if one was seen.
 
         Forward it is the first to put out what is not finite; backward the one that made a gradient so.
@@ -46,7 +58,9 @@ class Activations:
         all that comes back is NaN: an infinite output that was squashed, by a tanh say, is 0 times infinity then.
         """
         in_forward = self._places(~np.isfinite(self.forward))
-        lost = not math.isfinite(self.loss) if self.loss is not None else bool(in_forward)
+        lost = loss == "not_finite"
+        if loss is None:  # an older client tells of the loss here, if at all
+            lost = bool(in_forward) if self.loss is None else not math.isfinite(self.loss)
         squashed = bool(in_forward) and self.statistics.nan.any() and not self.statistics.inf.any()
         if lost or squashed:
             return "forward", in_forward[0] if in_forward else None

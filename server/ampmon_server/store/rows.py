@@ -15,7 +15,7 @@ from ampmon_server.cells.scalars import Rows as ScalarRows
 from ampmon_server.cells.updates import ROWS
 from ampmon_server.cells.updates import Rows as UpdateRows
 from ampmon_server.series import EVENTS
-from ampmon_server.store.activations import Activations
+from ampmon_server.store.activations import Activations, origin_of
 from ampmon_server.store.attempts import Attempt
 from ampmon_server.store.errors import BadBatch
 from ampmon_server.store.numbers import INTEGER_MAX, KINDS, join, json_text, split_pair
@@ -71,9 +71,14 @@ class Rows:
 
     def skips(self, update: wire.Update, place: int, activations: Activations | None) -> list[Row]:
         """A row for each optimizer that skipped. Raises BadBatch for culprits that the header does not have."""
-        origin = activations.origin() if activations is not None else (None, None)
+        if update.origin_module is not None and update.origin_module >= self.stream.module_count:
+            raise BadBatch(
+                f"records[{place}].origin_module",
+                f"index {update.origin_module} of {self.stream.module_count} modules in the header",
+            )
+        began = *origin_of(update, activations), update.loss
         return [
-            (*self._skip(update, index, f"records[{place}].optimizers[{index}]"), *origin)
+            (*self._skip(update, index, f"records[{place}].optimizers[{index}]"), *began)
             for index, optimizer in enumerate(update.optimizers)
             if optimizer.skipped
         ]

@@ -161,4 +161,5 @@ def _skip(
         culprit_parameters=row.culprit_parameters,
         origin=row.origin,
         origin_module=None if row.origin_module is None else modules[row.origin_module].name,
+        loss=row.loss,
     )

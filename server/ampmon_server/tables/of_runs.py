@@ -202,9 +202,11 @@ skips = of_run(
     Column("culprits", Text, nullable=False),
     Column("culprit_order", String(16), nullable=False),
     count("culprit_parameters"),
-    # Where the overflow began, forward or backward, and in which module of the header; null where not known.
+    # Where the overflow began, and in which module of the header; null where not known.
     Column("origin", String(16)),
     Column("origin_module", BigInteger),
+    # Whether what `scale()` was given was finite, and its product with the scale; null where not known.
+    Column("loss", String(16)),
 )
 
 events = of_run(

@@ -68,7 +68,7 @@ def _skips(run_id: str, time: str, _: str) -> str:
             k.name AS optimizer, k.path, k.cause,
             k.scale, {_kind("k.kinds & 3")} AS scale_kind,
             k.scale_after, {_kind("k.kinds >> 2")} AS scale_after_kind,
-            k.culprits, k.culprit_order, k.culprit_parameters, k.origin
+            k.culprits, k.culprit_order, k.culprit_parameters, k.origin, k.loss
         {_of("skips", "k")} AND {_newest("k")}"""
 
 
