@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from campaigns.clinic.models import SIDE
-from campaigns.clinic.sick_numbers import Outliers
+from campaigns.clinic.sick_numbers import EnergyNorm, ForwardNorm, Outliers, named
 from campaigns.clinic.training import Training
 
 
@@ -22,6 +22,21 @@ class OutliersLimited(Outliers):
         usual = self.usual
         self.usual = size if usual is None else usual.lerp(torch.fmin(size, 4 * usual), 0.05)
         return loss * torch.where(size > 4 * self.usual, self.usual / size, 1.0)
+
+
+class InFp32(EnergyNorm):
+    """The norm with the cure that its finding gives."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(inputs.float())
+
+
+class NormInFp32(ForwardNorm):
+    """An overflow in a norm, cured."""
+
+    def make_model(self) -> nn.Module:
+        return named(norm=InFp32())
 
 
 class Adversarial(Training):

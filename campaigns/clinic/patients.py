@@ -13,6 +13,12 @@ _OUTLIERS: dict[str, object] = {
     "growth_interval": 10**9,
     "updates": 500,
 }
+_NAN_OUTLIERS: dict[str, object] = {
+    **_OUTLIERS,
+    "model": "mlp",
+    "batch": 128,
+    "strength": 2.0**15,
+}
 
 NUMBERS = (
     Patient(
@@ -37,6 +43,14 @@ NUMBERS = (
         plan=Plan(strength=100.0, activations=1, updates=160),
         rules=("forward_overflow",),
         layer="power",
+    ),
+    Patient(
+        name="overflow in a norm",
+        about="an RMS norm of one's own, whose squares leave fp16 where inputs are not normalised",
+        attempts=(sick_numbers.ForwardNorm,),
+        plan=Plan(strength=4000.0, updates=160),
+        rules=("forward_overflow",),
+        layer="norm",
     ),
     Patient(
         name="culprit layer",
@@ -191,6 +205,13 @@ NUMBERS = (
         about="every 90th loss is 4096 times too large, and the scale never grows",
         attempts=(sick_numbers.Outliers,),
         plan=Plan(**_OUTLIERS),  # type: ignore[arg-type]
+        rules=("skip_rate",),
+    ),
+    Patient(
+        name="outlier batches that give NaN",
+        about="the same with a ReLU: on the way back, infinities become NaN before they reach a parameter",
+        attempts=(sick_numbers.Outliers,),
+        plan=Plan(**_NAN_OUTLIERS),  # type: ignore[arg-type]
         rules=("skip_rate",),
     ),
     Patient(
@@ -450,6 +471,19 @@ HEALTHY = (
         "cured by a smaller scale and clipping",
         sick_numbers.Outliers,
         **{**_OUTLIERS, "init_scale": 2.0**7, "clip": 1.0},
+    ),
+    _healthy(
+        "outlier batches that gave NaN, limited",
+        "cured by a limit on the loss",
+        healthy.OutliersLimited,
+        **_NAN_OUTLIERS,
+    ),
+    _healthy(
+        "norm in fp32",
+        "an overflow in a norm, cured by fp32 there",
+        healthy.NormInFp32,
+        strength=4000.0,
+        updates=160,
     ),
     _healthy("two optimizers", "an adversarial pair", healthy.Adversarial),
     _healthy(

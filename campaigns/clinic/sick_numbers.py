@@ -88,6 +88,21 @@ class ForwardPower(Training):
         return inputs * (self.plan.strength if number % 12 == 11 else 1.0), targets
 
 
+class EnergyNorm(nn.Module):
+    """RMS normalisation by way of the squares: in fp16 they are infinite beyond 255, and inf / inf is NaN."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        energy = inputs * inputs + 1e-3
+        return inputs.sign() * (energy / energy.mean(-1, keepdim=True)).sqrt()
+
+
+class ForwardNorm(ForwardPower):
+    """The same batches, and a norm that is written by hand, without `activations=`."""
+
+    def make_model(self) -> nn.Module:
+        return named(norm=EnergyNorm())
+
+
 class Deep(nn.Module):
     """A perceptron whose last layer takes one more feature, as it is."""
 

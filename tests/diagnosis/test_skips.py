@@ -21,6 +21,9 @@ from made_cases import (
 )
 
 
+NEVER = Policy(growth_interval=10**9)
+
+
 def test_a_run_that_skips_nothing_is_healthy():
     """Where nothing was skipped nothing is found."""
     assert found(trained(lambda step, scale: False, 3000)) == []
@@ -109,6 +112,70 @@ def test_nan_for_ever_stops_the_run_and_explains_its_skips():
     (finding, *rest) = found(run)
     assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
     assert not {each.rule for each in rest} & {"skip_rate", "consecutive_skips", "low_scale"}
+
+
+def _told(run, **fields):
+    """The same run, with the same word on each of its skips."""
+    return replace(run, skips=tuple(replace(row, **fields) for row in run.skips))
+
+
+def test_nan_of_a_finite_loss_is_an_overflow():
+    """Where the loss was finite, NaN without inf came of the scale: the skips are outlier batches, told as those."""
+    run = trained(lambda step, scale: step % 90 == 89, 500, cause="nan", policy=NEVER)
+    assert found(run)[0].rule == "nan_not_overflow"
+    for loss in ("finite", "overflowed"):
+        (finding,) = found(_told(run, loss=loss, origin="backward"))
+        assert (finding.rule, finding.severity) == ("skip_rate", "notice")
+        assert "at a steady scale, every 90 updates" in finding.title
+
+
+def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
+    """At a scale of 1 or less, NaN of a finite loss begins in the backward pass: no smaller scale cures it."""
+    run = trained(lambda step, scale: step >= 20, 60, cause="nan")
+    rows = [replace(row, loss="finite", scale=2.0 ** (36 - row.step)) for row in run.skips]
+    finding = found(replace(run, skips=tuple(rows)))[0]
+    assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
+    assert finding.title.startswith("40 updates were skipped for NaN that began backward")
+    assert "activations=1" in finding.fix
+
+
+@pytest.mark.parametrize("cause", ["inf", "nan", "unknown"])
+@pytest.mark.parametrize(
+    ("origin", "why", "fix"),
+    [
+        (None, "because the loss was not finite", "model=model)"),
+        ("input", "because the model's input was not finite", "assert torch.isfinite(inputs)"),
+        ("loss", "because the loss of finite outputs was not finite", "loss_function(outputs.floa"),
+    ],
+)
+def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
+    """Whatever the gradients held, and at any scale; where it began is said, as far as that was seen at one."""
+    run = _told(trained(_spikes(100), 600, cause=cause, policy=NEVER), loss="not_finite")
+    last, *before = run.skips
+    (finding,) = found(replace(run, skips=(replace(last, origin=origin), *before)))
+    assert (finding.rule, finding.severity) == ("nan_not_overflow", "warning")
+    assert finding.title.startswith(f"5 updates were skipped {why}")
+    assert fix in finding.fix
+    assert "set_detect_anomaly" not in finding.fix
+
+
+def test_skips_that_were_not_watched_count_as_those_that_were():
+    """One skip in which a module was seen tells where the others with a loss that was not finite began."""
+    run = _told(trained(_spikes(100), 600, cause="nan", policy=NEVER), loss="not_finite")
+    last, *before = run.skips
+    seen = replace(last, origin="forward", origin_module="norm")
+    finding = found(replace(run, skips=(seen, *before)))[0]
+    assert (finding.rule, finding.parameters) == ("forward_overflow", ("norm",))
+    assert finding.title.startswith("5 skips began forward, 1 of them in module norm")
+
+
+def test_the_rank_whose_loss_was_not_finite_tells_where_it_began():
+    """Ranks that average their gradients all have its NaN, and their own losses are finite."""
+    run = trained(_spikes(100), 600, cause="nan", policy=NEVER)
+    others = _told(run, loss="finite", origin="backward").skips
+    own = _told(run, loss="not_finite", origin="input", rank=1).skips
+    finding = found(replace(run, skips=(*others, *own)))[0]
+    assert finding.title.startswith("5 updates were skipped because the model's input was not")
 
 
 @pytest.mark.parametrize("cause", ["inf", "inf+nan", "unknown"])

@@ -9,6 +9,13 @@ from functools import lru_cache
 from ampmon_server.case import ScalerCase, Skip
 
 
+LOST = "not_finite"
+"""A skip's loss that was inf or NaN before any scale touched it."""
+UNSCALED = 1.0
+"""At this scale and below, no gradient is made larger."""
+_WORST = (LOST, "overflowed", "finite")
+
+
 class _Sizes:
     """How many parameters could be culprits: no record says which of them are whose.
 
@@ -49,6 +56,7 @@ class _Sizes:
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
 
+    ``loss`` is the worst that any rank told of it, ``scale`` the one in force.
     ``everywhere`` says that every parameter of the optimizers that skipped was one, as far as `_Sizes` knows, so that
     the first of them tells nothing.
     """
@@ -59,15 +67,21 @@ class SkippedUpdate:
     everywhere: bool
     origin: str | None
     module: str | None
+    loss: str | None
+    scale: float
 
     @property
-    def only_nan(self) -> bool:
-        """Whether its gradients held NaN and no inf, and no module was seen where that began on the way back.
+    def beyond_scale(self) -> bool:
+        """Whether no smaller scale would have helped, as far as that is known: the loss was not finite.
 
-        There NaN is made of inf: it is inf less inf, or 0 times inf, one module further.
+        Where nothing is known of the loss, gradients with NaN and no inf tell it, if no module was seen where that
+        began on the way back. There NaN is made of inf: it is inf less inf, or 0 times inf, one module further. So it
+        is where the loss was finite, unless the scale was too small to be to blame.
         """
+        if self.loss is not None and self.scale > UNSCALED:
+            return self.loss == LOST
         began_backward = self.origin == "backward" and self.module is not None
-        return self.causes == {"nan"} and not began_backward
+        return self.loss == LOST or (self.causes == {"nan"} and not began_backward)
 
 
 @lru_cache(maxsize=8)
@@ -84,7 +98,9 @@ def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
     rows = sorted(rows, key=lambda row: (row.rank, row.optimizer))
     causes = {cause for row in rows for cause in row.cause.split("+")} - {"unknown"}
     blamed = [row for row in rows if row.culprits]
-    origins = [row for row in rows if row.origin]
+    loss = min((row.loss for row in rows if row.loss), key=_WORST.index, default=None)
+    # A rank whose own loss was finite has its gradients from one whose was not.
+    origins = [row for row in rows if row.origin and row.loss == loss]
     return SkippedUpdate(
         step=step,
         causes=frozenset(causes),
@@ -93,4 +109,6 @@ def _update(step: int, rows: Iterable[Skip], sizes: _Sizes) -> SkippedUpdate:
         and sizes.are_all([row for row in blamed if row.rank == blamed[0].rank]),
         origin=origins[0].origin if origins else None,
         module=next((row.origin_module for row in origins if row.origin_module), None),
+        loss=loss,
+        scale=rows[0].scale or 0.0,
     )

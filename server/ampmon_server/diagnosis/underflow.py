@@ -129,7 +129,9 @@ def _room(scaler: ScalerCase, scale: float, amax: float) -> tuple[float, float |
 def _failed(scaler: ScalerCase) -> Floats:
     """The scales at which newest updates overflowed, but for what no scale helps: NaN alone, or the way forward."""
     no_overflow = [
-        each.step for each in skipped_updates(scaler) if each.only_nan or each.origin == "forward"
+        each.step
+        for each in skipped_updates(scaler)
+        if each.beyond_scale or each.origin == "forward"
     ]
     skipped = scaler.recent[scaler.recent["skipped"] > 0]
     failed: Floats = skipped["scale_first"][~np.isin(skipped["first"], no_overflow)]

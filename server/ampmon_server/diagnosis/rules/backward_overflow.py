@@ -23,13 +23,14 @@ FIX = (
 )
 RECURRING = 3
 MOST = 0.6
-"""Of the skips whose origin is known."""
+"""Of the skips in which a module was seen."""
 
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     """As bad as what it explains."""
-    found, module = of_origin(scaler, "backward")
+    began, module = of_origin(scaler, "backward")
+    found = [each for each in began if each.module]
     at_it = [each for each in found if each.module == module]
     if module is None or len(at_it) < RECURRING or len(at_it) < MOST * len(found):
         return

@@ -10,14 +10,16 @@ from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.ledger import SkippedUpdate
 from ampmon_server.diagnosis.origins import of_origin
 from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, plural
 
 
 EXPLANATION = (
-    "The output of {module} was the first that was not finite, on the way forward, where the loss scale plays no "
-    "part. What fp16 cannot hold there is an activation above 65504. Compute that module in fp32; where it is the "
-    "model's first, look for inf or NaN in its input."
+    "On the way forward, {module} was the first whose output was not finite, although its input was finite. The loss "
+    "scale plays no part there. What fp16 cannot hold is a value above 65504, such as a square or a sum of "
+    "activations. Compute that module in fp32. If it is not finite there either, look for 0/0, a logarithm of 0, or "
+    "weights that are not finite."
 )
 FIX = (
     'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
@@ -42,13 +44,15 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="critical" if often else "warning",
         title=f"{plural(len(found), 'skip')} began forward{where}: no scale helps",
         explanation=EXPLANATION.format(module=f"module {module}" if module else SOME),
-        fix=FIX.format(module=f"module {module}" if module else SOME),
+        fix=in_settings_of(
+            scaler.policy, FIX.format(module=f"module {module}" if module else SOME)
+        ),
         scaler=scaler.name,
         first_step=found[0].step,
         last_step=found[-1].step,
         parameters=(module,) if module else (),
         evidence={"skipped": len(found)},
-        figure="activations",
+        figure="skips",
     )
 
 
