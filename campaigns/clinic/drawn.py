@@ -224,6 +224,18 @@ SICKNESSES: Sequence[Sickness] = (
         lambda c: {**_LOUD, "model": "mlp", "strength": c.randint(10, 20), "activations": None},
     ),
     Sickness(
+        ("diverged",),
+        (sick_numbers.RateRaised,),
+        lambda c: {
+            **_LOUD,
+            "model": c.choice(("mlp", "mlp tanh", "cnn")),
+            "optimizer": c.choice(("adam", "adamw", "fused adam")),
+            "lr": _power(c, -3, -2.3),
+            "updates": c.randint(240, 400),
+            "strength": _power(c, 2.5, 3.3),
+        },
+    ),
+    Sickness(
         ("subnormal_parameter",),
         (sick_numbers.SmallLayer,),
         lambda c: {

@@ -140,6 +140,16 @@ def test_findings_of_a_newer_server_are_left_out(known: Known) -> None:
     assert [finding.rule for finding in known.findings.newest] == ["known"]
 
 
+def test_only_the_recommended_fix_is_in_a_warning(known: Known) -> None:
+    """Of two critical findings both are warned of, and the code is that of the one that is not second."""
+    known.arrive(
+        found("dead_scale", "critical"), found("diverged", "critical", second="Alternative")
+    )
+    first, second = known.messages
+    assert first.endswith("Write:\nscaler.update()")
+    assert second == "ampmon: diverged is critical."
+
+
 def test_a_critical_finding_is_warned_of(known: Known) -> None:
     """Critical ones are said in the terminal, under a key that says each rule once; others are not."""
     known.arrive(found("dead_scale", "critical"), found("skip_rate"))
