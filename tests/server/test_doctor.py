@@ -348,7 +348,9 @@ def test_colour_is_for_terminals_that_want_it(ward: Ward) -> None:
 RUN = Run(run_id="run", project="p", name="n", status="running", started=0, updates=1, streams=())
 
 
-@pytest.mark.parametrize("part", ["rule", "title", "explanation", "fix", "second", "parameters", "scaler"])
+@pytest.mark.parametrize(
+    "part", ["rule", "title", "explanation", "fix", "second", "parameters", "scaler"]
+)
 def test_words_of_a_run_cannot_command_the_terminal(
     part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
