@@ -8,10 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
@@ -27,6 +27,9 @@ class DocumentationHook(BuildHookInterface[Any]):
     """Put the site into the wheel; an editable installation finds it in build/docs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if find_spec("zensical") is None:
+            self.app.display_warning("Built without the documentation: Zensical is not installed.")
+            return
         build()
         if version != "editable":
             build_data["force_include"][str(SITE)] = "ampmon_server/web/docs"
@@ -83,6 +86,8 @@ def in_both_themes(text: str, folder: Path) -> str:
 
 def _index() -> Iterator[str]:
     """The lines of llms.txt: each page with its first sentence, by section. See llmstxt.org."""
+    import yaml  # comes with Zensical
+
     configuration = yaml.load(CONFIGURATION.read_text(), yaml.BaseLoader)
     yield f"# {configuration['site_name']}\n\n> {configuration['site_description']}"
     for section in configuration["nav"]:
