@@ -50,7 +50,7 @@ def not_built() -> str:
     """The page in the place of a site that this checkout has not built."""
     return _SHELL.format(
         title="The documentation is not built",
-        body="<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server, and reload this page. "
+        body="<p>With Python 3.11 or newer, run <code>make docs</code> in the checkout of this server. "
         "The same pages are Markdown files in its folder <code>docs</code>.</p>",
     )
 
