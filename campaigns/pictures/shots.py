@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from campaigns.pictures.trained import DEMO, training
 from extremes import EXTREMES, FROM_THE_RIGHT, MARKUP
 from web.reader import Reader
-from web.views import ALL_OF_IT, VIEWS, settle
+from web.views import ALL_OF_IT, TABS, VIEWS, settle
 
 
 Runs = dict[str, UUID]
@@ -55,7 +55,7 @@ def _run(name: str, query: str = "") -> Shot:
 def _top(reader: Reader, runs: Runs) -> None:
     reader.open(f"#/runs/{runs['planted_overflow']}")
     reader.wait("the scale", reader.points)
-    reader.wait("a verdict", lambda: reader.text(".run > header .verdict"))
+    reader.wait("a verdict", lambda: reader.text(".findings .verdict"))
 
 
 def _compared(reader: Reader, runs: Runs) -> None:
@@ -133,8 +133,9 @@ SHOTS: dict[str, Shot] = {
     "compare, top": Shot(_compared, whole=False),
     "live": Shot(_live, whole=False),
     "demo": _run(DEMO),
-    "ranks": _run("ddp"),
-    "activations": _run("activation_gradients"),
+    **{f"demo, {tab}": _run(DEMO, f"?tab={tab}") for tab in TABS[1:]},
+    "ranks": _run("ddp", "?tab=system"),
+    "activations": _run("activation_gradients", "?tab=activations"),
     "scalers": _run("several_models"),
     "disabled": _run("bf16_disabled"),
     "stretch": _run("planted_overflow", "?start=15&stop=45"),

@@ -175,7 +175,8 @@ def _scalars(store: Store, run_id: UUID, asked: Asked) -> Source:
     view, stream = asked.view, asked.stream
     held = dict.fromkeys(each.name for each in store.scalar_names(run_id, stream=stream))
     logged = sorted(held, key=lambda each: (_FIRST.get(each, len(_FIRST)), each))
-    names = logged[:PANELS_MAX] if asked.logged is None else [asked.logged]
+    most = 1 if view.stacked else PANELS_MAX
+    names = logged[:most] if asked.logged is None else [asked.logged]
     source = _series(store, run_id, asked)
     start, stop = view.start, view.stop
     if view.x == "user" and source.user is not None:

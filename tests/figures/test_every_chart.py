@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from hypothesis import given, note
 import made_series as made
 from ampmon_server.figures import APART, FIGURES, Source, View, resolve
 from ampmon_server.figures.layout import MARGIN_LEFT, MARGIN_RIGHT
+from ampmon_server.figures.source import Position
 from shared_roles import GROUNDS, ROLES, SHARED, named
 
 
@@ -187,3 +188,24 @@ def test_ticks_of_a_short_run_are_steps() -> None:
     few, many = (FIGURES["scale"](made.source(made.updates([1.0] * n)), View()) for n in (1, 50))
     assert few["layout"]["xaxis"]["dtick"] == 1
     assert "dtick" not in many["layout"]["xaxis"]
+
+
+@pytest.mark.parametrize("name", ["scale", "skips", "scalars", "underflow"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_a_chart_in_the_stack_is_low_and_the_last_has_the_axis(name: str, width: int) -> None:
+    """All four fit a screen; alone a chart is higher, and only the last has steps below it, at the same places."""
+    at = made.gradients([3], made.totals(made.histograms([{0: 1}]), [0]))
+    of = made.source(made.updates([1.0] * 50), at)
+    layouts = {
+        where: FIGURES[name](of, View(width=width, position=where))["layout"]
+        for where in get_args(Position)
+    }
+    alone, stacked, last = (layouts[where] for where in ("alone", "stacked", "last"))
+    assert stacked["height"] < last["height"] < alone["height"]
+    assert last["height"] <= 220
+    assert (stacked["xaxis"]["showticklabels"], "showticklabels" in last["xaxis"]) == (False, False)
+    assert {tuple(each["xaxis"]["range"]) for each in layouts.values()} == {(-0.5, 49.5)}
+    assert not stacked["showlegend"]
+    assert {(each["margin"]["l"], each["margin"]["r"]) for each in layouts.values()} == {
+        (alone["margin"]["l"], alone["margin"]["r"])
+    }

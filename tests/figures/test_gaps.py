@@ -56,23 +56,13 @@ def test_no_line_is_drawn_across_a_gap(name: str) -> None:
     figure = FIGURES[name](holed(HOLE), View())
     lines = [each for each in figure["data"] if each.get("mode", "").startswith("lines")]
     for line in lines:
-        if line.get("stackgroup") or line.get("fill"):
+        if line.get("fill"):
             continue
         x, y = made.read(line["x"]), made.read(line["y"])
         within = (x >= HOLE[0] - 1) & (x <= HOLE[1])
         assert np.isnan(y[within]).any(), line["name"]
         assert np.isfinite(y[~within]).all()
     assert lines
-
-
-def test_the_stack_falls_to_nothing_in_a_gap() -> None:
-    """The shares of all classes end where the records do, and begin again with the first sample after the hole."""
-    for trace in made.traces(FIGURES["underflow"](holed(HOLE), View()), stackgroup="fate"):
-        x, y = made.read(trace["x"]), made.read(trace["y"])
-        places = np.flatnonzero((x >= HOLE[0] - 1) & (x < HOLE[1]))
-        assert x[places].tolist() == [HOLE[0] - 1] * 2
-        assert (y[places[0]], y[places[1]]) == (y[places[0] - 1], 0)
-        assert trace["text"][places[1]] == "no record"
 
 
 @pytest.mark.parametrize("name", ["exponents", "parameters"])

@@ -88,3 +88,16 @@ def test_on_a_log_axis_what_is_not_above_zero_is_said() -> None:
     assert figure["layout"]["meta"]["choices"][0]["chosen"] == "log"
     below = scalars(source({"loss": np.array([-1.0, -2.0])}), View(y="log"))
     assert "type" not in below["layout"]["yaxis"]
+
+
+def test_in_the_stack_one_name_is_drawn() -> None:
+    """Another is a choice away; one that is alone is the title. Where nothing is logged nothing stands in its place."""
+    both = replace(source({"loss": np.ones(9)}), logged=("loss", "lr"))
+    drawn = scalars(both, View(position="stacked"))["layout"]
+    which, how = drawn["meta"]["choices"]
+    assert (which["chosen"], [value for value, _ in which["options"]]) == ("loss", ["loss", "lr"])
+    assert (how["name"], drawn["annotations"]) == ("y", [])
+    lone = scalars(replace(both, logged=("loss",)), View(position="stacked"))["layout"]["meta"]
+    assert (lone["title"], len(lone["choices"])) == ("loss", 1)
+    nothing = [scalars(source({}), View(position=at))["layout"]["meta"] for at in ("alone", "last")]
+    assert [meta["absent"] for meta in nothing] == [False, True]

@@ -24,28 +24,32 @@ def _one(**counts: int) -> Source:
     return made.source(made.updates([1.0]), made.gradients([0], on_grid))
 
 
-def _stack(figure: dict) -> dict[str, list[float]]:  # type: ignore[type-arg]
-    return {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, stackgroup="fate")}
+def _lines(figure: dict) -> dict[str, list[float]]:  # type: ignore[type-arg]
+    """The heights of each line by its name: of what is lost, and of what is held, which is not drawn."""
+    lines = [t for t in figure["data"] if t.get("mode") in {"lines", "lines+markers", "none"}]
+    return {t["name"]: made.read(t["y"]).tolist() for t in lines if t.get("fill") is None}
 
 
 def test_the_lines_are_on_a_log_scale_with_none_on_the_floor() -> None:
     """A share of 25 % stands at log10(0.25); a share of none stands on the floor, which is labelled 0 %."""
     figure = underflow(_one(zero=0), View())
-    lines = {t["name"]: made.read(t["y"]).tolist() for t in made.traces(figure, yaxis="y2")}
-    floor = figure["layout"]["yaxis2"]["range"][0]
+    lines = _lines(figure)
+    axis = figure["layout"]["yaxis"]
+    floor = axis["range"][0]
     assert np.isclose(lines["subnormal"][0], np.log10(25 / 95))
     assert set(lines["zero"]) == {floor}
-    axis = figure["layout"]["yaxis2"]
     assert axis["ticktext"][axis["tickvals"].index(floor)] == "0 %"
 
 
 def test_classes_that_never_occur_are_left_out_but_the_usual_ones() -> None:
-    """Below grid and not finite are drawn only where seen; subnormal and zero always, as none is news too."""
-    assert list(_stack(underflow(_one(inf=0, zero=0, subnormal=0), View()))) == [
-        "normal",
-        "subnormal",
-        "zero",
-    ]
+    """Below grid and not finite are drawn only where seen; subnormal and zero always, as none is news too.
+
+    What is held in full is told with them, and never drawn.
+    """
+    figure = underflow(_one(inf=0, zero=0, subnormal=0), View())
+    assert list(_lines(figure)) == ["normal", "subnormal", "zero"]
+    (held,) = made.traces(figure, mode="none")
+    assert (held["name"], held["text"]) == ("normal", ["100\u202f%"] * 2)
 
 
 def test_the_caption_says_of_what_and_how_well_known() -> None:
@@ -76,7 +80,7 @@ def test_a_sample_has_its_interval_around_each_line() -> None:
     sampled = made.gradients([0, 4], made.totals(hist, [0, 0], runs=100), exact=False)
     figure = underflow(made.source(made.updates([1.0] * 9), sampled), View())
     (band,) = made.traces(figure, name="subnormal, 95\u202f%")
-    (line,) = made.traces(figure, name="subnormal", yaxis="y2")
+    (line,) = made.traces(figure, name="subnormal")
 
     assert made.read(band["x"]).tolist() == [0, 4, 4, 8, 8, 4, 4, 0]
     ends = 100 * 10 ** made.read(band["y"])
@@ -94,15 +98,7 @@ def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> N
         made.source(made.updates([1.0]), made.gradients([0], off_grid=off_grid)), View()
     )
     assert "none of them on fp16's grid" in figure["layout"]["meta"]["caption"]
-    assert _stack(figure)["below grid"][0] == 50
-
-
-def test_samples_of_one_column_are_added_up_exactly() -> None:
-    """Where samples share a column, the stack has the share of all their elements together."""
-    hist = made.histograms([{0: 100}, {-20: 300}])
-    at = made.gradients([0, 1], made.totals(hist, [0, 0]))
-    figure = underflow(made.source(made.updates([1.0] * 2), at), View(0, 100_000))
-    assert _stack(figure)["subnormal"] == [75, 75]
+    assert np.isclose(_lines(figure)["below grid"][0], np.log10(0.5))
 
 
 def test_an_empty_chart_says_why() -> None:
@@ -118,35 +114,25 @@ def test_an_empty_chart_says_why() -> None:
 
 @made.SOME
 @given(made.sources(), made.views())
-def test_shares_add_up_and_extremes_are_kept(source: Source, view: View) -> None:
-    """In any window the stack adds up to 100 %, but for gaps, and each line reaches the least and greatest share."""
+def test_extremes_are_kept(source: Source, view: View) -> None:
+    """In any window each line reaches the least and the greatest share, and has few points."""
     window = cut(source, view)
     judged = judge(window, view)
     figure = underflow(source, view)
     if judged is None:
         assert figure["layout"]["meta"]["empty"]
         return
-    whole = np.sum(list(_stack(figure).values()), axis=0)
-    gaps = np.array(made.traces(figure, stackgroup="fate")[0]["text"]) == "no record"
-    assert np.allclose(whole, np.where(gaps, 0, 100), atol=1e-3)
-    floor = figure["layout"]["yaxis2"]["range"][0]
+    floor = figure["layout"]["yaxis"]["range"][0]
     shares = window.gradients[f"{judged.side}_last_share"]
     seen = shares[window.gradients[f"{judged.side}_samples"] > 0]
     for fate in FATES:
-        for line in made.traces(figure, yaxis="y2", name=fate.word):
+        for line in made.traces(figure, name=fate.word):
             with np.errstate(divide="ignore"):
                 heights = np.maximum(np.log10(seen[:, fate.place]), floor)
-            drawn = made.read(line["y"])
-            drawn = drawn[np.isfinite(drawn)]
+            every = made.read(line["y"])
+            drawn = every[np.isfinite(every)]
             assert (drawn.min(), drawn.max()) == (heights.min(), heights.max())
-            assert len(drawn) <= view.columns + 1 + np.count_nonzero(gaps)
-
-
-def test_a_single_sample_is_wide_enough_to_be_seen() -> None:
-    """A run of one update fills the width of that step."""
-    at = made.gradients([0], made.totals(made.histograms([{0: 9}]), [1]))
-    stack = underflow(made.source(made.updates([1.0]), at), View())["data"][0]
-    assert made.read(stack["x"]).tolist() == [-0.5, 0.5]
+            assert len(drawn) <= view.columns + 1 + np.count_nonzero(np.isnan(every))
 
 
 def _flushed(scales: list[float], **estimate: float) -> Source:
@@ -160,16 +146,14 @@ def _flushed(scales: list[float], **estimate: float) -> Source:
 
 
 def test_what_was_flushed_is_an_estimate_within_bounds() -> None:
-    """Since the scale is what it is: a dashed line, hatched bounds around it, and a hatched part of the zeros."""
+    """Since the scale is what it is: a dashed line, and hatched bounds around it."""
     figure = underflow(_flushed([8.0, 8.0, 4.0, 4.0]), View())
     (bounds,) = made.traces(figure, name="flushed, its bounds")
     (line,) = made.traces(figure, name="flushed")
-    (part,) = made.traces(figure, name="flushed, an estimate")
     assert np.allclose(made.read(bounds["y"]), np.log10([0.04] * 4 + [0.01] * 4))
     assert (line["line"]["dash"], set(made.read(line["x"]))) == ("dash", {2, 3})
     assert np.allclose(made.read(line["y"]), np.log10(0.02))
-    assert sorted({*made.read(part["y"]).tolist()}) == [90, 92]
-    assert all(each["fillpattern"]["shape"] for each in (bounds, part))
+    assert bounds["fillpattern"]["shape"]
     assert figure["layout"]["meta"]["caption"].endswith(
         " Flushed by fp16, among the zeros: an estimated 2\u202f% (1\u202f% – 4\u202f%) of all elements."
     )

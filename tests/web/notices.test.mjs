@@ -17,5 +17,5 @@ test("every notice is as the golden file has it", () => {
 });
 
 test("a run without an update is not called healthy", () => {
-  assert.equal(answerOf(null, 0, false), golden.no_update);
+  assert.equal(answerOf([], false), golden.no_update);
 });

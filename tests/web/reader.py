@@ -129,6 +129,16 @@ class Reader:
         """The panel of a chart."""
         return self.page.locator(f"[data-figure={name}]")
 
+    def caption(self, name: str) -> str:
+        """What a chart says of itself, which in the stack opens with its (i)."""
+        said = self.figure(name).locator(".caption").text_content() or ""
+        return said.replace("\u202f", " ")
+
+    def tab(self, name: str) -> None:
+        """Turn to a tab of a run's page."""
+        self.page.locator(f"#tab-{name}").click()
+        expect(self.page.locator(f"#in-{name}")).to_be_visible()
+
     def plot(self, name: str, js: str) -> Any:
         """What ``js`` says of a chart's element, ``plot``; None before it is drawn."""
         found = f"document.querySelector('[data-figure={name}] .plot.js-plotly-plot')"

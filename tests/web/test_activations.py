@@ -20,24 +20,27 @@ def test_activations_have_their_place_on_the_page(reader: Reader) -> None:
     post(reader.server, trainer.batch([*updates, exploding]))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
+    reader.tab("activations")
     reader.figure("activations").scroll_into_view_if_needed()
-    words = reader.wait(
-        "the chart of activations", lambda: reader.text("[data-figure=activations] .caption")
-    )
+    words = reader.wait("the chart of activations", lambda: reader.caption("activations"))
     names = "plot.layout.yaxis.ticktext"
     reader.wait("its rows", lambda: reader.plot("activations", names))
 
     assert "Step 40," in words
     assert "Overflowed in forward, first in block.mlp." in words
     assert reader.plot("activations", names) == ["embedding", "block.mlp", "block"]
+    reader.tab("skips")
     ledger = "[data-ledger=skips] [data-origin=forward]"
+    reader.wait("the ledger", lambda: reader.text(ledger))
     assert reader.text(ledger) == "✕ inf in forward, first in block.mlp"
 
+    reader.tab("activations")
     reader.page.get_by_label("Zoom in").click()
     reader.wait("the zoom", lambda: "start=" in reader.ask("location.hash"))
+    reader.figure("activations").scroll_into_view_if_needed()
     reader.wait(
         "the sample in view",
-        lambda: "Step 30," in reader.text("[data-figure=activations] .caption"),
+        lambda: "Step 30," in reader.caption("activations"),
     )
     assert reader.range("activations")[0] == 0
 
@@ -74,6 +77,7 @@ def test_a_run_without_activations_says_how_to_have_them(reader: Reader) -> None
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
     empty = "[data-figure=activations] .empty"
+    reader.tab("activations")
     reader.figure("activations").scroll_into_view_if_needed()
 
     reader.wait("the words", lambda: "Config(activations=100)" in reader.text(empty))

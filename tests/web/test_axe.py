@@ -14,7 +14,7 @@ from posted import post
 from serving import Server
 from web.axe import violations
 from web.reader import NOWHERE, Reader
-from web.views import ALL_OF_IT, PROJECT, VIEWS
+from web.views import ALL_OF_IT, PROJECT, TABS, VIEWS, settle
 
 
 LOOKS: list[tuple[Literal["light", "dark"], int]] = [("light", 1440), ("dark", 390)]
@@ -37,7 +37,7 @@ def shown(served: Server) -> list[UUID]:
 def test_a_view_keeps_the_rules_of_axe_in_each_look(
     shown: list[UUID], reader: Reader, name: str
 ) -> None:
-    """axe finds no fault in names, roles, order and contrast; on a run, neither in an open menu and the help."""
+    """axe finds no fault in names, roles, order and contrast; on a run, neither in a tab, an open menu and the help."""
     for theme, width in LOOKS:
         reader.open(
             NOWHERE
@@ -49,6 +49,10 @@ def test_a_view_keeps_the_rules_of_axe_in_each_look(
             reader.figure("scale").locator(".menu summary").click()
             expect(reader.figure("scale").get_by_role("button", name="CSV")).to_be_visible()
         assert violations(reader.page) == []
+        for tab in TABS[1:] if name == "parameter" else ():
+            reader.tab(tab)
+            settle(reader)
+            assert violations(reader.page, f"#in-{tab}") == []
     if name == "parameter":
         reader.page.keyboard.press("?")
         expect(reader.page.locator("dialog[open]")).to_be_visible()

@@ -34,22 +34,24 @@ def test_the_reader_chooses_what_is_drawn(reader: Reader) -> None:
     reader.wait("headroom", lambda: reader.plot("parameters", unit).strip() == "bits")
 
     reader.figure("scalars").scroll_into_view_if_needed()
-    caption = "[data-figure=scalars] .caption"
-    reader.figure("scalars").scroll_into_view_if_needed()
-    reader.wait("four names", lambda: reader.text(caption).startswith("loss: 1 value"))
+
+    def told(words: str) -> bool:
+        return reader.caption("scalars").startswith(words)
+
+    reader.wait("the loss", lambda: told("loss: 1 value"))
     choose(reader, "scalars", "name", NAMES[-1])
-    reader.wait("the name", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 1 value"))
+    reader.wait("the name", lambda: told(f"{NAMES[-1]}: 1 value"))
     more = trainer.updates(5)
-    told = msgspec.structs.replace(trainer.scalars(values), user_step=700)
-    post(server, trainer.batch([*more, told]))
-    reader.wait("the next value", lambda: reader.text(caption).startswith(f"{NAMES[-1]}: 2 values"))
-    choose(reader, "scalars", "name", "")
-    reader.wait("all names", lambda: reader.text(caption).startswith("loss: 2 values"))
+    own = msgspec.structs.replace(trainer.scalars(values), user_step=700)
+    post(server, trainer.batch([*more, own]))
+    reader.wait("the next value", lambda: told(f"{NAMES[-1]}: 2 values"))
+    choose(reader, "scalars", "name", "loss")
+    reader.wait("the loss again", lambda: told("loss: 2 values"))
 
     reader.wait("the button", lambda: reader.text(OWN) == "logged step")
     reader.page.click(OWN)
     axis = "plot.layout.xaxis.title.text"
-    reader.wait("its axis", lambda: reader.plot("scalars", axis) == "logged step")
+    reader.wait("its axis", lambda: reader.plot("underflow", axis) == "logged step")
 
 
 def test_the_choice_of_scaler_follows_the_view(reader: Reader) -> None:

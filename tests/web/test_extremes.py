@@ -14,7 +14,7 @@ from posted import post
 from serving import Server
 from web.layout import faults
 from web.reader import Reader
-from web.views import ALL_OF_IT, settle
+from web.views import ALL_OF_IT, TABS, settle
 
 
 WIDTHS = (390, 1440)
@@ -62,8 +62,10 @@ def _look_at(reader: Reader, run: UUID, widths: Sequence[int]) -> None:
         reader.size(width, ALL_OF_IT)
         if width == widths[0]:
             reader.open(f"#/runs/{run}")
-        settle(reader)
-        assert faults(reader.page) == []
+        for tab in TABS if width == widths[0] else TABS[:1]:
+            reader.tab(tab)
+            settle(reader)
+            assert faults(reader.page) == []
 
 
 def test_the_list_bears_every_name(extreme: dict[str, UUID], reader: Reader) -> None:

@@ -8,6 +8,7 @@ from web.reader import Reader
 
 
 FIRST = ".finding:first-child"
+VERDICT = ".findings > summary .verdict"
 
 
 def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
@@ -20,15 +21,18 @@ def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
     _not_healthy_yet(reader, run)
     run.updates(40)
     reader.show(run)
-    reader.wait("the verdict", lambda: reader.text(".state .verdict") == "✓\nhealthy")
+    reader.wait("the verdict", lambda: reader.text(VERDICT) == "✓\nhealthy")
+    assert reader.text(".answer") == "No problems found."
     assert reader.texts(".finding") == []
 
     for _ in range(5):
         run.updates(9)
         run.updates(skipped=True)
-    reader.wait("the verdict", lambda: reader.text(".state .verdict") == "▲\nwarning")
+    reader.wait("the verdict", lambda: reader.text(VERDICT) == "▲\nwarning")
     finding = reader.server.get(f"{run.path}/diagnosis")["findings"][0]
-    reader.wait("all five skips", lambda: finding["title"] in reader.text(FIRST))
+    reader.wait("all five skips", lambda: reader.text(".answer") == finding["title"])
+    assert reader.text(FIRST) == ""
+    reader.page.click(".answer")
     shown = reader.text(FIRST)
     for part in ("severity", "title", "explanation", "fix"):
         assert finding[part] in shown
@@ -70,7 +74,8 @@ def test_a_finding_says_of_which_scaler_it_is(reader: Reader) -> None:
     post(reader.server, first.batch(first.updates(40)))
     post(reader.server, second.batch(second.updates(40, skipped=range(10, 30))))
     reader.open(f"#/runs/{first.run_id}")
-    reader.wait("the finding", lambda: reader.text(FIRST))
+    reader.wait("the finding", lambda: reader.page.locator(FIRST).count())
+    reader.page.click(".answer")
     reader.wait("whose it is", lambda: "Scaler critic" in reader.text(FIRST))
 
 

@@ -40,6 +40,7 @@ def test_advice_that_comes_late_moves_the_reader_nowhere(reader: Reader) -> None
     run.updates(skipped=True, sampled=False)
     held = hold(reader, re.compile(r"/simulate(\?|$)"))
     reader.show(run)
+    reader.tab("whatif")
     advice = reader.page.get_by_role("button", name="Find a better setting")
 
     def drawn() -> bool:

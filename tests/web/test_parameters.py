@@ -108,6 +108,7 @@ def test_the_table_is_of_what_was_asked_for_last(reader: Reader) -> None:
 def test_a_row_of_the_ledger_moves_the_charts_there(reader: Reader) -> None:
     """By a click anywhere on it, which marks it; a culprit's name opens the parameter instead."""
     reader.show(_run(reader))
+    reader.tab("skips")
     row = reader.page.locator("[data-ledger=skips] tbody tr")
     row.locator("[data-name=Cause]").click()
     reader.wait("the skip", lambda: "start=175&stop=225" in reader.ask("location.hash"))
@@ -115,3 +116,4 @@ def test_a_row_of_the_ledger_moves_the_charts_there(reader: Reader) -> None:
     row.get_by_role("button", name="head.weight").press("Enter")
     reader.wait("the culprit", lambda: "parameter=head.weight" in reader.ask("location.hash"))
     assert "start=175&stop=225" in reader.ask("location.hash")
+    reader.wait("the drawer", lambda: reader.text(f"{DRAWER} h3") == "head.weight")

@@ -8,7 +8,6 @@ from posted import post
 from web.reader import Reader
 
 
-SKIPS = "[data-figure=skips] .caption"
 LEDGER = "[data-ledger=skips] tbody"
 RANK = "select[aria-label=Rank]"
 
@@ -21,17 +20,18 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
     post(reader.server, other.batch(other.updates(20, skipped=[7])))
     reader.open(f"#/runs/{lead.run_id}")
     reader.wait("the chart of the scale", reader.points)
+    reader.tab("system")
     strips = reader.figure("ranks")
     strips.scroll_into_view_if_needed()
     said = "first at step 7"
-    reader.wait("the ranks", lambda: said in reader.text("[data-figure=ranks] .caption"))
-    reader.wait("all ranks' skips", lambda: reader.text(SKIPS).startswith("1 of 20"))
+    reader.wait("the ranks", lambda: said in reader.caption("ranks"))
+    reader.wait("all ranks' skips", lambda: reader.caption("skips").startswith("1 of 20"))
     reader.page.locator(RANK).select_option("0")
 
     def told() -> bool:
         # Findings come, and move it down: a chart out of sight stays as it was.
         reader.figure("skips").scroll_into_view_if_needed()
-        return reader.text(SKIPS).startswith("No update skipped")
+        return reader.caption("skips").startswith("No update skipped")
 
     reader.wait("those of rank 0", told)
     assert "rank=0" in reader.page.url
@@ -47,6 +47,7 @@ def test_a_row_of_the_ledger_is_of_all_ranks_that_skipped(reader: Reader) -> Non
         updates.append(trainer.update(skipped=True, optimizers=(blameless,)))
         post(reader.server, trainer.batch(updates))
     reader.open(f"#/runs/{lead.run_id}")
+    reader.tab("skips")
     newest = f"{LEDGER} tr:first-child"
     reader.wait("three ranks", lambda: "all 3 ranks" in reader.text(newest))
     assert "not known" in reader.text(f"{newest} [data-name='First to overflow']")
@@ -67,12 +68,12 @@ def test_a_run_of_one_rank_has_no_strips_and_no_choice(reader: Reader) -> None:
     post(reader.server, trainer.batch(trainer.updates(20, sampled=range(20))))
     reader.open(f"#/runs/{trainer.run_id}")
     reader.wait("the chart of the scale", reader.points)
+    reader.tab("system")
     assert not reader.figure("ranks").is_visible()
     assert not reader.page.locator(RANK).is_visible()
     window = reader.figure("exponents")
     window.scroll_into_view_if_needed()
-    words = "[data-figure=exponents] .caption"
-    reader.wait("fp16's window", lambda: "fp16 holds magnitudes" in reader.text(words))
+    reader.wait("fp16's window", lambda: "fp16 holds magnitudes" in reader.caption("exponents"))
     window.locator("select[name=format]").select_option("e4m3")
-    reader.wait("E4M3's window", lambda: "E4M3 holds magnitudes" in reader.text(words))
+    reader.wait("E4M3's window", lambda: "E4M3 holds magnitudes" in reader.caption("exponents"))
     assert "format=e4m3" in reader.page.url

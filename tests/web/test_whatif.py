@@ -13,8 +13,9 @@ PART = ".part.whatif"
 
 
 def _shown(reader: Reader, chart: str) -> None:
-    """Scroll to a chart and wait until it is drawn: those above it come in between."""
+    """Turn to a chart and wait until it is drawn: those above it come in between."""
     reader.wait("the charts", lambda: reader.points("scale"))
+    reader.tab("whatif")
     reader.wait(f"the chart {chart}", lambda: reader.scrolled_to(chart))
 
 
@@ -69,7 +70,7 @@ def test_one_parameter_is_left_again(reader: Reader) -> None:
     """The chart says whose gradient it is; where it has nothing to move there is a way back to all parameters."""
     run = PostedRun(reader.server)
     run.updates(5)
-    reader.show(run, "?parameter=gone.weight")
+    reader.show(run, "?parameter=gone.weight&tab=whatif")
     words = "[data-figure=whatif] .empty"
 
     def says_why() -> bool:
@@ -78,7 +79,7 @@ def test_one_parameter_is_left_again(reader: Reader) -> None:
 
     reader.wait("why there is nothing", says_why)
     reader.page.locator(PART).get_by_role("button", name="Show all parameters").click()
-    reader.wait("all", lambda: "all parameters" in reader.text("[data-figure=whatif] .caption"))
+    reader.wait("all", lambda: "all parameters" in reader.caption("whatif"))
     assert not reader.page.locator(PART).get_by_role("button", name="all parameters").is_visible()
 
 
@@ -124,6 +125,7 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
         held.append(route)
 
     reader.page.route("**/figures/simulated?*", keep)
+    reader.tab("whatif")
 
     def asked() -> bool:
         reader.figure("simulated").scroll_into_view_if_needed()
@@ -131,7 +133,7 @@ def test_an_answer_that_was_dropped_is_asked_for_again(reader: Reader) -> None:
 
     reader.wait("the call", asked)
     reader.ask("(now => { performance.now = () => now })(performance.now())")  # no rest would end
-    reader.ask("location.hash += '?statistic=norm'")
+    reader.ask("location.hash += '&statistic=norm'")
     reader.page.unroute_all()  # lets what is held go on
     _shown(reader, "simulated")
     reader.ask("delete performance.now")

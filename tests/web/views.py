@@ -22,6 +22,9 @@ _CHARTS = "document.querySelectorAll('main [data-figure]').length"
 PROJECT = "viewed"
 """Of the runs that are shown: where there is a list it is of these."""
 
+TABS = ("gradients", "activations", "whatif", "skips", "events", "system")
+"""Of a run's page, the one that is open at first before the others."""
+
 ALL_OF_IT = 12_000
 """Pixels of height: every chart of a run is on the screen, and so it is drawn."""
 

@@ -1,4 +1,4 @@
-// The charts of a run, all but the last on one x axis: what one shows, all show. Fetches what is on the screen, no more.
+// The charts of a run, most of them on one x axis: what one shows, all show. Fetches what is on the screen, no more.
 
 import { figureQuery } from "./address.js";
 import { Refused, SignedOut } from "./api.js";
@@ -18,23 +18,27 @@ import { Toolbar } from "./toolbar.js";
 /** @import { End, Pause } from "./follow.js" */
 /** @import { Command } from "./keyboard.js" */
 /** @import { Saved } from "./menu.js" */
+/** @import { Position } from "./panel.js" */
 /** @import { PlotRange } from "./plot.js" */
 
-/** The charts, from top to bottom, each with the names of what the reader can choose of it. @type {[string, string[]][]} */
-const CHARTS = [
-  ["scale", ["rank"]],
-  ["ranks", []],
-  ["skips", ["rank"]],
-  ["scalars", ["name", "y"]],
-  ["underflow", ["rank"]],
-  ["exponents", ["format", "rank"]],
-  ["parameters", ["statistic", "group", "search"]],
-  ["activations", []],
-  ["whatif", ["format", "parameter", "whatif_scale"]],
-  ["simulated", ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"]],
-  ["norm", ["rank"]],
-  ["timing", ["rank"]],
-];
+/** What the reader can choose of each chart, by the names in its address. @type {Record<string, string[]>} */
+const CHOICES = {
+  scale: ["rank"],
+  skips: ["rank"],
+  scalars: ["name", "y"],
+  underflow: ["rank"],
+  exponents: ["format", "rank"],
+  parameters: ["statistic", "group", "search"],
+  parameter: ["parameter"],
+  histogram: ["parameter", "format"],
+  whatif: ["format", "parameter", "whatif_scale"],
+  simulated: ["sim_policy", "sim_init_scale", "sim_growth_factor", "sim_backoff_factor", "sim_growth_interval"],
+  norm: ["rank"],
+  timing: ["rank"],
+};
+
+/** The charts of a run that are seen together, from top to bottom: the last of them has the axis. */
+const STACK = ["scale", "skips", "scalars", "underflow"];
 
 // Each chart is asked for by itself: one that takes long holds no other up.
 const EACH_MS = 100;
@@ -67,19 +71,17 @@ export class Charts {
   /**
    * @param {string} run
    * @param {View} view
-   * @param {{onView: (view: View) => void, onClick: (chart: string, point: Point) => void, onTrouble: () => void}} listener
-   * @param {{charts?: [string, string[]][], at?: (name: string) => string}} [other] other charts than those of one run, and where
+   * @param {{onView: (view: View) => void, onTrouble: () => void}} listener
+   * @param {{charts?: string[], at?: (name: string) => string}} [other] charts of several runs, one below another, and where
    *   they are asked for, up to the query's own parameters
    */
-  constructor(run, view, listener, { charts = CHARTS, at = (name) => `/runs/${encodeURIComponent(run)}/figures/${name}?` } = {}) {
+  constructor(run, view, listener, { charts, at = (name) => `/runs/${encodeURIComponent(run)}/figures/${name}?` } = {}) {
     this.at = at;
     this.view = view;
     this.listener = listener;
-    this.#follows = charts === CHARTS;
-    this.element = h("div", { class: "charts" }, this.#toolbar.element, ...charts.map(([name, choices]) => this.panel(name, choices).element));
-    this.#offerRanks(0);
-    crosshair.install(this.element);
-    this.element.addEventListener("pointerdown", this.#hold);
+    this.#follows = charts === undefined;
+    const panels = charts?.map((name) => this.panel(name)) ?? STACK.map((name) => this.panel(name, name === STACK.at(-1) ? "last" : "stacked"));
+    this.element = h("div", { class: "charts" }, this.#toolbar.element, h("div", { class: charts ? null : "stack" }, ...panels.map(({ element }) => element)));
     window.addEventListener("pointerup", this.#release);
     window.addEventListener("pointercancel", this.#release);
     this.#describe();
@@ -90,20 +92,30 @@ export class Charts {
   }
 
   /**
+   * What holds all of the charts: while something is dragged there, none is drawn.
+   * @param {HTMLElement} element
+   */
+  within(element) {
+    crosshair.install(element);
+    element.addEventListener("pointerdown", this.#hold);
+  }
+
+  /**
    * Another chart, to be put on the page by whoever asks: it zooms, is refreshed and is closed as those here are.
    * @param {string} name
-   * @param {readonly string[]} [choices] what the reader can choose of it, by the names in its address
+   * @param {Position} [position]
    */
-  panel(name, choices = []) {
+  panel(name, position) {
     const ask = paced(() => this.#refresh(panel), EACH_MS);
-    const panel = new Panel(name, choices, {
-      onZoom: (range) => this.#zoom(range),
+    const listener = {
+      onZoom: (/** @type {PlotRange} */ range) => this.#zoom(range),
       onReset: () => this.#look(null),
-      onClick: (point) => this.#click(panel, point),
-      onChoice: (choice, value) => this.#choose(choice, value),
+      onClick: (/** @type {Point} */ point) => this.#click(panel, point),
+      onChoice: (/** @type {string} */ choice, /** @type {string} */ value) => this.#choose(choice, value),
       onWanted: ask,
-      onSave: (kind) => void this.#save(panel, kind),
-    });
+      onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
+    };
+    const panel = new Panel(name, this.#follows ? (CHOICES[name] ?? []) : [], listener, position);
     this.#asks.set(panel, ask);
     return panel;
   }
@@ -115,7 +127,6 @@ export class Charts {
   #click(panel, point) {
     const view = panel.opens(point, this.view);
     if (view) this.listener.onView(view);
-    else this.listener.onClick(panel.name, point);
   }
 
   /**
@@ -124,15 +135,6 @@ export class Charts {
    */
   named(name) {
     return this.#panels.find((panel) => panel.name === name);
-  }
-
-  /**
-   * Puts a part of the page below a chart.
-   * @param {string} name the chart's
-   * @param {HTMLElement} element
-   */
-  below(name, element) {
-    this.named(name)?.element.after(element);
   }
 
   /** Asks for the charts on the screen: soon, and for each at most so often. */
@@ -175,18 +177,8 @@ export class Charts {
     this.#end = end && heard ? { ...end, step: Math.max(end.step, heard.step), updates: Math.max(end.updates, heard.updates) } : end;
     this.#version = Math.max(this.#version, run.version);
     this.#name = run.name;
-    this.#offerRanks(run.ranks);
     this.#live = run.status === "running" || run.status === "silent";
     this.#describe();
-  }
-
-  /**
-   * Side by side are ranks shown where there are several, and not before that is known: most runs have one.
-   * @param {number} ranks
-   */
-  #offerRanks(ranks) {
-    const panel = this.named("ranks");
-    if (panel) panel.element.hidden = ranks < 2;
   }
 
   /**
@@ -246,6 +238,7 @@ export class Charts {
     if (view === null) return;
     const query = figureQuery(view, panel.choices);
     if (this.#zone) query.set("zone", String(this.#zone));
+    if (panel.position !== "alone") query.set("position", panel.position);
     const address = `${this.at(panel.name)}${query}&width=${panel.width}`;
     const current = this.#pause !== null || (version !== null && version === panel.version);
     if (current && panel.shows(address)) return;

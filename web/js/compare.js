@@ -17,8 +17,7 @@ import { paced } from "./pace.js";
 
 const MOST = 8;
 const FACTS_MS = 5000;
-/** @type {[string, string[]][]} */
-const CHARTS = [["scale", []], ["skips", []], ["fate", []]];
+const CHARTS = ["scale", "skips", "fate"];
 /** As figures/compared.py has them, for lines of 32 pixels. */
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
 const SVG = "http://www.w3.org/2000/svg";
@@ -48,9 +47,10 @@ export class Compare {
     this.charts = new Charts(
       "",
       view,
-      { onView: (next) => listener.onView(this.asked, next), onClick: () => {}, onTrouble: listener.onTrouble },
+      { onView: (next) => listener.onView(this.asked, next), onTrouble: listener.onTrouble },
       { charts: CHARTS, at: (name) => `/compare/figures/${name}?${among}&` },
     );
+    this.charts.within(this.charts.element);
     const enough = this.runs.length > 1;
     say(this.#title, enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs");
     this.element = h("article", { class: "run compare" }, this.#title, this.#notices.element, this.#runs);

@@ -52,8 +52,8 @@ export class Drawer {
       this.#words,
       this.#numbers,
       this.#skips,
-      charts.panel("parameter", ["parameter"]).element,
-      charts.panel("histogram", ["parameter", "format"]).element,
+      charts.panel("parameter").element,
+      charts.panel("histogram").element,
     );
     this.#onscreen = new Onscreen(this.element, () => void this.#read().catch(() => {}));
   }

@@ -1,4 +1,5 @@
-// What is wrong with a run: each finding with its reason, the code to write instead, and the steps that show it.
+// What is wrong with a run, in a line that opens: each finding with its reason, the code to write instead, and the steps
+// that show it.
 
 import { AlertLine, wordOf } from "./alerts.js";
 import { get } from "./api.js";
@@ -100,13 +101,21 @@ class Entry {
 }
 
 export class Findings {
-  /** The worst finding's severity, for the page's head. */
-  verdict = verdict();
+  #verdict = verdict();
   #list = h("div");
-  #answer = h("p", { class: "answer", hidden: true });
+  #answer = h("span", { class: "answer" }, "…");
+  #more = h("span", { class: "more" });
+  #alarm = h("span", { class: "alarm", "data-alarm": "firing", hidden: true }, "firing");
   #training = h("p", { class: "caption" });
   #others = h("div", { class: "alerts" });
-  element = h("section", { class: "findings", "aria-label": "Findings" }, this.#answer, this.#list, this.#others, this.#training);
+  element = h(
+    "details",
+    { class: "findings" },
+    h("summary", {}, this.#verdict, this.#answer, this.#more, this.#alarm),
+    this.#list,
+    this.#others,
+    this.#training,
+  );
   /** @type {WeakMap<HTMLElement, Entry>} */
   #entries = new WeakMap();
   /** @type {WeakMap<HTMLElement, AlertLine>} */
@@ -129,7 +138,7 @@ export class Findings {
     this.onAlert = onAlert;
     this.path = `/runs/${encodeURIComponent(run)}/diagnosis`;
     this.onSteps = onSteps;
-    this.verdict.hidden = true;
+    this.#verdict.hidden = true;
   }
 
   /** Whether it says which records are missing, or may yet: until the findings are there, they are not told elsewhere. */
@@ -166,6 +175,7 @@ export class Findings {
    */
   heed(alerts) {
     this.#alerts = alerts;
+    this.#alarm.hidden = !alerts.some((alert) => wordOf(alert) === "firing");
     const told = new Set();
     for (const element of this.#list.children) {
       const entry = element instanceof HTMLElement ? this.#entries.get(element) : undefined;
@@ -188,11 +198,11 @@ export class Findings {
 
   /** @param {Diagnosis} diagnosis */
   #show({ severity, findings, training }) {
-    this.verdict.hidden = !this.#any && severity === null;
-    setVerdict(this.verdict, severity);
-    const answer = answerOf(severity, findings.length, this.#any);
-    this.#answer.hidden = answer === "";
-    say(this.#answer, answer);
+    this.#verdict.hidden = !this.#any && severity === null;
+    setVerdict(this.#verdict, severity);
+    write(this.#answer, answerOf(findings, this.#any));
+    const others = severity === null || severity === "notice" ? 0 : findings.length - 1;
+    say(this.#more, others ? `and ${plural(others, "more finding")}` : "");
     say(this.#training, training?.sentence ?? "");
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
@@ -223,15 +233,14 @@ function write(element, words) {
 }
 
 /**
- * The answer where nothing needs doing; "" where the worst finding is the answer.
- * @param {Severity | null} severity
- * @param {number} findings
+ * The answer in a line: the worst finding, or that nothing needs doing.
+ * @param {Pick<Finding, "severity" | "title">[]} findings the worst first
  * @param {boolean} any whether there is an update to judge by
  */
-export function answerOf(severity, findings, any) {
-  if (!any && (severity === null || severity === "notice")) return "Nothing to judge by: there is no update.";
-  if (severity === null) return "Healthy: no problems found.";
-  return severity === "notice" ? `Healthy · ${plural(findings, "notice")}` : "";
+export function answerOf([worst, ...others], any) {
+  if (worst && worst.severity !== "notice") return worst.title;
+  if (!any) return "Nothing to judge by: there is no update.";
+  return worst ? `Healthy · ${plural(1 + others.length, "notice")}` : "No problems found.";
 }
 
 /**

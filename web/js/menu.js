@@ -1,4 +1,4 @@
-// The small menu of a chart: to save it, its data, and a link to it.
+// What opens over a chart from its head: the menu that saves it, and what its words mean.
 
 import { h } from "./dom.js";
 
@@ -18,14 +18,29 @@ const ITEMS = [
  */
 export function menu(chart, onSave) {
   const items = ITEMS.map(([kind, words]) => h("li", {}, h("button", { type: "button", class: "quiet", onclick: () => choose(kind) }, words)));
-  const opener = h("summary", { title: "Save, or copy a link", "aria-label": `Save ${chart}, or copy a link` }, "⋯");
-  const element = h("details", { class: "menu", onfocusout: leave, onkeydown: escape }, opener, h("ul", {}, ...items));
+  const { element, close } = popup("menu", "⋯", `Save ${chart}, or copy a link`, h("ul", {}, ...items));
 
   /** @param {Saved} kind */
   function choose(kind) {
     close();
     onSave(kind);
   }
+
+  return element;
+}
+
+/**
+ * Something that opens over the page, until Escape or until the focus leaves it.
+ * @param {string} kind
+ * @param {string} sign
+ * @param {string} label
+ * @param {HTMLElement} content
+ */
+export function popup(kind, sign, label, content) {
+  const opener = h("summary", { title: label, "aria-label": label }, sign);
+  const element = h("details", { class: `popup ${kind}`, onfocusout: leave, onkeydown: escape }, opener, content);
+  // A click on its words takes the focus there, and not out of it.
+  content.tabIndex = -1;
 
   /** @param {Event} event */
   function leave(event) {
@@ -45,5 +60,5 @@ export function menu(chart, onSave) {
     opener.focus();
   }
 
-  return element;
+  return { element, close };
 }

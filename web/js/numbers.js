@@ -1,5 +1,5 @@
 // The numbers of a run's summary, each with its unit, and its definition on hover: those of the training, and below them,
-// in a line that opens, how well it is recorded.
+// elsewhere on the page, how well it is recorded.
 
 import { h, mark, say, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
@@ -24,8 +24,13 @@ const TRAINING = [
     value: (run) => `${count(run.skipped)} of ${count(run.updates)}`,
     more: (run) => (run.skip_rate === null ? "" : percent(run.skip_rate)),
   },
-  { key: "subnormal", name: "Subnormal now", exact: (run) => run.subnormal_fraction, value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error), more: sampleWords },
-  { key: "zero", name: "Zero now", exact: (run) => run.zero_fraction, value: (run) => within(run.zero_fraction, run.zero_fraction_error), more: sampleWords },
+  {
+    key: "underflow",
+    name: "Underflow now",
+    exact: (run) => run.subnormal_fraction,
+    value: (run) => within(run.subnormal_fraction, run.subnormal_fraction_error),
+    more: (run) => (run.subnormal_fraction === null ? "" : `subnormal, ${within(run.zero_fraction, run.zero_fraction_error)} zero`),
+  },
   {
     key: "headroom",
     name: "Headroom",
@@ -74,11 +79,6 @@ const RECORDING = [
   },
 ];
 
-/** @param {Summary} run */
-function sampleWords(run) {
-  return run.subnormal_fraction === null ? "" : "of gradient values";
-}
-
 /**
  * How often gradients are looked at now.
  * @param {Summary} run
@@ -119,13 +119,19 @@ export function budgetAdvice(run) {
 export class Numbers {
   element = h("dl", { class: "numbers" });
   #recording = h("dl", { class: "numbers" });
-  #state = h("summary");
   #advice = h("p", { class: "caption" });
-  health = h("details", { class: "health" }, this.#state, this.#recording, this.#advice);
+  /** How well the run is recorded, where there is room for it, and in words what leads there. */
+  recording = h("section", { class: "recording", "aria-label": "Recording" }, this.#recording, this.#advice);
+  health;
   #cells = [...TRAINING.map((readout) => this.#cell(this.element, readout)), ...RECORDING.map((readout) => this.#cell(this.#recording, readout))];
 
   /** @type {Summary | null} */
   #run = null;
+
+  /** @param {() => void} onHealth called when the reader wants to know how well the run is recorded */
+  constructor(onHealth) {
+    this.health = h("button", { type: "button", class: "quiet health", onclick: onHealth });
+  }
 
   /** @param {Summary} run */
   update(run) {
@@ -135,9 +141,9 @@ export class Numbers {
       say(value, readout.value(run));
       say(more, readout.more?.(run) ?? "");
     }
-    say(this.#state, healthWords(run));
+    say(this.health, healthWords(run));
     say(this.#advice, budgetAdvice(run));
-    mark(this.health, "data-lost", run.lost_records > 0 ? "" : null);
+    for (const part of [this.health, this.recording]) mark(part, "data-lost", run.lost_records > 0 ? "" : null);
   }
 
   /**

@@ -1,8 +1,8 @@
 // One chart with its words: title, terms, caption, what there is to choose, and why it is empty. Knows no other chart.
 
 import { get } from "./api.js";
-import { h, keyed, mark, say, term } from "./dom.js";
-import { menu } from "./menu.js";
+import { h, keyed, mark, say } from "./dom.js";
+import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
 import { opened } from "./opened.js";
 import * as plot from "./plot.js";
@@ -15,6 +15,8 @@ import * as theme from "./theme.js";
 /** @import { Choice, Figure, Meta, Point, View } from "../types/page.js" */
 /** @import { Saved } from "./menu.js" */
 /** @import { PlotRange } from "./plot.js" */
+
+/** @typedef {"alone" | "stacked" | "last"} Position whether a chart stands in the stack, and has its axis there */
 
 /**
  * What the reader does to a chart, and that it wants to be refreshed: it came on the screen, or is to be tried again.
@@ -33,7 +35,7 @@ export class Panel {
   #rested = { of: "", until: 0 };
   #title = h("h2", { hidden: true });
   #choices = h("span", { class: "choices" });
-  #terms = h("p", { class: "terms" });
+  #terms = h("dl");
   #caption = h("p", { class: "caption" });
   #empty = h("p", { class: "empty" }, "Loading…");
   #retry = h("button", { type: "button", hidden: true, onclick: () => this.#again() }, "Try again");
@@ -45,6 +47,8 @@ export class Panel {
   /** Whether the plot shows another stretch than its figure does, until the figure of that stretch comes. */
   #moved = false;
   #address = "";
+  /** Whether the server has nothing to show in its place, which is left to others then. */
+  #absent = false;
   /** How far the run was when it was asked for; null where that is not known. @type {number | null} */
   version = null;
   #onscreen;
@@ -54,18 +58,22 @@ export class Panel {
    * @param {string} name
    * @param {readonly string[]} choices what the reader can choose of it, by the names in its address
    * @param {Listener} listener
+   * @param {Position} [position] in the stack its caption is among what its words mean, for want of room
    */
-  constructor(name, choices, listener) {
+  constructor(name, choices, listener, position = "alone") {
     this.name = name;
     this.choices = choices;
     this.listener = listener;
+    this.position = position;
     this.#menu = menu(name, listener.onSave);
     this.#menu.hidden = true;
+    const stacked = position !== "alone";
+    const about = popup("about", "i", `About ${name}`, h("div", {}, stacked && this.#caption, this.#terms));
     this.element = h(
       "section",
       { class: "panel", "data-figure": name, "data-waiting": true },
-      h("header", {}, this.#title, this.#choices, this.#terms, this.#menu),
-      this.#caption,
+      h("header", {}, this.#title, about.element, this.#choices, this.#menu),
+      !stacked && this.#caption,
       this.#empty,
       this.#retry,
       this.#plot,
@@ -75,7 +83,7 @@ export class Panel {
 
   /** Whether it is on the screen, or nearly so: else it need not be refreshed. */
   get visible() {
-    return this.#onscreen.here;
+    return this.#onscreen.here || this.#absent;
   }
 
   /** Whether it waits for what it is to show, be it once more after it failed. */
@@ -227,12 +235,13 @@ export class Panel {
     this.#empty.hidden = !meta.empty;
     this.#retry.hidden = true;
     this.#menu.hidden = Boolean(meta.empty);
+    this.element.hidden = this.#absent = meta.absent === true;
     this.#caption.hidden = !meta.caption;
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
     this.#offer(meta.choices);
     const terms = Object.entries(meta.definitions ?? {});
     if (this.#terms.childElementCount !== terms.length) {
-      this.#terms.replaceChildren(...terms.map(([word, definition]) => term(word, definition)));
+      this.#terms.replaceChildren(...terms.map(([word, definition]) => h("div", {}, h("dt", {}, word), h("dd", {}, definition))));
     }
   }
 

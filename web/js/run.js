@@ -1,4 +1,5 @@
-// The page of one run: its numbers, charts and tables, kept up to date while it trains.
+// The page of one run: what is wrong with it, its numbers, the charts that tell most, and the rest in tabs; kept up to
+// date while it trains.
 
 import { Refused, get } from "./api.js";
 import { badge, setBadge } from "./badge.js";
@@ -17,6 +18,7 @@ import { Ranks } from "./ranks.js";
 import { RunActions } from "./run-actions.js";
 import { toast } from "./toast.js";
 import { Simulate } from "./simulate.js";
+import { Tabs } from "./tabs.js";
 import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
@@ -39,7 +41,7 @@ export class Run {
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
   #description = h("p", { class: "description", dir: "auto", hidden: true });
   #notices = new Notices();
-  #numbers = new Numbers();
+  #numbers = new Numbers(() => this.#open("system"));
   /** @type {Detail | null} */
   #run = null;
   #ownSteps = false;
@@ -56,39 +58,69 @@ export class Run {
     this.onView = onView;
     this.onTrouble = onTrouble;
     this.onGone = onGone;
-    const page = { view: () => this.charts.view, onView, ranks: () => this.#run?.ranks ?? 1 };
+    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next), ranks: () => this.#run?.ranks ?? 1 };
     this.skips = skipLedger(id, page);
     this.events = eventLedger(id, page);
     const look = (/** @type {Finding} */ finding, /** @type {Range} */ { start, stop }) => this.#lookAt(finding.scaler, start, stop);
     this.findings = new Findings(id, look, () => void this.refresh().catch(() => this.onTrouble()));
-    this.parameters = new Parameters(id, page.view, onView);
+    this.parameters = new Parameters(id, page.view, page.onView);
     this.nearest = new Skips(id);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
     this.readParts = paced(() => this.#refreshParts(), PARTS_MS);
-    this.charts = new Charts(id, view, {
-      onView,
-      onClick: (chart, point) => this.parts[chart]?.onClick?.(point),
-      onTrouble,
-    });
+    this.charts = new Charts(id, view, { onView: (next) => this.#show(next), onTrouble });
+    const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
+    this.rankCharts = chart("ranks");
+    const [whatif, simulated] = [chart("whatif"), chart("simulated")];
     this.drawer = new Drawer(this.charts, onView);
-    /** What stands below a chart, by the chart's name; `charts.panel` makes charts for it. @type {Record<string, Part>} */
-    this.parts = { parameters: this.drawer, whatif: new WhatIf(this.charts, onView), simulated: new Simulate(id, this.charts, onView) };
-    for (const [name, part] of Object.entries(this.parts)) this.charts.below(name, part.element);
+    const [scales, policies] = [new WhatIf(this.charts, onView), new Simulate(id, this.charts, onView)];
+    /** What stands below a chart and is no plain one. @type {Part[]} */
+    this.parts = [this.drawer, scales, policies];
+    this.tabs = new Tabs(
+      "More of this run",
+      [
+        ["gradients", "Gradients by layer", [chart("parameters"), this.drawer.element, chart("norm"), this.parameters.element]],
+        ["activations", "Activations", [chart("activations")]],
+        ["whatif", "What-if and simulator", [whatif, scales.element, simulated, policies.element]],
+        ["skips", "Skipped steps", [this.skips.element]],
+        ["events", "Events", [this.events.element]],
+        ["system", "System", [this.#numbers.recording, this.rankCharts, chart("timing")]],
+      ],
+      (name) => this.#open(name),
+    );
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge, this.findings.verdict), this.#about, this.#actions.element, this.#streams, this.#ranks.element),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge), this.#numbers.health, this.#about, this.#actions.element, this.#streams, this.#ranks.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
       this.#numbers.element,
-      this.#numbers.health,
-      this.charts.element,
-      this.skips.element,
-      this.parameters.element,
-      this.events.element,
+      h("div", { class: "overview" }, this.charts.element, h("div", {}, chart("exponents"), this.tabs.element)),
     );
+    this.charts.within(this.element);
+    this.#turn(view);
+  }
+
+  /**
+   * Goes to a view. A parameter that is chosen is looked at among the gradients, wherever it was named.
+   * @param {View} view
+   */
+  #show(view) {
+    if (view.parameter === null || view.parameter === this.charts.view.parameter) this.onView(view);
+    else this.onView(inTab(view, "gradients"));
+  }
+
+  /** @param {string} tab */
+  #open(tab) {
+    this.onView(inTab(this.charts.view, tab));
+  }
+
+  /** Shows the tab of a view, whose tables are asked for anew. @param {View} view */
+  #turn(view) {
+    const before = this.tabs.shown;
+    this.tabs.show(view.choices["tab"] ?? "");
+    if (this.#run && this.tabs.shown !== before) this.readTables();
   }
 
   get title() {
@@ -135,6 +167,8 @@ export class Run {
     this.#offerStreams(run);
     this.#ranks.update(run, this.charts.view);
     this.charts.know(run);
+    // Side by side are ranks shown where there are several: most runs have one.
+    this.rankCharts.hidden = run.ranks < 2;
   }
 
   /**
@@ -168,6 +202,7 @@ export class Run {
     const before = this.charts.view;
     this.charts.look(view);
     this.drawer.look(view);
+    this.#turn(view);
     this.readParts();
     for (const table of [this.skips, this.events, this.parameters]) table.point();
     if (view.stream !== before.stream || view.choices["search"] !== before.choices["search"]) this.readTables();
@@ -176,12 +211,12 @@ export class Run {
 
   recolour() {
     void this.charts.recolour();
-    for (const part of Object.values(this.parts)) part.recolour?.();
+    for (const part of this.parts) part.recolour?.();
   }
 
   close() {
     this.readParts.stop();
-    for (const part of Object.values(this.parts)) part.close?.();
+    for (const part of this.parts) part.close?.();
     this.readTables.stop();
     this.readFindings.stop();
     this.charts.close();
@@ -191,18 +226,19 @@ export class Run {
     const run = this.#run;
     if (run === null) return;
     try {
-      await Promise.all(Object.values(this.parts).map((part) => part.refresh(run, this.charts.view)));
+      await Promise.all(this.parts.map((part) => part.refresh(run, this.charts.view)));
     } catch {
       this.onTrouble();
     }
   }
 
+  /** Those that are shown; of the others nothing is asked. */
   async #tables() {
+    const { shown } = this.tabs;
     try {
-      await this.skips.refresh();
-      await this.events.refresh();
-      const sampled = this.#run?.sampled_updates ?? 0;
-      await this.parameters.refresh(sampled > 0);
+      if (shown === "skips") await this.skips.refresh();
+      if (shown === "events") await this.events.refresh();
+      if (shown === "gradients") await this.parameters.refresh((this.#run?.sampled_updates ?? 0) > 0);
       if (!this.#ownSteps) await this.#findOwnSteps();
     } catch (error) {
       if (!(error instanceof Refused)) this.onTrouble();
@@ -241,7 +277,7 @@ export class Run {
     const found = this.#streams.hidden ? null : this.#run?.streams.find((stream) => stream.scaler === scaler);
     const stream = found?.stream ?? this.charts.view.stream;
     this.onView({ ...this.charts.view, x: "step", start, stop, stream, follow: null });
-    this.charts.element.scrollIntoView({ behavior: "smooth" });
+    this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
   }
 
   /** Those of one name are enough, and they do not go away. */
@@ -259,7 +295,9 @@ export class Run {
    */
   #describe(words) {
     this.#description.hidden = typeof words !== "string";
-    if (typeof words === "string") say(this.#description, words);
+    if (typeof words !== "string") return;
+    say(this.#description, words);
+    this.#description.title = words;
   }
 
   /** @param {Summary} run */
@@ -279,4 +317,14 @@ export class Run {
   #choose() {
     this.onView({ ...this.charts.view, stream: this.#streams.value });
   }
+}
+
+/**
+ * @param {View} view
+ * @param {string} tab the first is the one without a word of it
+ * @returns {View}
+ */
+function inTab(view, tab) {
+  const { tab: _, ...choices } = view.choices;
+  return { ...view, choices: tab === "gradients" ? choices : { ...choices, tab } };
 }

@@ -4,9 +4,8 @@ export const DEFINITIONS = {
   scale: "What the loss is multiplied by now, so that small gradients are not lost in fp16.",
   updates: "scaler.update() calls after at least one scaler.step(). One optimizer step each, where it was not skipped.",
   skipped: "Updates in which any optimizer on any rank found an inf or a NaN and left the weights alone. Ranks never multiply it.",
-  subnormal:
-    "Share of gradient elements below 2⁻¹⁴, which fp16 holds with fewer bits, at the newest sample. Parameters on fp16's grid only.",
-  zero: "Share of gradient elements that are exactly zero, at the newest sample: flushed by fp16, or zero all along. Parameters on fp16's grid only.",
+  underflow:
+    "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. Parameters on fp16's grid only.",
   headroom: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
   records: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
   sampled: "Updates whose gradients were looked at. The monitor spaces them so that its cost stays inside its budget, one in 128 at the rarest, and looks after each change of the scale.",
@@ -21,8 +20,7 @@ export const SECTIONS = {
   scale: "at-every-update",
   updates: "at-every-update",
   skipped: "at-every-update",
-  subnormal: "the-classes",
-  zero: "the-classes",
+  underflow: "the-classes",
   headroom: "derived",
   records: "about-ampmon-itself",
   sampled: "when-sampled",

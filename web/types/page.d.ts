@@ -51,8 +51,6 @@ export interface Part {
   element: HTMLElement;
   /** Fetches what has changed of what it shows. Rejects where the server does not answer. */
   refresh(run: Detail, view: View): Promise<void>;
-  /** The reader clicked on the chart that it stands below. */
-  onClick?(point: Point): void;
   recolour?(): void;
   close?(): void;
 }
@@ -250,6 +248,8 @@ export interface Meta {
   title: string;
   caption?: string;
   empty?: string;
+  /** Whether nothing of the run is ever drawn here, so that nothing need stand in its place. */
+  absent?: boolean;
   definitions?: Record<string, string>;
   choices?: Choice[];
   /** What a click on each row chooses, from top to bottom: the name of the choice and its value. */

@@ -33,10 +33,6 @@ _HATCH: Mapping[str, Any] = {
         "bgcolor": "rgba(0,0,0,0)",
     },
 }
-_ON_ZEROS: Mapping[str, Any] = {
-    "fillcolor": "role:background",
-    "fillpattern": {**_HATCH["fillpattern"], "fgcolor": "role:background"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,6 @@ class Flushing:
     gone: Flushed
     left: Floats
     right: Floats
-    columns: slice
 
     @classmethod
     def of(cls, gone: Flushed | None, judged: Judged, window: Window) -> Flushing | None:
@@ -57,16 +52,8 @@ class Flushing:
         other = np.flatnonzero((scales != scales[1, -1]).any(0))
         # The newest column may be of an older scale in part.
         begins = min(int(other[-1]) + 1 if len(other) else 0, len(judged.cells) - 1)
-        since = slice(begins, None)
         left, right = held(judged.x, window)
-        return cls(gone, left[since], right[since], since)
-
-    def in_stack(self, zeros_from: Floats, view: View) -> Trace:
-        """The part of the zeros, which lie above ``zeros_from`` [c] in per cent."""
-        base = zeros_from[self.columns]
-        top = base + 100 * self.gone.estimate
-        words = {"name": "flushed, an estimate", "opacity": 0.8}
-        return band(self.left, self.right, base, top, view, **words, **_ON_ZEROS)
+        return cls(gone, left[begins:], right[begins:])
 
     def traces(self, low: float, high: float, at: float, view: View) -> list[Trace]:
         """The bounds and the estimate, at heights of a log axis."""
@@ -80,12 +67,11 @@ class Flushing:
                 high * every,
                 view,
                 name="flushed, its bounds",
-                yaxis="y2",
                 opacity=0.5,
                 **_HATCH,
             ),
             {
-                **line(*pieces, at * every, view, said, name="flushed", yaxis="y2"),
+                **line(*pieces, at * every, view, said, name="flushed"),
                 "line": {"color": "role:zero", "width": 1.5, "dash": "dash"},
             },
         ]

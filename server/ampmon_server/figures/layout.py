@@ -28,6 +28,9 @@ MARGIN_RIGHT = 128
 MARGIN_NARROW = 24
 """Half of a step's number fits beside a narrow plot, whose own labels stand within it."""
 
+STACKED_TOP = 6
+"""Pixels above a plot in the stack: half of a mark or of a label at its upper edge."""
+
 NO_USER_STEPS = (
     "No step of your own was logged. ampmon.log({...}, step=...) gives one, such as an epoch's."
 )
@@ -49,52 +52,76 @@ HAIRLINE_AXIS: Mapping[str, Any] = {
 """What every horizontal axis is: a line with ticks below it, and no grid."""
 WITHIN: Mapping[str, Any] = {"ticklabeloverflow": "allow"}
 """Labels that the margins have room for: Plotly would measure each at every drawing, a quarter of its time."""
+BOTTOM = 40
+"""Pixels below a plot: an axis with its title."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
+LOOK: Mapping[str, Any] = {
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "font": {"family": FONT, "size": 12, "color": "role:muted"},
+    "separators": ".\u202f",
+    "hovermode": "closest",
+    "hoverlabel": {
+        "bgcolor": "role:surface",
+        "bordercolor": "role:hairline",
+        "font": {"family": FONT, "size": 12, "color": "role:ink"},
+        "align": "left",
+    },
+    "showlegend": False,
+    "legend": {
+        "orientation": "h",
+        "x": 0,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "itemclick": False,
+        "itemdoubleclick": False,
+    },
+}
+"""What all charts look like, unless one says otherwise."""
 
 
 def figure(
-    data: Sequence[Trace], window: Window, view: View, *, height: int, top: int = 8, **layout: Any
+    data: Sequence[Trace],
+    window: Window,
+    view: View,
+    *,
+    height: int,
+    top: int = 8,
+    stacked: int | None = None,
+    **layout: Any,
 ) -> Figure:
-    """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels."""
+    """A chart: its traces, and a layout that takes over ``layout``'s keys. ``height`` and ``top`` margin in pixels.
+
+    ``stacked`` is the height of its plot in the page's stack, of a chart that has a place there.
+    """
     layout["shapes"] = [*shades(window, view), *layout.get("shapes", ())]
     if view.x == "time" and view.zone:
         layout["meta"] = {**layout.get("meta", {}), "zone": view.zone}
     layout = {"xaxis": x_axis(window, view), **layout}
     if view.narrow and "coloraxis" in layout:
         _title_apart(layout)
+    bottom = BOTTOM
+    if view.stacked and stacked is not None:
+        top, bottom = STACKED_TOP, BOTTOM if view.position == "last" else 4
+        height = top + (stacked * 3 // 4 if view.narrow else stacked) + bottom
+        layout["showlegend"] = False
+        if view.position == "stacked":
+            layout["xaxis"] |= {"title": None, "showticklabels": False, "ticks": ""}
+    margin = {
+        "l": MARGIN_LEFT,
+        "r": _right(view),
+        "t": top,
+        "b": bottom,
+        # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
+        "autoexpand": False,
+    }
     return {
         "data": list(data),
         "layout": {
             "height": height,
-            "margin": {
-                "l": MARGIN_LEFT,
-                "r": _right(view),
-                "t": top,
-                "b": 40,
-                # Room is given, not taken: a plot that grew and shrank would not stay in line with the others.
-                "autoexpand": False,
-            },
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": FONT, "size": 12, "color": "role:muted"},
-            "separators": ".\u202f",
-            "hovermode": "closest",
-            "hoverlabel": {
-                "bgcolor": "role:surface",
-                "bordercolor": "role:hairline",
-                "font": {"family": FONT, "size": 12, "color": "role:ink"},
-                "align": "left",
-            },
-            "showlegend": False,
-            "legend": {
-                "orientation": "h",
-                "x": 0,
-                "y": 1,
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "itemclick": False,
-                "itemdoubleclick": False,
-            },
+            "margin": margin,
+            **LOOK,
             # On a phone a drag scrolls the page; the page's buttons zoom.
             "dragmode": False if view.narrow else "zoom",
             "uirevision": f"{view.x} {view.start} {view.stop}",

@@ -62,7 +62,10 @@ META = {
 def scalars(source: Source, view: View) -> Figure:
     """At most four points a pixel column of each name, all its extremes among them; NaN and infinities are marked."""
     if not source.scalars:
-        return empty(META, 'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).')
+        return empty(
+            {**META, "absent": view.stacked},
+            'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).',
+        )
     x = XAxis(view.x, source.user)
     drawn = {name: _cut(cells, x, view) for name, cells in source.scalars.items()}
     if not any(len(cells) for cells in drawn.values()):
@@ -81,8 +84,16 @@ def scalars(source: Source, view: View) -> Figure:
         window,
         view,
         height=48 + max(PANEL_PIXELS * len(drawn), LONE_PIXELS),
-        meta={**META, "caption": _caption(drawn, source.logged, view), **_choices(source, view)},
-        annotations=[
+        stacked=92,
+        meta={
+            **META,
+            **_title(source, view),
+            "caption": _caption(drawn, source.logged, view),
+            "choices": _choices(source, view),
+        },
+        annotations=[]
+        if view.stacked
+        else [
             panel_label(
                 escaped(shortened(name, view.width // LETTER_PIXELS)), 1 - place / len(drawn)
             )
@@ -198,21 +209,31 @@ def _lost(cell: Cells) -> str:
     return ", ".join(f"{count(int(cell[name]))} {word}" for name, word in words if cell[name])
 
 
-def _choices(source: Source, view: View) -> dict[str, Any]:
+def _title(source: Source, view: View) -> dict[str, str]:
+    """In the stack the name that is drawn, unless the choice of names tells it."""
+    lone = view.stacked and len(source.logged) == 1
+    return {"title": shortened(source.logged[0], 32)} if lone else {}
+
+
+def _choices(source: Source, view: View) -> list[dict[str, Any]]:
     """What the axes are, and the names to choose from, where there are more than are drawn at once."""
     axes = [["linear", "linear axes"], ["log", "log axes"]]
     how = {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
-    if len(source.logged) <= PANELS_MAX:
-        return {"choices": [how]}
+    at_once = 1 if view.stacked else PANELS_MAX
+    if len(source.logged) <= at_once:
+        return [how]
     chosen = next(iter(source.scalars)) if len(source.scalars) == 1 else ""
-    first = ["", f"{PANELS_MAX} of {count(len(source.logged))} names"]
+    several = [["", f"{PANELS_MAX} of {count(len(source.logged))} names"]]
     which = {
         "name": "name",
         "label": "Which of the logged values is drawn",
         "chosen": chosen,
-        "options": [first, *([name, name] for name in source.logged)],
+        "options": [
+            *(several if at_once > 1 else []),
+            *([name, name] for name in source.logged),
+        ],
     }
-    return {"choices": [which, how]}
+    return [which, how]
 
 
 def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:

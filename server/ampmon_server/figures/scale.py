@@ -108,7 +108,8 @@ def scale(source: Source, view: View) -> Figure:
     marks = [trace for mark in MARKS for trace in _marks(mark, window, view)]
     marks += resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
-    lost = rug(window, view, yaxis="y2")
+    # In the stack the chart of skips stands right below.
+    lost = [] if view.stacked else rug(window, view, yaxis="y2")
     return figure(
         [
             *(room_traces(room, window, view) if room else ()),
@@ -119,11 +120,14 @@ def scale(source: Source, view: View) -> Figure:
         window,
         view,
         height=288,
+        stacked=172,
         top=legend_top([trace["name"] for trace in marks], view),
         meta={**META, "caption": _caption(all_of, window) + (room_caption(room) if room else "")},
-        xaxis={**x_axis(window, view), "anchor": "y2"},
-        yaxis=y_axis(range=[low, high], domain=[STRIP, 1], **powers_of_two(low, high)),
-        yaxis2=_strip(bool(lost)),
+        xaxis={**x_axis(window, view), "anchor": "y" if view.stacked else "y2"},
+        yaxis=y_axis(
+            range=[low, high], domain=[0 if view.stacked else STRIP, 1], **powers_of_two(low, high)
+        ),
+        **({} if view.stacked else {"yaxis2": _strip(bool(lost))}),
         shapes=shapes,
         annotations=[*labels, *_room_label(room, all_of, (low, high), view)],
         showlegend=bool(marks),

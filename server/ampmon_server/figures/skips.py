@@ -49,6 +49,7 @@ def skips(source: Source, view: View) -> Figure:
         window,
         view,
         height=144,
+        stacked=52,
         meta={**META, "caption": _caption(window, per_bar)},
         yaxis=y_axis(range=[0, 1.12 * top], tickformat=",d", **_count_ticks(top)),
         bargap=0,

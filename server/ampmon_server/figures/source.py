@@ -34,6 +34,7 @@ ROWS_PER_COLUMN = 4
 """Where there are fewer updates than this for each column, a source gives them as they are, if they are held."""
 
 Axis: TypeAlias = Literal["step", "time", "user"]
+Position: TypeAlias = Literal["alone", "stacked", "last"]
 Number = TypeVar("Number", float, npt.NDArray[Any])
 Place: TypeAlias = Literal["first", "last", "scale_min", "scale_max", "skip", "move"]
 
@@ -56,6 +57,9 @@ class View:
     None is the run's own end. ``width`` is the plot's width in pixels. ``format`` is the number format whose window is
     drawn over exponents, and ``y`` what the axis of logged values is: charts that have neither look at neither. Times
     are written as a clock ``zone`` minutes east of UTC has them.
+
+    ``position`` is whether a chart stands alone, or in the page's stack: lower, without legend, and with an x axis only
+    where it is the ``last``.
     """
 
     start: int | None = None
@@ -65,6 +69,7 @@ class View:
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16"
     y: Literal["linear", "log"] = "linear"
     zone: int = 0
+    position: Position = "alone"
 
     @property
     def columns(self) -> int:
@@ -74,6 +79,10 @@ class View:
     def narrow(self) -> bool:
         """A phone's width: no room for labels beside the plot."""
         return self.width < 480
+
+    @property
+    def stacked(self) -> bool:
+        return self.position != "alone"
 
     @property
     def whole(self) -> bool:

@@ -1,6 +1,6 @@
-"""The fate of the gradient in fp16: shares of the classes of its elements, stacked, and again on a log scale.
+"""How much of the gradient fp16 loses: shares of its elements on a log scale, down to one in ten million.
 
-The stack shows the whole; the lines below show shares down to one in ten million, which a stack cannot.
+What fp16 holds in full is told as a number: drawn, it would be nearly all of the chart.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ampmon.histogram import SMALL_CLASSES, Classes
+from ampmon.histogram import SMALL_CLASSES
 from ampmon_server.cells.gradients import SHARES
 from ampmon_server.figures.bands import band, held
 from ampmon_server.figures.flushing import DEFINITION as FLUSHED
 from ampmon_server.figures.flushing import Flushing
 from ampmon_server.figures.flushing import caption as flushed_caption
-from ampmon_server.figures.gaps import Broken, Gaps, broken
+from ampmon_server.figures.gaps import Gaps, broken
 from ampmon_server.figures.judged import (
     GRID_DEFINITION,
     Judged,
@@ -33,7 +33,6 @@ from ampmon_server.figures.layout import (
     empty,
     figure,
     plot_x,
-    x_axis,
     y_axis,
 )
 from ampmon_server.figures.source import Source, View, Window, cut
@@ -66,16 +65,17 @@ class Fate:
         return SHARES.index(self.field)
 
 
-FATES = (
-    Fate("normal", "normal", "normal", True),
+HELD = Fate("normal", "normal", "normal", True)
+LOST = (
     Fate("subnormal", "subnormal", "subnormal", True),
     Fate("below_grid", "below grid", "below-grid", False),
     Fate("zero", "zero", "zero", True),
     Fate("not_finite", "inf or NaN", "skip", False),
 )
+FATES = (HELD, *LOST)
 
 META = {
-    "title": "Gradient precision in fp16",
+    "title": "Gradient lost in fp16",
     "definitions": {
         "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
@@ -92,87 +92,36 @@ META = {
 
 
 def underflow(source: Source, view: View) -> Figure:
-    """Shares at sampled updates: the stack merges the samples of a column, the lines keep each column's extremes."""
+    """Shares at sampled updates: lines keep the extremes of each column; what is held is told, and not drawn."""
     window = cut(source, view)
     judged = judge(window, view)
     if judged is None:
         return empty(META, why_no_samples(window, source, view))
     classes = judged.classes()
-    drawn = [fate for fate in FATES if fate.always or getattr(classes, fate.field).any()]
-    floor, top = _decades(judged, drawn[1:])
-    stack = _stack(drawn, classes, judged, window, view)
-    lines = [_line(fate, judged, floor, window, view) for fate in drawn[1:]]
-    bands = [_band(fate, judged, floor, window, view) for fate in drawn[1:]]
+    drawn = [fate for fate in LOST if fate.always or getattr(classes, fate.field).any()]
+    floor, top = _decades(judged, drawn)
+    lines = [_line(fate, judged, floor, window, view) for fate in drawn]
+    bands = [_band(fate, judged, floor, window, view) for fate in drawn]
     gone = Flushing.of(source.flushed, judged, window)
     if gone is not None:
-        low, at, high = _height(
-            np.array([gone.gone.low, gone.gone.estimate, gone.gone.high]), floor
-        )
-        stack.append(gone.in_stack(_below(FATES[-2], drawn, classes), view))
+        ends = np.array([gone.gone.low, gone.gone.estimate, gone.gone.high])
+        low, at, high = _height(ends, floor).tolist()
         lines += gone.traces(low, high, at, view)
     told = flushed_caption(gone, source.flushed, judged) if source.newest else ""
+    held = {**_line(HELD, judged, floor, window, view), "mode": "none"}
     return figure(
-        [*stack, *filter(None, bands), *lines],
+        [held, *filter(None, bands), *lines],
         window,
         view,
-        height=384,
-        top=48 if view.narrow else 8,
-        meta={**META, "caption": _caption(drawn, judged) + told},
+        height=256,
+        stacked=132,
+        top=32 if view.narrow else 8,
+        meta={**META, "caption": _caption([HELD, *drawn], judged) + told},
         hovermode="x unified",
-        xaxis={**x_axis(window, view), "anchor": "y2"},
-        yaxis=y_axis(
-            range=[0, 100],
-            domain=[0.56, 1],
-            tickvals=[0, 50, 100],
-            ticktext=["0 %", "50 %", "100 %"],
-        ),
-        yaxis2=y_axis(range=[floor, top], domain=[0, 0.48], **ticks(floor, top)),
-        annotations=[
-            *_stack_labels(drawn, classes, view),
-            *_line_labels(drawn[1:], judged, gone, (floor, top), view),
-        ],
+        yaxis=y_axis(range=[floor, top], **ticks(floor, top)),
+        annotations=_line_labels(drawn, judged, gone, (floor, top), view),
         showlegend=view.narrow,
     )
-
-
-def _share(classes: Classes, fate: Fate) -> Floats:
-    return np.asarray(getattr(classes, fate.field) / classes.total, np.float64)
-
-
-def _stack(
-    drawn: list[Fate], classes: Classes, judged: Judged, window: Window, view: View
-) -> list[Trace]:
-    """Shares of all elements of each column's samples; the last column is held to the end of the window."""
-    x = np.append(judged.x, window.high)
-    if x[0] == x[-1]:  # a single sample at the very end, which would have no width
-        x = x + np.array([-0.5, 0.5]) * (1000 if view.x == "time" else 1)
-    # Where there is no record the whole stack falls to nothing.
-    points = broken(x, Gaps.of(window), held=True)
-    traces = []
-    for fate in drawn:
-        share = _share(classes, fate)
-        share = np.where(points.empty, 0.0, np.append(share, share[-1])[points.taken])
-        traces.append(
-            {
-                "type": "scatter",
-                "name": fate.word,
-                "mode": "lines",
-                "stackgroup": "fate",
-                "line": {"shape": "hv", "width": 0.5, "color": f"role:{fate.role}"},
-                "fillcolor": f"role:{fate.role}",
-                "x": plot_x(points.x, view),
-                "y": typed((100 * share).astype(np.float32)),
-                "text": _unless_empty([percent(part) for part in share.tolist()], points),
-                "hovertemplate": "%{text}",
-            }
-        )
-    return traces
-
-
-def _unless_empty(words: list[str], points: Broken) -> list[str]:
-    """What is said of points; of a gap, that it is one."""
-    told = zip(words, points.empty.tolist(), strict=True)
-    return ["no record" if empty else each for each, empty in told]
 
 
 def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) -> Trace:
@@ -188,10 +137,9 @@ def _line(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
         "mode": "lines+markers" if len(x) <= 60 else "lines",
         "line": {"shape": "hv", "width": 1.5, "color": f"role:{fate.role}"},
         "marker": {"size": 4},
-        "showlegend": False,
+        "showlegend": fate is not HELD,
         "x": plot_x(points.x, view),
         "y": typed(np.where(points.empty, np.nan, _height(share, floor))),
-        "yaxis": "y2",
         "text": _said(fate, share, judged, column),
         "hovertemplate": "%{text}",
     }
@@ -249,7 +197,6 @@ def _band(fate: Fate, judged: Judged, floor: float, window: Window, view: View) 
         name=f"{fate.word}, {percent(0.95)}",
         fillcolor=f"role:{fate.role}",
         opacity=0.2,
-        yaxis="y2",
     )
 
 
@@ -281,25 +228,6 @@ def ticks(floor: float, top: float) -> dict[str, Any]:
     }
 
 
-def _stack_labels(drawn: list[Fate], classes: Classes, view: View) -> list[dict[str, Any]]:
-    """The name of each band that is thick enough for one, at its height at the right end."""
-    if view.narrow:
-        return []
-    labels, below = [], 0.0
-    for fate in drawn:
-        share = float(_share(classes, fate)[-1])
-        if share >= 0.14:
-            labels.append(beside(100 * (below + share / 2), fate.word, fate.role, view))
-        below += share
-    return labels
-
-
-def _below(fate: Fate, drawn: list[Fate], classes: Classes) -> Floats:
-    """Where a class begins in the stack, in per cent."""
-    shares = [_share(classes, each) for each in drawn[: drawn.index(fate)]]
-    return np.asarray(100 * np.sum(shares, axis=0), np.float64)
-
-
 def _line_labels(
     drawn: list[Fate],
     judged: Judged,
@@ -319,7 +247,7 @@ def _line_labels(
     labels, lowest = [], floor
     for share, words, role in sorted(named):
         at = max(float(_height(np.array([share]), floor)[0]), lowest)
-        labels.append(beside(at, words + percent(share), role, view, yref="y2"))
+        labels.append(beside(at, words + percent(share), role, view))
         lowest = at + gap
     return labels
 
@@ -332,5 +260,7 @@ def _caption(drawn: list[Fate], judged: Judged) -> str:
     words = f"{', '.join(said)} at step {count(int(newest.of('last')[0]))}. {scope(judged)}"
     most = int(judged.of("samples").max())
     if most > 1:
-        words += f" Up to {count(most)} samples share a column: their sum above, the extremes of their shares below."
+        words += (
+            f" Up to {count(most)} samples share a column: the extremes of their shares are drawn."
+        )
     return f"{words} A sample: ± is the standard error." if any(errors.values()) else words

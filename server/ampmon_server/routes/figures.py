@@ -30,10 +30,11 @@ async def view_of(
     format: Literal["fp16", "bf16", "e4m3", "e5m2"] = "fp16",
     y: Literal["linear", "log"] = "linear",
     zone: Annotated[int, Query(ge=-1440, le=1440)] = 0,
+    position: Literal["alone", "stacked", "last"] = "alone",
 ) -> View:
     if start is not None and stop is not None and stop <= start:
         raise BadQuery("stop", "it must be greater than start")
-    return View(start, stop, width, x, format, y, zone)
+    return View(start, stop, width, x, format, y, zone, position)
 
 
 async def _replay(
