@@ -57,6 +57,16 @@ def test_a_single_element_is_seen_in_the_heatmap(theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", THEMES)
+def test_a_share_of_none_is_bare(theme: str) -> None:
+    """Of what is lost, nothing has the background's own colour, and the more the further from its lightness."""
+    scale = ROLES[theme]["shares"]
+    assert scale[0] == [0, ROLES[theme]["background"]]
+    lightness = [Color(colour).convert("lab")["lightness"] for _, colour in scale]
+    apart = [abs(each - lightness[0]) for each in lightness]
+    assert all(a < b for a, b in itertools.pairwise(apart))
+
+
+@pytest.mark.parametrize("theme", THEMES)
 def test_counts_grow_lighter(theme: str) -> None:
     """The heatmap's colours rise steadily in lightness, so that more is told from less without any hue."""
     lightness = [Color(colour).convert("lab")["lightness"] for _, colour in ROLES[theme]["counts"]]

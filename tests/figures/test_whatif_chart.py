@@ -29,8 +29,11 @@ def _source(**asked: object) -> Source:
 
 
 def _at(figure: dict, name: str, level: int) -> float:  # type: ignore[type-arg]
-    (line,) = made.traces(figure, name=name)
-    return float(made.read(line["y"])[LEVELS.index(level)])
+    traces = [*made.traces(figure, name=f"{name}, measured"), *made.traces(figure, name=name)]
+    drawn = {
+        x: y for t in traces for x, y in zip(made.read(t["x"]), made.read(t["y"]), strict=True)
+    }
+    return float(drawn[level])
 
 
 def test_a_gradient_is_moved_along_the_scales() -> None:
@@ -43,6 +46,18 @@ def test_a_gradient_is_moved_along_the_scales() -> None:
     assert _at(figure, "overflow", 13) == FLOOR
     assert _at(figure, "overflow", 14) == pytest.approx(-1)
     assert _at(figure, "overflow", 26) == pytest.approx(np.log10(0.8))
+
+
+def test_what_is_measured_is_drawn_apart_from_bounds() -> None:
+    """In fp16 today's shares are dots that no line passes through; in another format there is nothing measured."""
+    figure = whatif(_source(), View())
+    for name in ("subnormal", "flushed to zero", "overflow"):
+        (dot,) = made.traces(figure, name=f"{name}, measured")
+        (line,) = made.traces(figure, name=name)
+        assert made.read(dot["x"]).tolist() == [10]
+        assert made.read(line["x"]).tolist() == [level for level in LEVELS if level != 10]
+    (line,) = made.traces(whatif(_source(format="e4m3"), View()), name="subnormal")
+    assert made.read(line["x"]).tolist() == list(LEVELS)
 
 
 def test_what_comes_back_is_no_more_than_was_zero() -> None:

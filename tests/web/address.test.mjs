@@ -14,7 +14,7 @@ test("an address without a run is the list", () => {
 });
 
 test("what is written is read back", () => {
-  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { x: "user" }, { stream: "a&b=ü" }, { rank: "3", parameter: "a.b c", follow: 200 }, { choices: { name: "<b>&", statistic: "norm" } }]) {
+  for (const part of [{}, { start: 0, stop: 9 }, { x: "time", start: 17e14, stop: 18e14 }, { x: "user" }, { stream: "a&b=ü" }, { rank: "3", parameter: "a.b c", follow: 200, at: 7 }, { choices: { name: "<b>&", statistic: "norm" } }]) {
     const address = { page: "run", run: RUN, view: { ...view, ...part } };
     assert.deepEqual(parse(format(address)), address);
   }

@@ -9,6 +9,7 @@ from playwright.sync_api import Request, expect
 
 from batches import Trainer
 from posted import PostedRun, post
+from web.axe import violations
 from web.reader import Reader
 from web.views import TABS, settle
 
@@ -156,3 +157,73 @@ def test_tabs_are_steered_by_keys(reader: Reader, key: str, leads_to: int) -> No
     assert reader.page.locator("[role=tabpanel]:visible").count() == 1
     assert reader.page.locator("[role=tab][tabindex='0']").count() == 1
     assert reader.range() == before
+
+
+def _readout(reader: Reader, name: str) -> str:
+    return reader.text(f"[data-figure={name}] .readout").replace("\n", " ")
+
+
+def _line(reader: Reader, name: str, which: str) -> Any:
+    """Where a line through a chart is, as a share of its plot; None where there is none."""
+    share = reader.plot(name, f"plot.style.getPropertyValue('--{which}')")
+    return float(share) if share else None
+
+
+def test_the_pointer_reads_all_charts_of_the_stack(reader: Reader) -> None:
+    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data."""
+    reader.size(1440, 900)
+    reader.open(_trained(reader, loss=0.5))
+    settle(reader)
+    reader.wait("the newest", lambda: "headroom" in _readout(reader, "scale"))
+    assert "normal" in _readout(reader, "underflow")
+    box = reader.figure("skips").locator(".nsewdrag").bounding_box()
+    assert box is not None
+    at_skip = box["x"] + box["width"] * 20.5 / 60, box["y"] + 20
+    for off in (40, 0):
+        reader.page.mouse.move(at_skip[0] + off, at_skip[1])
+    reader.wait("the step", lambda: _readout(reader, "scale").startswith("step 20"))
+    assert "back-off" in _readout(reader, "scale")
+    assert "1 of 1 updates skipped" in _readout(reader, "skips")
+    for name in (*STACK, "exponents"):
+        assert _readout(reader, name).startswith("step 20"), name
+        assert _line(reader, name, "cross") == pytest.approx(20.5 / 60, abs=0.01)
+    assert reader.page.locator(".hoverlayer:visible text").count() == 0
+    reader.page.mouse.move(0, 0)
+    reader.wait("the newest again", lambda: not _readout(reader, "scale").startswith("step"))
+
+
+def test_a_skip_that_is_gone_to_is_marked_and_stays_in_view(reader: Reader) -> None:
+    """A key brings the stack on the screen and marks the step in all of it; zoom, reload and back keep the mark."""
+    reader.open(f"{_trained(reader, loss=0.5)}?tab=events")
+    settle(reader)
+    reader.page.locator("#tab-events").scroll_into_view_if_needed()
+    reader.page.keyboard.press("j")
+    reader.wait("the skip", lambda: "at=20" in reader.ask("location.hash"))
+    reader.wait("its mark", lambda: _line(reader, "scale", "mark"))
+    expect(reader.figure("scale")).to_be_in_viewport()
+    reader.wait("its words", lambda: "1 of 1 updates" in _readout(reader, "skips"))
+    for _ in range(3):
+        before = reader.range()
+        reader.page.keyboard.press("+")
+        reader.wait("the zoom", lambda before=before: reader.range() != before)
+    low, high = reader.range()
+    assert low < 20 < high
+    reader.page.reload()
+    reader.wait("the mark again", lambda: _line(reader, "scale", "mark"))
+    reader.page.keyboard.press("0")
+    reader.wait("no mark", lambda: _line(reader, "scale", "mark") is None)
+    assert "at=" not in reader.ask("location.hash")
+
+
+def test_what_the_words_of_a_chart_mean_is_behind_its_i(reader: Reader) -> None:
+    """It opens by a key, with the caption of a chart in the stack, keeps the rules of axe, and Escape closes it."""
+    reader.open(_trained(reader))
+    settle(reader)
+    about = reader.figure("underflow").locator(".about")
+    expect(about.locator("dl")).to_be_hidden()
+    about.locator("summary").press("Enter")
+    expect(about).to_contain_text("held with fewer bits")
+    expect(about).to_contain_text("normal")
+    assert violations(reader.page, "[data-figure=underflow]") == []
+    reader.page.keyboard.press("Escape")
+    expect(about.locator("dl")).to_be_hidden()

@@ -6,13 +6,13 @@
 export const AXES = ["step", "time", "user"];
 
 /** What a view has besides: whatever else is in the query is a choice of some chart, by its name. */
-const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow"]);
+const OWN = new Set(["x", "start", "stop", "stream", "rank", "parameter", "follow", "at"]);
 
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** A view of a whole run, nothing chosen. @returns {View} */
 export function wholeView() {
-  return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, choices: {} };
+  return { x: "step", start: null, stop: null, stream: null, rank: null, parameter: null, follow: null, at: null, choices: {} };
 }
 
 /**
@@ -51,7 +51,7 @@ export function format(address) {
 export function viewQuery(view, withAxis) {
   const query = new URLSearchParams();
   if (withAxis) query.set("x", view.x);
-  for (const name of /** @type {const} */ (["start", "stop", "stream", "rank", "parameter", "follow"])) {
+  for (const name of /** @type {const} */ (["start", "stop", "stream", "rank", "parameter", "follow", "at"])) {
     const value = view[name];
     if (value !== null) query.set(name, String(value));
   }
@@ -65,7 +65,7 @@ export function viewQuery(view, withAxis) {
  * @param {readonly string[]} [choices] the names of the choices, "parameter" and "rank" among them where it takes those
  */
 export function figureQuery(view, choices = []) {
-  const query = viewQuery({ ...view, follow: null, rank: null, parameter: null, choices: {} }, true);
+  const query = viewQuery({ ...view, follow: null, at: null, rank: null, parameter: null, choices: {} }, true);
   for (const name of choices) {
     const value = name === "parameter" || name === "rank" ? view[name] : view.choices[name];
     if (value !== null && value !== undefined) query.set(name, value);
@@ -84,6 +84,7 @@ function view(options) {
     rank: options.get("rank"),
     parameter: options.get("parameter"),
     follow: whole(options.get("follow")),
+    at: whole(options.get("at")),
     choices,
   };
 }

@@ -9,7 +9,7 @@ import { asked, endOf, pauseWords } from "./follow.js";
 import { zoneOf } from "./format.js";
 import { paced } from "./pace.js";
 import { Panel } from "./panel.js";
-import { fromPlot, moved, toPlot } from "./range.js";
+import { MINUTE_MS, fromPlot, moved, toPlot } from "./range.js";
 import { fileName } from "./saving.js";
 import { toast } from "./toast.js";
 import { Toolbar } from "./toolbar.js";
@@ -17,6 +17,7 @@ import { Toolbar } from "./toolbar.js";
 /** @import { Point, Range, Summary, View } from "../types/page.js" */
 /** @import { End, Pause } from "./follow.js" */
 /** @import { Command } from "./keyboard.js" */
+/** @import { Place } from "./crosshair.js" */
 /** @import { Saved } from "./menu.js" */
 /** @import { Position } from "./panel.js" */
 /** @import { PlotRange } from "./plot.js" */
@@ -96,8 +97,27 @@ export class Charts {
    * @param {HTMLElement} element
    */
   within(element) {
-    crosshair.install(element);
+    crosshair.install(element, (place) => this.#point(place));
     element.addEventListener("pointerdown", this.#hold);
+  }
+
+  /**
+   * All charts of one x are read where the pointer is on one of them.
+   * @param {Place | null} place
+   */
+  #point(place) {
+    const pointed = this.#panels.find(({ element }) => element === place?.panel);
+    const x = place && pointed ? pointed.at(place.across) : null;
+    for (const panel of this.#panels) {
+      if (panel === pointed) panel.point(x, place?.up ?? null);
+      else panel.point(pointed?.range && panel.range ? x : null, null);
+    }
+  }
+
+  /** The place of the step that the view is about, in Plotly's terms; null where x has none for it. */
+  get #marked() {
+    const { at, x } = this.view;
+    return at === null || x === "user" ? null : x === "time" ? at / 1000 + MINUTE_MS * this.#zone : at;
   }
 
   /**
@@ -117,6 +137,7 @@ export class Charts {
     };
     const panel = new Panel(name, this.#follows ? (CHOICES[name] ?? []) : [], listener, position);
     this.#asks.set(panel, ask);
+    panel.mark(this.#marked);
     return panel;
   }
 
@@ -153,6 +174,7 @@ export class Charts {
    */
   look(view) {
     this.view = view;
+    for (const panel of this.#panels) panel.mark(this.#marked);
     this.#describe();
     this.#again();
   }
@@ -295,7 +317,7 @@ export class Charts {
   /** @param {Range | null} range null for the whole run */
   #look(range) {
     const { start, stop } = range ?? { start: null, stop: null };
-    this.listener.onView({ ...this.view, start, stop, follow: null });
+    this.listener.onView({ ...this.view, start, stop, follow: null, at: range && this.view.at });
     if (range) for (const panel of this.#panels) if (panel.visible) void panel.show(toPlot(range, this.view.x, this.#zone));
   }
 
@@ -310,7 +332,7 @@ export class Charts {
 
   /** @param {View["x"]} x */
   #turn(x) {
-    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null });
+    if (x !== this.view.x) this.listener.onView({ ...this.view, x, start: null, stop: null, follow: null, at: null });
   }
 
   /**
@@ -319,13 +341,13 @@ export class Charts {
    */
   #move(factor, shift) {
     const shown = this.#shown;
-    if (shown) this.#look(moved(shown, factor, shift));
+    if (shown) this.#look(moved(shown, factor, shift, this.view.at));
   }
 
   /** Leaves what is followed, or follows the newest. @param {number | null} newest */
   #follow(newest) {
     const { view } = this;
-    this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest });
+    this.listener.onView({ ...view, x: newest === null ? view.x : "step", start: null, stop: null, follow: newest, at: null });
   }
 
   #hush() {

@@ -1,22 +1,33 @@
-// A hairline through all charts of one x, where the pointer is on one of them: they have the same margins.
+// Where the pointer is on a chart: a finger's tap stays where it was. Knows no chart but as an element.
 
-/** @param {HTMLElement} charts what holds them; its style has the line's place, or none */
-export function install(charts) {
-  charts.addEventListener("pointermove", (event) => {
-    const x = event.pointerType === "touch" ? null : placeOf(event);
-    if (x === null) charts.style.removeProperty("--cross");
-    else charts.style.setProperty("--cross", `${x}px`);
-  });
-  charts.addEventListener("pointerleave", () => charts.style.removeProperty("--cross"));
-}
+/** A panel, and how far across and up its plot, as shares. @typedef {{panel: Element, across: number, up: number}} Place */
 
 /**
- * How far from a chart's left the pointer is, or null where it is over none.
- * @param {PointerEvent} event
+ * Tells the place of the pointer, at most once a frame; null where it is on no plot.
+ * @param {HTMLElement} within
+ * @param {(place: Place | null) => void} onPlace
  */
-function placeOf({ target, clientX }) {
-  const chart = target instanceof Element ? target.closest(".linked > .plot") : null;
-  const drawn = chart?.querySelector(".nsewdrag")?.getBoundingClientRect();
-  if (!chart || !drawn || clientX < drawn.left || clientX > drawn.right) return null;
-  return Math.round(clientX - chart.getBoundingClientRect().left);
+export function install(within, onPlace) {
+  /** @type {PointerEvent | null} */
+  let newest = null;
+  const tell = () => {
+    onPlace(newest && placeOf(newest));
+    newest = null;
+  };
+  /** @param {PointerEvent} event */
+  const look = (event) => {
+    if (event.pointerType === "touch" && event.type !== "pointerdown") return;
+    if (newest === null) requestAnimationFrame(tell);
+    newest = event;
+  };
+  for (const kind of /** @type {const} */ (["pointermove", "pointerdown", "pointerleave"])) within.addEventListener(kind, look);
+}
+
+/** @param {PointerEvent} event @returns {Place | null} */
+function placeOf({ target, clientX, clientY, type }) {
+  const panel = type !== "pointerleave" && target instanceof Element && target.closest(".plot")?.closest(".panel");
+  if (!panel) return null;
+  const plot = (target.closest(".nsewdrag") ?? panel.querySelector(".nsewdrag"))?.getBoundingClientRect();
+  if (!plot || clientX < plot.left || clientX > plot.right) return null;
+  return { panel, across: (clientX - plot.left) / plot.width, up: (plot.bottom - clientY) / plot.height };
 }

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { KEYS, keycap } from "./keyboard.js";
 
 const MOUSE = [
+  ["Point at a chart", "Read all charts at that step, in the row above each"],
   ["Drag across a chart", "Zoom in on it, and on all others with it"],
   ["Double-click a chart", "The whole run again"],
   ["Click a number above the charts", "Copy it, with all its digits"],

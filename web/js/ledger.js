@@ -4,7 +4,7 @@ import { get, refusalOf } from "./api.js";
 import { keyOf, ranksWords, together } from "./agreed.js";
 import { dotted, h, say } from "./dom.js";
 import { count, plural, power, revived } from "./format.js";
-import { about, isAbout } from "./range.js";
+import { about } from "./range.js";
 import { Table } from "./table.js";
 
 /** @import { SharedSkip } from "./agreed.js" */
@@ -108,10 +108,10 @@ class Ledger {
     return { rows: page[this.name] ?? [], next: page.next };
   }
 
-  /** Marks the rows that the charts are about. */
+  /** Marks the rows of the step that the charts mark. */
   point() {
-    const view = this.page.view();
-    this.table.point(({ step }) => step !== null && isAbout(view, step));
+    const { at, x } = this.page.view();
+    this.table.point(({ step }) => step !== null && x === "step" && step === at);
   }
 
   /**

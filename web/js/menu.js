@@ -18,7 +18,7 @@ const ITEMS = [
  */
 export function menu(chart, onSave) {
   const items = ITEMS.map(([kind, words]) => h("li", {}, h("button", { type: "button", class: "quiet", onclick: () => choose(kind) }, words)));
-  const { element, close } = popup("menu", "⋯", `Save ${chart}, or copy a link`, h("ul", {}, ...items));
+  const { element, close } = popup("menu", "⋯", `Save ${chart}, or copy a link`, h("ul", { tabindex: -1 }, ...items));
 
   /** @param {Saved} kind */
   function choose(kind) {
@@ -34,13 +34,11 @@ export function menu(chart, onSave) {
  * @param {string} kind
  * @param {string} sign
  * @param {string} label
- * @param {HTMLElement} content
+ * @param {HTMLElement} content one that takes the focus: a click on its words leaves it open
  */
 export function popup(kind, sign, label, content) {
   const opener = h("summary", { title: label, "aria-label": label }, sign);
   const element = h("details", { class: `popup ${kind}`, onfocusout: leave, onkeydown: escape }, opener, content);
-  // A click on its words takes the focus there, and not out of it.
-  content.tabIndex = -1;
 
   /** @param {Event} event */
   function leave(event) {

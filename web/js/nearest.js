@@ -9,10 +9,8 @@ import { around } from "./range.js";
 const ABOUT = { step: 50, time: 10_000_000 };
 
 export class Skips {
-  /** The skip that was gone to last, by its step. @type {number | null} */
-  #last = null;
-  /** @type {View | null} the view that it was gone to by */
-  #by = null;
+  /** The skip that was gone to last, by its step, and where along x it was marked. */
+  #last = { step: -1, at: -1 };
 
   /** @param {string} run */
   constructor(run) {
@@ -32,19 +30,20 @@ export class Skips {
     if (step === null || time === null) return null;
     const x = view.x === "time" ? "time" : "step";
     const length = view.x === x && view.start !== null && view.stop !== null ? view.stop - view.start : ABOUT[x];
-    this.#last = step;
-    this.#by = { ...view, x, follow: null, ...around(x === "time" ? time : step, length) };
-    return this.#by;
+    const at = x === "time" ? time : step;
+    this.#last = { step, at };
+    return { ...view, x, follow: null, at, ...around(at, length) };
   }
 
   /**
-   * The step to look from: of the skip that is shown, else the end of what is shown.
+   * The step to look from: the one that is marked, else the end of what is shown.
    * @param {View} view
    * @param {"after" | "before"} side
    */
-  #from({ x, start, stop }, side) {
-    if (this.#by !== null && x === this.#by.x && start === this.#by.start && stop === this.#by.stop) return this.#last;
+  #from({ x, start, stop, at }, side) {
+    if (at === this.#last.at) return this.#last.step;
     if (x !== "step") return null;
+    if (at !== null) return at;
     return side === "before" ? stop : start === null || start === 0 ? null : start - 1;
   }
 }

@@ -6,6 +6,7 @@ import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
 import { opened } from "./opened.js";
 import * as plot from "./plot.js";
+import { Readout } from "./readout.js";
 import { resolve } from "./roles.js";
 import { csvOf, framed } from "./saving.js";
 import { offerSearch, searchField } from "./search.js";
@@ -40,6 +41,7 @@ export class Panel {
   #empty = h("p", { class: "empty" }, "Loading…");
   #retry = h("button", { type: "button", hidden: true, onclick: () => this.#again() }, "Try again");
   #plot = h("div", { class: "plot", role: "img", hidden: true });
+  #readout = new Readout(this.#plot);
   /** @type {Figure | null} */
   #figure = null;
   #listening = false;
@@ -68,14 +70,15 @@ export class Panel {
     this.#menu = menu(name, listener.onSave);
     this.#menu.hidden = true;
     const stacked = position !== "alone";
-    const about = popup("about", "i", `About ${name}`, h("div", {}, stacked && this.#caption, this.#terms));
+    const about = popup("about", "i", `About ${name}`, h("div", { tabindex: 0 }, stacked && this.#caption, this.#terms));
     this.element = h(
       "section",
       { class: "panel", "data-figure": name, "data-waiting": true },
-      h("header", {}, this.#title, about.element, this.#choices, this.#menu),
+      h("header", {}, this.#title, about.element, this.#choices, stacked && this.#readout.element, this.#menu),
       !stacked && this.#caption,
       this.#empty,
       this.#retry,
+      !stacked && this.#readout.element,
       this.#plot,
     );
     this.#onscreen = new Onscreen(this.element, listener.onWanted);
@@ -159,16 +162,54 @@ export class Panel {
     }
     this.#plot.hidden = false;
     // Plotly fills its element: without a height of its own that would give way while the window is resized.
-    this.#plot.style.height = `${this.#figure.layout.height}px`;
+    const { height, margin } = /** @type {{height?: number, margin?: {r?: number}}} */ (this.#figure.layout);
+    this.#plot.style.height = `${height}px`;
+    this.#plot.style.setProperty("--right", `${margin?.r}px`);
     try {
-      await plot.draw(this.#plot, () => resolve(/** @type {Figure} */ (this.#figure), theme.roles()));
+      await plot.draw(this.#plot, () => this.#resolved());
     } catch (error) {
       this.fail(error instanceof Error ? error.message : String(error));
       return;
     }
     this.element.classList.toggle("linked", this.range !== null);
+    if (this.#read) this.#readout.show(this.#figure);
     if (!this.#listening) plot.listen(this.#plot, this.listener);
     this.#listening = true;
+  }
+
+  /** Whether it is read in a row above it: what lies on its side has boxes over its data. */
+  get #read() {
+    return !this.#figure?.data.some((trace) => "orientation" in trace || "xaxis" in trace);
+  }
+
+  /** What is drawn: a box over the data is only a nuisance where that is read above it, but a click needs one. */
+  #resolved() {
+    const { data, layout } = resolve(/** @type {Figure} */ (this.#figure), theme.roles());
+    this.#plot.classList.toggle("read", this.#read);
+    return { data, layout: this.#read ? { ...layout, hovermode: layout.meta.opens ? "closest" : false } : layout };
+  }
+
+  /**
+   * The x at a share of the plot's width, in Plotly's terms; null where nothing is read along it.
+   * @param {number} share
+   */
+  at(share) {
+    const { range } = /** @type {{range?: [number, number]}} */ (this.#figure?.layout.xaxis ?? {});
+    return range ? range[0] + share * (range[1] - range[0]) : null;
+  }
+
+  /**
+   * Reads it at a place along x, and how far up; where that is null, at the mark or the newest.
+   * @param {number | null} x
+   * @param {number | null} up
+   */
+  point(x, up) {
+    this.#readout.point(x, up);
+  }
+
+  /** @param {number | null} x of a step that is looked at, in Plotly's terms */
+  mark(x) {
+    this.#readout.mark(x);
   }
 
   /**

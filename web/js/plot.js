@@ -18,7 +18,6 @@ const CONFIG = {
 const SOON_MS = 200;
 
 /** @typedef {[number | string, number | string]} PlotRange */
-/** @typedef {Pick<Point, "x" | "y" | "customdata"> & {data: {name?: string}}} PlotlyPoint */
 
 /** @type {Promise<NonNullable<Window["Plotly"]>> | undefined} */
 let loading;
@@ -123,8 +122,8 @@ export function listen(element, { onZoom, onReset, onClick }) {
     if (range && !quiet.has(element)) onZoom(range);
   });
   element.on("plotly_doubleclick", onReset);
-  element.on("plotly_click", (/** @type {{points: PlotlyPoint[]}} */ { points: [point] }) => {
-    if (point) onClick({ x: point.x, y: point.y, customdata: point.customdata, trace: point.data.name ?? "" });
+  element.on("plotly_click", (/** @type {{points: Point[]}} */ { points: [point] }) => {
+    if (point) onClick(point);
   });
 }
 

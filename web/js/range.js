@@ -2,7 +2,7 @@
 
 /** @import { Range, View } from "../types/page.js" */
 
-const MINUTE_MS = 60_000;
+export const MINUTE_MS = 60_000;
 
 /**
  * The first x and the x after the last that a chart's range shows.
@@ -32,15 +32,17 @@ export function toPlot({ start, stop }, axis, zone) {
 }
 
 /**
- * The stretch scaled by `factor` about its middle, and moved by `shift` of its length.
+ * The stretch scaled by `factor` about its middle, or about the `mark` in it, and moved by `shift` of its length.
  * @param {Range} range
  * @param {number} factor
  * @param {number} shift
+ * @param {number | null} [mark]
  * @returns {Range}
  */
-export function moved({ start, stop }, factor, shift) {
+export function moved({ start, stop }, factor, shift, mark = null) {
   const length = stop - start;
-  const middle = (start + stop) / 2 + shift * length;
+  const kept = mark !== null && factor < 1 && start <= mark && mark < stop;
+  const middle = kept ? mark : (start + stop) / 2 + shift * length;
   const half = Math.max(1, (length * factor) / 2);
   const first = Math.max(0, Math.round(middle - half));
   return { start: first, stop: Math.max(first + 2, Math.round(middle + half)) };
@@ -67,16 +69,7 @@ const ABOUT = 50;
  * @returns {View}
  */
 export function about(view, step) {
-  return { ...view, x: "step", follow: null, ...around(step, ABOUT) };
-}
-
-/**
- * Whether a view shows a step alone, or it and few others.
- * @param {View} view
- * @param {number} step
- */
-export function isAbout({ x, start, stop }, step) {
-  return x === "step" && start !== null && stop !== null && start <= step && step < stop && stop - start <= 2 * ABOUT;
+  return { ...view, x: "step", follow: null, at: step, ...around(step, ABOUT) };
 }
 
 /**

@@ -23,9 +23,9 @@ import { WhatIf } from "./whatif.js";
 
 /** @import { Command } from "./keyboard.js" */
 /** @import { Advance } from "./live.js" */
-/** @import { Address, Detail, Finding, LoggedName, Part, Range, Summary, View } from "../types/page.js" */
+/** @import { Address, Detail, Finding, LoggedName, Range, Summary, View } from "../types/page.js" */
 
-const PARTS_MS = 1000;
+const DRAWER_MS = 1000;
 const TABLES_MS = 2000;
 const FINDINGS_MS = 5000;
 
@@ -67,15 +67,14 @@ export class Run {
     this.nearest = new Skips(id);
     this.readTables = paced(() => this.#tables(), TABLES_MS);
     this.readFindings = paced(() => this.#diagnosis(), FINDINGS_MS);
-    this.readParts = paced(() => this.#refreshParts(), PARTS_MS);
+    this.readDrawer = paced(() => this.#refreshDrawer(), DRAWER_MS);
     this.charts = new Charts(id, view, { onView: (next) => this.#show(next), onTrouble });
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     this.rankCharts = chart("ranks");
     const [whatif, simulated] = [chart("whatif"), chart("simulated")];
     this.drawer = new Drawer(this.charts, onView);
     const [scales, policies] = [new WhatIf(this.charts, onView), new Simulate(id, this.charts, onView)];
-    /** What stands below a chart and is no plain one. @type {Part[]} */
-    this.parts = [this.drawer, scales, policies];
+    this.scales = scales;
     this.tabs = new Tabs(
       "More of this run",
       [
@@ -91,7 +90,7 @@ export class Run {
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge), this.#numbers.health, this.#about, this.#actions.element, this.#streams, this.#ranks.element),
+      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge), this.#numbers.health, this.#streams, this.#ranks.element, this.#about, this.#actions.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
@@ -107,8 +106,16 @@ export class Run {
    * @param {View} view
    */
   #show(view) {
-    if (view.parameter === null || view.parameter === this.charts.view.parameter) this.onView(view);
+    const before = this.charts.view;
+    if (view.at !== null && view.at !== before.at) this.#goTo(view);
+    else if (view.parameter === null || view.parameter === before.parameter) this.onView(view);
     else this.onView(inTab(view, "gradients"));
+  }
+
+  /** Shows a view, and its charts on the screen. @param {View} view */
+  #goTo(view) {
+    this.onView(view);
+    this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
   }
 
   /** @param {string} tab */
@@ -138,7 +145,7 @@ export class Run {
     this.findings.heed(this.#run.alerts ?? []);
     this.tick();
     this.charts.refresh();
-    this.readParts();
+    this.readDrawer();
     this.readTables();
     this.#judge(this.#run);
   }
@@ -185,7 +192,7 @@ export class Run {
   async #goToSkip(side) {
     try {
       const view = await this.nearest.find(this.charts.view, side);
-      if (view) this.onView(view);
+      if (view) this.#goTo(view);
       else toast(side === "after" ? "No later skip" : "No skip before");
     } catch {
       this.onTrouble();
@@ -203,7 +210,7 @@ export class Run {
     this.charts.look(view);
     this.drawer.look(view);
     this.#turn(view);
-    this.readParts();
+    this.readDrawer();
     for (const table of [this.skips, this.events, this.parameters]) table.point();
     if (view.stream !== before.stream || view.choices["search"] !== before.choices["search"]) this.readTables();
     return true;
@@ -211,22 +218,22 @@ export class Run {
 
   recolour() {
     void this.charts.recolour();
-    for (const part of this.parts) part.recolour?.();
   }
 
   close() {
-    this.readParts.stop();
-    for (const part of this.parts) part.close?.();
+    this.readDrawer.stop();
+    this.scales.close();
+    this.drawer.close();
     this.readTables.stop();
     this.readFindings.stop();
     this.charts.close();
   }
 
-  async #refreshParts() {
+  async #refreshDrawer() {
     const run = this.#run;
     if (run === null) return;
     try {
-      await Promise.all(this.parts.map((part) => part.refresh(run, this.charts.view)));
+      await this.drawer.refresh(run, this.charts.view);
     } catch {
       this.onTrouble();
     }
@@ -276,8 +283,7 @@ export class Run {
   #lookAt(scaler, start, stop) {
     const found = this.#streams.hidden ? null : this.#run?.streams.find((stream) => stream.scaler === scaler);
     const stream = found?.stream ?? this.charts.view.stream;
-    this.onView({ ...this.charts.view, x: "step", start, stop, stream, follow: null });
-    this.charts.element.scrollIntoView({ behavior: "smooth", block: "nearest" });
+    this.#goTo({ ...this.charts.view, x: "step", start, stop, stream, follow: null, at: null });
   }
 
   /** Those of one name are enough, and they do not go away. */

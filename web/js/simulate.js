@@ -52,8 +52,6 @@ export class Simulate {
     panel.onRefused = (error) => this.#refuse(error);
   }
 
-  async refresh() {}
-
   /** @param {string} name */
   #field(name) {
     const wrong = h("span", { class: "wrong", id: `wrong-${name}`, role: "alert" });

@@ -41,8 +41,6 @@ export class WhatIf {
     if (panel) panel.onDrawn = (meta) => this.#show(meta);
   }
 
-  async refresh() {}
-
   close() {
     this.#look.stop();
   }

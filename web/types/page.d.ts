@@ -16,6 +16,8 @@ export interface View {
   parameter: string | null;
   /** Follow the newest so many updates; null shows `start` to `stop`. */
   follow: number | null;
+  /** The step that is marked, such as a skip's, or its time in microseconds: an x of the axis. */
+  at: number | null;
   /** What the reader chose of charts, by the name of the choice: parameters of their addresses. */
   choices: Record<string, string>;
 }
@@ -46,21 +48,9 @@ export interface Page {
   close(): void;
 }
 
-/** A section of a run's page that is no plain chart. It fetches nothing while it is not on the screen. */
-export interface Part {
-  element: HTMLElement;
-  /** Fetches what has changed of what it shows. Rejects where the server does not answer. */
-  refresh(run: Detail, view: View): Promise<void>;
-  recolour?(): void;
-  close?(): void;
-}
-
-/** A point of a chart, or a cell of a heatmap: `trace` is the name of what it belongs to. */
+/** Where on a chart, or in which row of a heatmap, a click was. */
 export interface Point {
-  x: number | string;
   y: number | string;
-  customdata: unknown;
-  trace: string;
 }
 
 export interface Range {

@@ -59,7 +59,7 @@ class Flushing:
         """The bounds and the estimate, at heights of a log axis."""
         every = np.ones(len(self.left))
         pieces = self.left, self.right
-        said = [self.words] * len(self.left)
+        said = [f"≈ {self.words}"] * len(self.left)
         return [
             band(
                 *pieces,
@@ -82,13 +82,13 @@ class Flushing:
         low, at, high = (
             percent(each) for each in (self.gone.low, self.gone.estimate, self.gone.high)
         )
-        return f"an estimated {at} ({low} – {high})"
+        return f"{at} ({low} – {high})"
 
 
 def caption(flushing: Flushing | None, gone: Flushed | None, judged: Judged) -> str:
     """What is known of it in a sentence, with a blank before it."""
     if flushing is not None:
-        return f" Flushed by fp16, among the zeros: {flushing.words} of all elements."
+        return f" Flushed by fp16, among the zeros: an estimated {flushing.words} of all elements."
     if judged.side == "off":
         return ""
     why = (

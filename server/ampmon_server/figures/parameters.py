@@ -269,7 +269,7 @@ def _borders(names: Sequence[str], height: int) -> list[dict[str, Any]]:
     first = [row for row in _blocks(names) if row]
     if not first or height / len(first) < LABEL_PIXELS or len(names) < 2 * len(first):
         return []
-    return [level(row - 0.5, "background", opacity=0.6) for row in first]
+    return [level(row - 0.5, "hairline", opacity=0.6) for row in first]
 
 
 def _short(name: str) -> str:
@@ -302,7 +302,8 @@ def _colours(z: Floats, statistic: Statistic) -> dict[str, Any]:
         "title": {"text": f"{statistic.short} ", "side": "right", "font": {"size": 12}},
     }
     return {
-        "colorscale": "role:counts",
+        # None of what is lost has the background's colour; else a map of zeros looked full.
+        "colorscale": "role:shares" if statistic.share and not statistic.less else "role:counts",
         "reversescale": statistic.less,
         "cmin": low,
         "cmax": high,

@@ -210,9 +210,10 @@ def _lost(cell: Cells) -> str:
 
 
 def _title(source: Source, view: View) -> dict[str, str]:
-    """In the stack the name that is drawn, unless the choice of names tells it."""
-    lone = view.stacked and len(source.logged) == 1
-    return {"title": shortened(source.logged[0], 32)} if lone else {}
+    """In the stack the name that is drawn, unless the choice of names beside it tells which it is."""
+    if not view.stacked:
+        return {}
+    return {"title": shortened(source.logged[0], 32) if len(source.logged) == 1 else "Logged"}
 
 
 def _choices(source: Source, view: View) -> list[dict[str, Any]]:

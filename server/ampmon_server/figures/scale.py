@@ -109,11 +109,13 @@ def scale(source: Source, view: View) -> Figure:
     marks += resumed(source, window, view)
     shapes, labels = _labels(all_of, view)
     # In the stack the chart of skips stands right below.
+    above = room_traces(room, window, view) if room else []
     lost = [] if view.stacked else rug(window, view, yaxis="y2")
     return figure(
         [
-            *(room_traces(room, window, view) if room else ()),
+            *above[:1],  # the band, below the scale's own line
             stepped(window, view),
+            *above[1:],
             *marks,
             *lost,
         ],
