@@ -22,6 +22,7 @@ def test_the_page_follows_a_training(
         first = reader.wait("the chart", reader.points)
         trainer.train(100)
         reader.wait("more points", lambda: reader.points() > first)
+        reader.tab("skips")
         reader.wait("a culprit", lambda: ["bias" in row for row in reader.texts(rows)] == [True])
         trainer.train(100)
         reader.wait("another skip", lambda: len(reader.texts(rows)) == 2)

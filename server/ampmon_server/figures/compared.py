@@ -115,7 +115,7 @@ _SKIPS = _meta(
     },
 )
 _FATE = _meta(
-    "Gradient precision in fp16",
+    "Gradient lost in fp16",
     {
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
@@ -201,7 +201,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         for (run, window, of), line_of in zip(judged, shares, strict=True):
             left, right = held(of.x, window)
             heights = np.maximum(np.log10(np.maximum(line_of, 1e-30)), floor)
-            said = [percent(each) for each in line_of.tolist()]
+            said = [f"{percent(each)} {share}" for each in line_of.tolist()]
             trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
             # A run is in the legend once, of which there is room for no more.
             traces.append({**trace, **_hovered(run), "showlegend": panel == 0})
