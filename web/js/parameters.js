@@ -12,6 +12,8 @@ import { STATISTICS } from "./words.js";
 
 const PAGE = 20;
 const LIMIT_MAX = 1000;
+/** What the trainer calls a parameter that no model names: "parameter 4 [64 × 3]". */
+const NAMELESS = /^parameter \d+ \[/;
 
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
@@ -147,13 +149,14 @@ export class Parameters {
  * @param {Sampled} sampled
  * @param {Order} order
  */
-function captionOf({ step, total, found, on_grid, overflowed, sampled }, { sort }) {
+export function captionOf({ step, total, found, on_grid, overflowed, sampled, parameters }, { sort }) {
   const rest = total - overflowed > on_grid ? ` The others' gradients were made in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
   const lost = overflowed ? ` Of ${plural(overflowed, "parameter")} every element is inf or NaN.` : "";
   const part = sampled ? " A sample of each large one: ± is the standard error." : "";
   const those = found < total ? ` ${count(found)} found.` : "";
   const first = sort === "worst" ? ", the most subnormal first" : "";
-  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} on fp16's grid${first}.${rest}${lost}${part}${those}`;
+  const nameless = parameters.some(({ name }) => NAMELESS.test(name)) ? " A parameter without a name shows its index: pass model= to GradScaler() or watch()." : "";
+  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} on fp16's grid${first}.${rest}${lost}${part}${those}${nameless}`;
 }
 
 /** @param {ParameterRow} row */
