@@ -59,6 +59,9 @@ export function draw(element, figure) {
     if (!element.isConnected) return;
     const { data, layout } = figure();
     await quietly(element, () => Plotly.react(element, data, /** @type {object} */ (layout), CONFIG));
+    // Plotly hears of no resize of what is in a hidden tab.
+    const wide = element.querySelector(".main-svg")?.clientWidth;
+    if (wide && wide !== element.clientWidth) await quietly(element, async () => Plotly.Plots.resize(element));
   });
 }
 
