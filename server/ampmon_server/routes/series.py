@@ -67,7 +67,11 @@ def list_skips(
     cursor: RowCursor = None,
     parameter: ParameterName = None,
 ) -> Response:
-    """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit."""
+    """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit.
+
+    ``loss`` is `finite`, `not_finite`, or `overflowed` when it was scaled. ``origin`` is `input`, `forward`, `loss` or
+    `backward`, with ``origin_module``. Null where not known.
+    """
     page = service.store.skips(
         run_id, stream=stream, limit=limit, cursor=cursor, parameter=parameter
     )
