@@ -26,6 +26,8 @@ ABRUPT = 0.1
 """A rise takes no more of the cells than this: opponents and policies, whose losses are no measure, drift."""
 FELL, ROSE = 3.0, 2.0
 """Fall and rise are so many times the largest rise before: rates that come in cycles raise a loss again and again."""
+EXPLODES = 10.0
+"""A rise of so many times the fall is an explosion."""
 TAIL = 0.1
 """All but so much of the loss is above, after the rise, what all but so much of it was before."""
 _MAD = 1.4826
@@ -65,7 +67,10 @@ def divergence(cells: Cells) -> Divergence | None:
     noise = NOISE * _MAD * float(np.median(np.abs(before - level[below])))
     low, high = float(np.median(before[-LEAST:])), float(np.median(after))
     first = _left(level[:above], low + noise)
-    fall, rise, risen = float(level[0]) - lowest, high - low, _largest_rise(level[:first])
+    fall, rise = float(level[0]) - lowest, high - low
+    # The levels before an explosion belong to it: medians reach into it, and noise hides its first updates.
+    steady = first - LEAST if rise > EXPLODES * fall else first
+    risen = _largest_rise(level[:steady])
     far = np.flatnonzero(level[above:] >= min(low + HALF * rise, start + fall))
     most = np.quantile(before, 1 - TAIL, method="higher")
     is_sure = fall > max(noise, FELL * risen) and rise > max(noise, ROSE * risen)
