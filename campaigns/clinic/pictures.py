@@ -85,8 +85,11 @@ def _take(
 
 
 def drawn(page: Page, figure: str) -> None:
-    """Scroll to a chart, and wait until it is drawn, or words stand in its place."""
+    """Turn to a chart's tab, and wait until it is drawn, or words stand in its place."""
     panel = page.locator(f"[data-figure={figure}]")
+    panel.wait_for(state="attached", timeout=WAIT_MS)
+    for tab in panel.locator("xpath=ancestor::*[@role='tabpanel']").all():
+        page.locator(f"#{tab.get_attribute('aria-labelledby')}").click()
     panel.scroll_into_view_if_needed()
     words = ".empty:not([hidden], :text('Loading'))"
     found = panel.locator(f".plot.js-plotly-plot .plot-container, {words}")

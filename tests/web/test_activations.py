@@ -58,6 +58,7 @@ def test_the_ledger_says_what_is_known_of_the_loss(reader: Reader) -> None:
     )
     post(reader.server, trainer.batch([trainer.update(skipped=True, **each) for each in told]))
     reader.open(f"#/runs/{trainer.run_id}")
+    reader.tab("skips")
     cells = reader.page.locator("[data-ledger=skips] span:has(> [data-cause])")
     reader.wait("the ledger", lambda: cells.count() == len(told))
     assert [words.replace("\n", ", ") for words in cells.all_inner_texts()][::-1] == [
