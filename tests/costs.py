@@ -62,9 +62,10 @@ def spent_s() -> float:
 
 
 class Costs:
-    """Adds up, for each file, what was spent while its tests ran."""
+    """Adds up, for each file or test, what was spent while it ran."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: str | None) -> None:
+        self.by_test = by == "test"
         self.by_file: Counter[str] = Counter()
         self._counted_s = 0.0
 
@@ -81,7 +82,9 @@ class Costs:
         if not self._counted_s:
             self.count("(start)")
         result = yield
-        if nextitem is None or nextitem.path != item.path:
+        if self.by_test:
+            self.count(f"{item.path.relative_to(TESTS)}::{item.name}")
+        elif nextitem is None or nextitem.path != item.path:
             self.count(str(item.path.relative_to(TESTS)))
         return result
 
@@ -110,9 +113,10 @@ class Costs:
         if by == "folder":
             terminalreporter.section("processor time, and its budget")
             lines = table(self.by_file, BUDGET_S)
-        elif by == "file":
+        elif by:
             terminalreporter.section("processor time")
-            lines = (f"{s:8.1f} s  {file}" for file, s in self.by_file.most_common())
+            spent = self.by_file.most_common()
+            lines = (f"{s:8.1f} s  {name}" for name, s in spent if s >= 0.05)
         else:
             return
         for line in lines:
@@ -147,10 +151,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--costs",
         nargs="?",
         const="folder",
-        choices=("folder", "file"),
-        help="print the processor time by folder or file; fail if a folder exceeds its budget",
+        choices=("folder", "file", "test"),
+        help="print the processor time by folder, file or test; fail if a folder exceeds its budget",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Costs(), "ampmon-costs")
+    config.pluginmanager.register(Costs(config.getoption("--costs")), "ampmon-costs")
