@@ -17,6 +17,7 @@ from torch import distributed
 from torch.nn.utils import clip_grad_norm_
 
 import ampmon
+from device.layouts_suite import step
 from device.place import EMULATED, PLACE, Device, device
 from recording import recording
 from waiting import DEADLINE_S, wait_for
@@ -268,12 +269,7 @@ def test_watching_modules_waits_for_nothing(emulated: Device, data_directory: Pa
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
         for number in range(UPDATES):
             inputs = torch.ones(8, 64, device="cpu").to(PLACE) * (1e5 if number % 2 else 1.0)
-            with torch.autocast(PLACE, dtype=torch.float16):
-                loss = model(inputs).float().square().mean()
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
+            step(scaler, model, optimizer, inputs)
             torch.accelerator.synchronize()
 
     def layers() -> torch.nn.Module:
