@@ -85,10 +85,12 @@ class ParameterRegistry:
             return False
         met = [each for each in _held(optimizer) if changed or self._misses(each[0])]
         if met:
-            names, others = self._names(), built.names()
+            known = self._names()
+            names = {id(each): known.get(id(each)) or name for each, name in met}
+            # All modules of the process are walked only where a name is missing.
+            others = {} if all(names.values()) else built.names()
             kinds = {
-                id(each): _kind(each, names.get(id(each)) or name or others.get(id(each)))
-                for each, name in met
+                id(each): _kind(each, names[id(each)] or others.get(id(each))) for each, _ in met
             }
             if changed:
                 self._release(optimizer, kinds)
