@@ -137,8 +137,8 @@ class Iteration:
 class PendingUpdate:
     """An update whose values may still be on their way from the device.
 
-    ``done`` is told what the record came to say: steps, how many of them were skipped, the state before and after, the
-    sample, if there is one, and of a skip where a loss that was not finite began, if it was not.
+    ``done`` receives what the record holds: the steps, how many of them were skipped, the state before and after, the
+    sample if there is one, and, for a skip whose loss was not finite, where that began.
     """
 
     stream: Stream

@@ -115,7 +115,7 @@ class Evaluating(Training):
 
 
 class Cyclic(Training):
-    """The learning rate falls to a hundredth in cycles of forty updates, and begins anew."""
+    """The learning rate falls to a hundredth in cycles of forty updates, and restarts."""
 
     def made(self) -> None:
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(

@@ -53,9 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """Where it stands whom alerts go to."""
+    """Add the option that names the file of alert targets."""
     parser.add_argument(
-        "--alerts", type=Path, required=required, metavar="FILE", help="TOML: whom alerts go to"
+        "--alerts",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help="a TOML file: where alerts go",
     )
     parser.add_argument("--public-url", help="where readers find the page, for the links in alerts")
 

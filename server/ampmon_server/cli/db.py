@@ -17,13 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify = _add(commands, "verify", "say what is wrong with what is stored, and what to do")
     verify.add_argument("--run", type=UUID, metavar="ID", help="this run only")
     verify.add_argument(
-        "--repair", action="store_true", help="make cells and totals anew where rows tell them"
+        "--repair", action="store_true", help="rebuild cells and totals from the rows that are left"
     )
     prune = _add(commands, "prune", "show what of old runs could go, or remove it")
     add_keeping(prune)
     prune.add_argument("--yes", action="store_true", help="remove it, and give the space back")
     prune.add_argument(
-        "--rewrite", action="store_true", help="write an SQLite file anew, while no server uses it"
+        "--rewrite", action="store_true", help="rewrite an SQLite file, while no server uses it"
     )
     prune.add_argument(
         "--at-once",

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a data directory or a copy of one, or one spool in it (AMPMON_DIR)",
     )
-    parser.add_argument("--url", help="the server to send to (the one each run was told of)")
+    parser.add_argument("--url", help="the server to send to (default: each run's own)")
     parser.add_argument(
         "--token-file", type=Path, help="file with the token (AMPMON_TOKEN, else the run's own)"
     )

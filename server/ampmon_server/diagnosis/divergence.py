@@ -1,4 +1,4 @@
-"""A training loss that had fallen, rises and stays: since when, told from noise, warm-up and cycles of the rate."""
+"""Finds where a training loss that had fallen rises and stays high; noise, warm-up and rate cycles are no such rise."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _Sizes:
 class SkippedUpdate:
     """A skipped update. ``causes`` are inf and nan, as far as they were seen; ``first`` the first culprit.
 
-    ``loss`` is the worst that any rank told of it, ``scale`` the one in force.
+    ``loss`` is the worst state on any rank, ``scale`` the scale in force.
     ``everywhere`` says that every parameter of the optimizers that skipped was one, as far as `_Sizes` knows, so that
     the first of them tells nothing.
     """
