@@ -127,7 +127,7 @@ def by_folder(by_file: Mapping[str, float]) -> Counter[str]:
     """Seconds by folder, and by file for those that are in none."""
     folders: Counter[str] = Counter()
     for file, seconds in by_file.items():
-        folders[file.partition("/")[0]] += seconds
+        folders[file.partition("::")[0].partition("/")[0]] += seconds
     return folders
 
 

@@ -60,7 +60,7 @@ class Server:
     ``python`` is the interpreter whose ampmon it is; the tests' own is forked, warm. ``options`` are more of
     `ampmon serve`'s. What it prints is in ``log``; requests carry the directory's token, or that of ``token_file``.
     With ``ca``, the certificate of who issued the server's own, it is asked over TLS; with ``terminal`` it is as if a
-    person had started it there. The tests' own runs the code ``before`` first, as `warm.start` does.
+    person had started it there. ``before`` and ``preload`` are `warm.start`'s.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Server:
         ca: Path | None = None,
         terminal: Terminal | None = None,
         before: str = "",
+        preload: str = "",
     ) -> None:
         self.directory = directory
         self.options = [*options, *(["--token-file", str(token_file)] if token_file else [])]
@@ -83,6 +84,7 @@ class Server:
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self.terminal = terminal
         self.before = before
+        self.preload = preload
         self.log = terminal.path if terminal else directory / "serve.log"
         self.process: Script | subprocess.Popen[bytes] | None = None
         self._http = urllib3.PoolManager(
@@ -114,7 +116,9 @@ class Server:
         self, command: Sequence[str], environment: Mapping[str, str]
     ) -> Script | subprocess.Popen[bytes]:
         if self._is_ours:
-            return warm.start(command, self.log, environment, before=self.before)
+            return warm.start(
+                command, self.log, environment, before=self.before, preload=self.preload
+            )
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 [str(self.python.with_name("ampmon")), *command],

@@ -37,8 +37,12 @@ def start(
     environment: Mapping[str, str] = os.environ,
     *,
     before: str = "",
+    preload: str = "",
 ) -> Script:
-    """Start `ampmon ARGUMENTS`, whose output and errors are appended to ``log``. It runs the code ``before`` first."""
+    """Start `ampmon ARGUMENTS`, whose output and errors are appended to ``log``. It runs the code ``before`` first.
+
+    ``preload`` names one more module that is imported before the fork.
+    """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o600)
     try:
         return Script(
@@ -48,7 +52,7 @@ def start(
             stdout=output,
             stderr=output,
             env=environment,
-            preload=_PRELOAD,
+            preload=f"{_PRELOAD},{preload}".rstrip(","),
         )
     finally:
         os.close(output)

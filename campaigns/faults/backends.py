@@ -16,7 +16,7 @@ from ampmon.transport import HttpTransport, Transport
 from ampmon_server.store import Verification, scalars, updates
 from ampmon_server.store.pages import Paged
 from campaigns.faults.life import Key
-from proxy import Fault, Proxy
+from campaigns.soak.proxy import Fault, Proxy
 from threaded_server import ThreadedServer
 
 

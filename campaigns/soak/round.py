@@ -19,9 +19,9 @@ from ampmon_server.settings import Settings
 from ampmon_server.store import Verification
 from campaigns.soak.comparison import Training, compare
 from campaigns.soak.nursery import Nursery
+from campaigns.soak.proxy import Fault, Proxy
 from campaigns.soak.tally import Tally
 from campaigns.soak.victims import Lane, Lives, SenderVictim, ServerVictim
-from proxy import Fault, Proxy
 
 
 _TICK_S = 0.01

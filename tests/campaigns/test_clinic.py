@@ -1,4 +1,4 @@
-"""The clinic at its smallest: one sick and one healthy patient. `make clinic` examines all of them."""
+"""The clinic at its smallest: four patients. `make clinic` examines all of them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,21 @@ from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import verdict
 
 
-RECOMMENDED = (
-    *("range too wide", "growth too eager", "high first scale", "activations sampled"),
-    *("fp16 without a scaler", "typical"),
-)
-"""With several fixes, a setting that is replayed, a fix of a notice, no update, and nothing to recommend."""
-
-
-def test_page_report_and_doctor_recommend_the_same_one_thing(tmp_path: Path) -> None:
-    """For real trainings, sick and healthy, all three recommend at most one change, and the same."""
-    session, patients = Session(tmp_path / "clinic"), [find(name) for name in RECOMMENDED]
-    session.run(patients)
-    found = session.recommended(patients)
-    assert [name for name, each in found.items() if not each.agree] == []
-    assert [name for name, each in found.items() if not each.page] == ["typical"]
-    assert "growth_interval=2000" in found["growth too eager"].page[0]
-    assert not Recommendations(("a", "b"), ("a", "b"), ("a", "b")).agree
-    assert not Recommendations(("a",), ("a",), ()).agree
-
-
-def test_the_sick_is_found_the_healthy_left_alone_and_a_wrong_verdict_told(tmp_path: Path) -> None:
-    """Real trainings are diagnosed rightly by a real server; with the diagnoses swapped both verdicts are wrong."""
+def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(tmp_path: Path) -> None:
+    """Real trainings are diagnosed rightly and given the same one change everywhere; a wrong verdict is told."""
     sick, healthy = find("overflow in backward only"), find("typical")
-    verdicts = Session(tmp_path / "clinic").run([sick, healthy])
+    patients = [sick, healthy, find("growth too eager"), find("activations sampled")]
+    session = Session(tmp_path / "clinic")
+    verdicts = session.run(patients)
     assert [each for each in verdicts if not each.right] == []
     assert enough(Examined(verdicts, [], "", 0.0))
+
+    advised = session.recommended(patients)
+    assert [name for name, each in advised.items() if not each.agree] == []
+    assert [name for name, each in advised.items() if not each.page] == ["typical"]
+    assert "growth_interval=2000" in advised["growth too eager"].page[0]
+    assert not Recommendations(("a", "b"), ("a", "b"), ("a", "b")).agree
+    assert not Recommendations(("a",), ("a",), ()).agree
 
     found = {"rule": verdicts[0].first, "severity": "warning", "title": "", "parameters": ["head"]}
     swapped = [

@@ -14,16 +14,13 @@ import pytest
 
 
 ROOT = Path(__file__).parents[2]
-SOUND = (
-    *("trainer/write/ENOSPC", "trainer/fsync/kill"),
-    *("sender/receive/reset", "server/request/lost ack"),
-)
+SOUND = ("trainer/write/ENOSPC", "sender/receive/reset")
 PLANTED = "server/request/double (stores whatever comes)"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parts are forked from a warm process")
 def test_faults_lose_nothing_and_a_planted_bug_is_found() -> None:
-    """Four faults in trainer, sender and server leave nothing wrong; a server that stores records twice is found."""
+    """A full disk and a lost connection leave nothing wrong; a server that stores records twice is found."""
     options = ["--json", "--jobs", "1", "--call", "2", "--only", *SOUND, PLANTED]
     ran = subprocess.run(
         [sys.executable, "-m", "campaigns.faults", *options],

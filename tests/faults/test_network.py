@@ -13,7 +13,7 @@ from ampmon.sender.loop import http_transports
 from ampmon.spool import spools
 from ampmon.transport import HttpTransport
 from attempts import Attempt, seqs
-from proxy import Fault, Proxy
+from campaigns.soak.proxy import Fault, Proxy
 from recording_server import RecordingServer
 from serving import Server, free_port
 from training import Trainer, stored

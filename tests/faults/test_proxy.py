@@ -13,7 +13,7 @@ import pytest
 from ampmon import wire
 from ampmon.errors import Refused, Unreachable
 from ampmon.transport import HttpTransport
-from proxy import FAULTS, Fault, Proxy
+from campaigns.soak.proxy import FAULTS, Fault, Proxy
 from recording_server import RecordingServer
 from serving import free_port
 from waiting import DEADLINE_S, wait_for

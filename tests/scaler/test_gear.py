@@ -226,7 +226,7 @@ def told(directory: Path, schedule: list[str]) -> tuple[list[Any], dict[str, Any
     return told if PLACE == "cpu" else sorted(told, key=repr), shown
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schedule=SCHEDULES)
 def test_both_gears_tell_the_same(
     tmp_path_factory: pytest.TempPathFactory, schedule: list[str]

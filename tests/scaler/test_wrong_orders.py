@@ -20,7 +20,7 @@ from recording import recordings
 
 pytestmark = pytest.mark.filterwarnings("ignore::ampmon.AmpmonWarning")
 
-UPDATES = 30
+UPDATES = 16
 Order = tuple[str, ...]
 RIGHT: dict[str, Order] = {
     name: tuple(calls.split())

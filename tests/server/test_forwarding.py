@@ -24,6 +24,7 @@ from warm import completed
 
 
 KILLS = int(os.environ.get("FORWARD_KILLS", "4"))
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # a thread, which a fork would not have
 MLFLOW = pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow|sqlalchemy")
 
 
@@ -268,7 +269,7 @@ def test_a_run_is_seen_in_mlflow(
     uri: str, new_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training becomes one run of MLflow's, with every value once at its step, and is finished when it has ended."""
-    server = new_server(options=["--forward", f"mlflow:{uri}"])
+    server = new_server(options=["--forward", f"mlflow:{uri}"], preload="mlflow")
     monkeypatch.setenv("AMPMON_URL", server.url)
     monkeypatch.setenv("AMPMON_MODE", "online")
     with Trainer() as trainer:
@@ -321,7 +322,7 @@ def test_mlflow_holds_nothing_twice_after_kills(
 ) -> None:
     """Kills between a commit of MLflow's and the cursor's leave every value once in one run."""
     forward, chance = ["--forward", f"mlflow:{uri}"], random.Random(7)
-    server = new_server(options=forward)
+    server = new_server(options=forward, preload="mlflow")
     wait_for(lambda: rows(server, "SELECT since FROM destinations"), "the time to forward from")
     server.stop()
     server.options = []
@@ -350,7 +351,7 @@ def test_a_run_that_mlflow_does_not_take_keeps_no_other_waiting(
 ) -> None:
     """One that was deleted in MLflow is set aside, with a line in the log, and the destination is not down."""
     mlflow = client(uri)
-    server = new_server(options=["--forward", f"mlflow:{uri}"])
+    server = new_server(options=["--forward", f"mlflow:{uri}"], preload="mlflow")
     gone, other = PostedRun(server, "gone"), PostedRun(server, "other")
     gone.updates(1)
     wait_for(lambda: held(uri, "amp/scale") == 1, "the first run")

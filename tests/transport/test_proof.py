@@ -23,7 +23,7 @@ from ampmon_server.asking.client import Asking, Unanswered
 from ampmon_server.auth.proofs import Proofs
 from ampmon_server.demo.service import Service as Demo
 from batches import Trainer
-from proxy import Proxy
+from campaigns.soak.proxy import Proxy
 from recording_server import RecordingServer
 from threaded_server import ThreadedServer
 from waiting import DEADLINE_S
