@@ -14,8 +14,6 @@ from recording import recording
 NAMES = (
     "accumulation_with_clipping",
     "fused_optimizers",
-    "gradient_penalty",
-    "planted_overflow",
     "several_models",
 )
 PROGRAM = """
