@@ -89,7 +89,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
                 ],
             }
         ],
-        "slider": {"name": "whatif_scale", "low": -8, "high": 32, "value": 4},
+        "slider": {"low": -8, "high": 32, "value": 4},
         "sentence": "At 2⁴: nothing flushed to zero, 10 – 10.1\u202f% subnormal, no overflow, "
         "10.0 bits of headroom. Today, at 2¹⁰: nothing flushed to zero, 10\u202f% subnormal, no overflow, "
         "4.0 bits of headroom.",

@@ -27,7 +27,7 @@ import * as theme from "./theme.js";
  */
 
 export class Panel {
-  /** Told the words of each figure, as it is drawn. @type {(meta: Meta) => void} */
+  /** Told the words of each figure, and its layout, as it is drawn. @type {(meta: Meta, layout: object) => void} */
   onDrawn = () => {};
   /** Told why the server refused; true where that is shown, and the chart stays. @type {(error: Refused) => boolean} */
   onRefused = () => false;
@@ -155,7 +155,7 @@ export class Panel {
     if (!this.#figure) return;
     this.#failed = this.#moved = false;
     this.#write(this.#figure.layout.meta);
-    this.onDrawn(this.#figure.layout.meta);
+    this.onDrawn(this.#figure.layout.meta, this.#figure.layout);
     if (this.#figure.layout.meta.empty) {
       this.#plot.hidden = true;
       return;
@@ -259,6 +259,11 @@ export class Panel {
     if (!this.#figure) throw new Error("nothing is drawn");
     const figure = framed(this.#figure, run, "role:background", this.width);
     return plot.picture(resolve(/** @type {Figure} */ (figure), theme.roles()), format);
+  }
+
+  /** Lays an element over the plot. @param {HTMLElement} element */
+  cover(element) {
+    this.#plot.append(element);
   }
 
   close() {

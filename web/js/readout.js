@@ -233,7 +233,7 @@ function bare(words, where) {
 }
 
 /** @param {string} role */
-function swatch(role) {
+export function swatch(role) {
   const square = h("i");
   square.style.background = `var(--${role})`;
   return square;

@@ -8,6 +8,7 @@ import { h, say } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
+import { FormatWindow } from "./format-window.js";
 import { eventLedger, skipLedger } from "./ledger.js";
 import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
@@ -72,6 +73,7 @@ export class Run {
     const chart = (/** @type {string} */ name) => this.charts.panel(name).element;
     this.rankCharts = chart("ranks");
     const [whatif, simulated] = [chart("whatif"), chart("simulated")];
+    const [exponents, tried] = [chart("exponents"), new FormatWindow(this.charts)];
     this.drawer = new Drawer(this.charts, onView);
     const [scales, policies] = [new WhatIf(this.charts, onView), new Simulate(id, this.charts, onView)];
     this.scales = scales;
@@ -95,7 +97,7 @@ export class Run {
       this.findings.element,
       this.#notices.element,
       this.#numbers.element,
-      h("div", { class: "overview" }, this.charts.element, h("div", {}, chart("exponents"), this.tabs.element)),
+      h("div", { class: "overview" }, this.charts.element, h("div", {}, exponents, tried.element, this.tabs.element)),
     );
     this.charts.within(this.element);
     this.#turn(view);

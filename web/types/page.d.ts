@@ -247,7 +247,9 @@ export interface Meta {
   /** Of its times: minutes east of UTC; without it they are in UTC. */
   zone?: number;
   /** A choice between whole numbers. */
-  slider?: { name: string; low: number; high: number; value: number };
+  slider?: Choosable;
+  /** What a number format holds, by exponents of the scaled gradient, and what there is to hold. */
+  window?: FormatWindow;
   /** What the chart comes to, and what to write for it. */
   sentence?: string;
   /** What the choice is beside the run's recommendation, and the code of an alternative. */
@@ -255,6 +257,26 @@ export interface Meta {
   code?: string;
   /** The policy that is simulated; null is what it does not have. */
   form?: { prefix: string; policies: string[]; policy: string; numbers: Record<string, number | null> };
+}
+
+export interface Choosable {
+  low: number;
+  high: number;
+  value: number;
+}
+
+/** Where a format overflows, is normal and ends, as the first exponents that do; `counts` of elements by exponent of the
+ *  unscaled gradient, from `first` on. Exponents are drawn between the heights `low` and `high`. */
+export interface FormatWindow {
+  format: string;
+  overflow: number;
+  normal: number;
+  smallest: number;
+  low: number;
+  high: number;
+  first: number;
+  counts: number[];
+  elements: number;
 }
 
 export interface Figure {

@@ -26,7 +26,7 @@ from ampmon_server.figures.limits import Slide
 from ampmon_server.figures.source import Source, View, Window, cut
 from ampmon_server.figures.typed import typed
 from ampmon_server.series import Floats, Ints
-from ampmon_server.whatif import FORMATS
+from ampmon_server.whatif import FORMATS, LEVELS
 from ampmon_server.words import count, plural, two_to
 
 
@@ -42,6 +42,9 @@ META = {
         "the update is skipped.",
         "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
         "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
+        "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is less than the "
+        "smallest number. Zero, inf and NaN have no exponent and are in no share: What if estimates how many of the "
+        "zeros another scale brings back.",
         "fp16's grid": GRID_DEFINITION,
     },
 }
@@ -86,7 +89,19 @@ def exponents(source: Source, view: View) -> Figure:
         view,
         height=400,
         top=36 + _label(view),
-        meta={**META, "caption": _caption(judged, slide), "choices": [_choice(view)]},
+        meta={
+            **META,
+            "caption": _caption(judged, slide),
+            "choices": [_choice(view)],
+            "slider": _slider(int(slide.levels[-1])),
+            "window": {
+                "format": slide.format.name,
+                **slide.begins,
+                "low": low,
+                "high": high,
+                **_counted(judged, bands[0]),
+            },
+        },
         yaxis=y_axis(range=[bottom, top], showgrid=False, **_ticks(bands, low, high)),
         coloraxis=_colours(int(judged.of("elements_most").max()), view),
         annotations=slide.labels(low, high, view),
@@ -112,6 +127,21 @@ def _unscaled(judged: Judged, levels: Floats) -> tuple[Floats, Floats]:
     counts = np.zeros((len(rows), len(judged.cells)))
     counts[exponent - rows[0], column] = histogram[column, held]
     return rows.astype(np.float64), counts
+
+
+def _counted(judged: Judged, band: Band) -> dict[str, Any]:
+    """Elements of all samples by exponent, from the ``first`` on, and how many there are with zeros, inf and NaN."""
+    counts = np.rint(band.counts @ judged.of("samples")).astype(np.int64)
+    return {
+        "first": int(band.heights[0]),
+        "counts": counts.tolist(),
+        "elements": max(int(judged.classes().total.sum()), 1),
+    }
+
+
+def _slider(level: int) -> dict[str, Any]:
+    """The scales to try, by their powers of two: from the newest one, which may lie beyond the others."""
+    return {"low": min(LEVELS[0], level), "high": max(LEVELS[-1], level), "value": level}
 
 
 def _apart(judged: Judged, low: float, high: float) -> list[Band]:

@@ -65,13 +65,22 @@ class Slide:
         return cls(left[begins], right[ends], levels[begins], format)
 
     @property
+    def begins(self) -> dict[str, int]:
+        """The first exponent of the scaled gradient that overflows, that is normal, and that is within range."""
+        of = self.format
+        return {
+            "overflow": of.exponent_max + 1,
+            "normal": of.exponent_min_normal,
+            "smallest": of.exponent_min_subnormal,
+        }
+
+    @property
     def limits(self) -> tuple[Limit, Limit, Limit]:
         """Where the format overflows, where it begins to lose bits, and where its grid ends, from top to bottom."""
         # A row is centred on its exponent, so a limit lies half a row below the first exponent that is within it.
-        of = self.format
-        normal, smallest = of.exponent_min_normal, of.exponent_min_subnormal
+        overflow, normal, smallest = self.begins.values()
         return (
-            Limit(of.exponent_max + 0.5, "overflow", _number(of.max)),
+            Limit(overflow - 0.5, "overflow", _number(self.format.max)),
             Limit(normal - 0.5, "subnormal", f"2<sup>{normal}</sup>"),
             Limit(smallest - 0.5, "smallest", f"2<sup>{smallest}</sup>"),
         )

@@ -101,12 +101,7 @@ def whatif(source: Source, view: View) -> Figure:
             **META,
             "caption": _caption(asked),
             "choices": [_formats(asked)],
-            "slider": {
-                "name": "whatif_scale",
-                "low": LEVELS[0],
-                "high": LEVELS[-1],
-                "value": at.chosen,
-            },
+            "slider": {"low": LEVELS[0], "high": LEVELS[-1], "value": at.chosen},
             "sentence": _sentence(asked, shares, at),
             **_standing(asked, at),
         },

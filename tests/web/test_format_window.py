@@ -1,0 +1,85 @@
+"""The window of a number format over the heatmap of exponents, as a reader moves it."""
+
+from __future__ import annotations
+
+import numpy as np
+from playwright.sync_api import Request, expect
+
+from ampmon.formats import E4M3, FP16, FloatFormat
+from ampmon.histogram import BINS, EXPONENT_MIN, elsewhere
+from ampmon_server.words import percent
+from posted import PostedRun
+from web.reader import Reader
+
+
+PART = "[aria-label='Lost at another loss scale']"
+RECORDED = 16
+
+
+def _server_says(level: int, into: FloatFormat) -> list[str]:
+    """Of what `PostedRun` has at 2^16: lost in all, overflow, subnormal, below range."""
+    histogram = np.zeros(BINS, np.int64)
+    histogram[np.arange(-9, 11) - EXPONENT_MIN] = 400
+    of = elsewhere(histogram, np.array(10_000), level - RECORDED, into)
+    shares = [of.overflow_least, of.subnormal_least, of.flushed_most]
+    return [percent(float(share)).replace("\u202f", " ") for share in (sum(shares), *shares)]
+
+
+def test_the_window_follows_the_slider(reader: Reader) -> None:
+    """While the slider is dragged the window moves and the shares count along, without a request; they are the
+    server's. Another format keeps the scale, a button brings the recorded window back."""
+    run = PostedRun(reader.server)
+    run.updates(20)
+    reader.show(run)
+    reader.figure("exponents").scroll_into_view_if_needed()
+    slider = reader.page.locator(f"{PART} input")
+    expect(slider).to_be_visible()
+    slider.scroll_into_view_if_needed()
+    reader.catch_up()
+    assert reader.texts(f"{PART} dd") == ["0 %"] * 4
+    assert reader.text(f"{PART} .caption").startswith("No update skipped in steps 0 – 19")
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    reader.page.on("request", note)
+
+    box = slider.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    reader.page.mouse.move(box["x"] + box["width"] * 0.6, y)
+    reader.page.mouse.down()
+    tops = []
+    for end, level, counted in (
+        (box["width"] + 9, 32, ["44 %", "44 %", "0 %", "0 %"]),
+        (-9, -8, ["76 %", "0 %", "40 %", "36 %"]),
+    ):
+        reader.page.mouse.move(box["x"] + end, y, steps=8)
+        reader.wait("the shares", lambda shown=counted: reader.texts(f"{PART} dd") == shown)
+        assert _server_says(level, FP16) == counted
+        tops.append(reader.ask("document.querySelector('.window i').getBoundingClientRect().top"))
+    reader.page.mouse.up()
+    assert tops[0] > tops[1]
+    assert [url for url in asked if "/figures/" in url] == []
+    assert slider.get_attribute("aria-valuetext") == "2⁻⁸, 76\u202f% lost"
+    recorded = reader.figure("exponents").locator(".scatterlayer .trace").first
+    expect(recorded).to_have_css("visibility", "hidden")
+
+    reader.figure("exponents").locator("select").select_option("e4m3")
+    reader.wait("E4M3", lambda: reader.texts(f"{PART} dd") == _server_says(-8, E4M3))
+    reader.page.get_by_role("button", name="Show recorded scale").click()
+    expect(recorded).to_have_css("visibility", "visible")
+    reader.wait("the newest", lambda: reader.texts(f"{PART} dd") == _server_says(RECORDED, E4M3))
+    slider.press("ArrowLeft")
+    reader.wait("by a key", lambda: reader.texts(f"{PART} dd") == _server_says(15, E4M3))
+
+
+def test_without_samples_there_is_no_slider(reader: Reader) -> None:
+    """Where no gradient was sampled the heatmap says so, and there is nothing to move over it."""
+    run = PostedRun(reader.server)
+    run.updates(5, sampled=False)
+    reader.show(run)
+    reader.figure("exponents").scroll_into_view_if_needed()
+    reader.wait("why", lambda: "No gradient sampled" in reader.text("[data-figure=exponents] .empty"))
+    assert not reader.page.locator(PART).is_visible()

@@ -1,0 +1,108 @@
+// Below the heatmap of exponents: a slider moves the window of a number format over it, and shares count along.
+
+import { h, say } from "./dom.js";
+import { percent, twoTo } from "./format.js";
+import { swatch } from "./readout.js";
+import { Slider } from "./slider.js";
+
+/** @import { Charts } from "./charts.js" */
+/** @import { FormatWindow as Window, Choosable, Meta } from "../types/page.js" */
+
+/** @type {{loss: keyof ReturnType<typeof lostAt>, words: string, role: string}[]} from top to bottom */
+const LOSSES = [
+  { loss: "overflow", words: "Overflow", role: "skip" },
+  { loss: "subnormal", words: "Subnormal", role: "subnormal" },
+  { loss: "below", words: "Below range", role: "below-grid" },
+];
+
+/**
+ * The shares of all elements that a format loses at a scale.
+ * @param {Omit<Window, "format" | "low" | "high">} window
+ * @param {number} level the scale's power of two
+ */
+export function lostAt({ overflow, normal, smallest, first, counts, elements }, level) {
+  const share = (/** @type {number} */ from, /** @type {number} */ to) =>
+    counts.reduce((sum, count, row) => (from <= first + row + level && first + row + level < to ? sum + count : sum), 0) / elements;
+  return { overflow: share(overflow, Infinity), subnormal: share(smallest, normal), below: share(-Infinity, smallest) };
+}
+
+export class FormatWindow {
+  #slider = new Slider("Loss scale of the window", () => this.#try(true));
+  #at = h("dt");
+  #lost = h("dd");
+  #shares = LOSSES.map((each) => ({ ...each, share: h("dd") }));
+  #reset = h("button", { type: "button", onclick: () => this.#try(false) }, "Show recorded scale");
+  #overlay = h("div", { class: "window", hidden: true }, h("div", {}, ...LOSSES.map(({ words }) => h("i", { "data-words": words }))));
+  /** @type {Window | null} */
+  #window = null;
+  /** @type {Choosable} the scales, at the newest */
+  #recorded = { low: 0, high: 0, value: 0 };
+
+  /** @param {Charts} charts of which the heatmap is one by now */
+  constructor(charts) {
+    const panel = charts.named("exponents");
+    panel?.cover(this.#overlay);
+    if (panel) panel.onDrawn = (meta, layout) => this.#show(meta, layout);
+    const shares = this.#shares.map(({ words, role, share }) => h("div", {}, h("dt", {}, swatch(role), words), share));
+    this.element = h(
+      "section",
+      { class: "part", "aria-label": "Lost at another loss scale", hidden: true },
+      this.#slider.element,
+      h("div", { class: "shares" }, h("dl", {}, h("div", {}, this.#at, this.#lost), ...shares), this.#reset),
+      ...["skips", "scalars"].map((name) => captionOf(charts, name)),
+    );
+  }
+
+  /**
+   * @param {Meta} meta
+   * @param {object} layout
+   */
+  #show({ slider, window }, layout) {
+    this.element.hidden = !window;
+    if (!slider || !window) return;
+    this.#window = window;
+    this.#recorded = slider;
+    const { low, high } = window;
+    const { height, margin, yaxis } = /** @type {{height: number, margin: {t: number, b: number}, yaxis: {range: [number, number]}}} */ (layout);
+    const [bottom, top] = yaxis.range;
+    const row = (height - margin.t - margin.b) / (top - bottom);
+    this.#overlay.style.top = `${margin.t + (top - high) * row}px`;
+    this.#overlay.style.bottom = `${margin.b + (low - bottom) * row}px`;
+    for (const [name, value] of Object.entries({ ...window, rows: high - low })) this.#overlay.style.setProperty(`--${name}`, String(value));
+    this.#slider.show(this.#overlay.hidden ? slider : { ...slider, value: this.#slider.value });
+    this.#count();
+  }
+
+  /** @param {boolean} tried else the window is drawn as it was at the recorded scales */
+  #try(tried) {
+    this.#overlay.hidden = !tried;
+    if (!tried) this.#slider.show(this.#recorded);
+    this.#count();
+    this.#slider.element.control?.focus();
+  }
+
+  #count() {
+    if (!this.#window) return;
+    const level = this.#slider.value;
+    const lost = lostAt(this.#window, level);
+    const total = percent(lost.overflow + lost.subnormal + lost.below);
+    this.#overlay.style.setProperty("--level", String(level));
+    this.#reset.disabled = Boolean(this.#overlay.hidden);
+    say(this.#at, `Lost in ${this.#window.format} at ${twoTo(level)}`);
+    say(this.#lost, total);
+    for (const { loss, share } of this.#shares) say(share, percent(lost[loss]));
+    this.#slider.say(`, ${total} lost`);
+  }
+}
+
+/**
+ * The first sentence that a chart of the same steps says of them.
+ * @param {Charts} charts
+ * @param {string} name
+ */
+function captionOf(charts, name) {
+  const words = h("p", { class: "caption" });
+  const panel = charts.named(name);
+  if (panel) panel.onDrawn = ({ caption = "" }) => say(words, /** @type {string} */ (caption.split(/(?<=\.) /)[0]));
+  return words;
+}
