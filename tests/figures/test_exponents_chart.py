@@ -104,6 +104,9 @@ def test_each_format_has_its_window(name: str, lines: tuple[float, ...]) -> None
     """The limits are those of the format that is asked for, at the scale in force; the choice says which."""
     figure = exponents(_moved([1.0, 1.0]), View(format=name))
     assert [each[0] for each in _lines(figure)] == list(lines)
+    window = figure["layout"]["meta"]["window"]
+    ends = [window[end] - 0.5 for end in ("overflow", "normal", "smallest")]
+    assert ends == list(lines)
     (choice,) = figure["layout"]["meta"]["choices"]
     assert choice["chosen"] == name
 
@@ -152,7 +155,8 @@ def test_an_empty_chart_says_why() -> None:
 @made.SOME
 @given(made.sources(), made.views())
 def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> None:
-    """In any window the columns' means make up all that was counted, in no more columns than there is room for."""
+    """In any window the columns' means make up all that was counted, in no more columns than there is room for; the
+    page is sent all of it by exponent."""
     window = cut(source, view)
     judged = judge(window, view)
     figure = exponents(source, view)
@@ -164,7 +168,11 @@ def test_columns_have_the_mean_of_their_samples(source: Source, view: View) -> N
     columns = apart(middles(judged.x, judged.at("last")), Gaps.of(window))
     samples = np.where(columns.empty, 0, judged.of("samples")[columns.taken])
     assert len(judged.cells) <= view.columns // 4
-    assert np.isclose((counts * samples).sum(), judged.of("histogram").sum(), rtol=1e-6)
+    counted = judged.of("histogram").sum()
+    assert np.isclose((counts * samples).sum(), counted, rtol=1e-6)
+    sent = figure["layout"]["meta"]["window"]
+    assert sum(sent["counts"]) == counted
+    assert sent["elements"] == max(judged.classes().total.sum(), 1)
 
 
 def test_one_inf_among_many_samples_is_seen() -> None:

@@ -81,5 +81,7 @@ def test_without_samples_there_is_no_slider(reader: Reader) -> None:
     run.updates(5, sampled=False)
     reader.show(run)
     reader.figure("exponents").scroll_into_view_if_needed()
-    reader.wait("why", lambda: "No gradient sampled" in reader.text("[data-figure=exponents] .empty"))
+    reader.wait(
+        "why", lambda: "No gradient sampled" in reader.text("[data-figure=exponents] .empty")
+    )
     assert not reader.page.locator(PART).is_visible()

@@ -116,6 +116,16 @@ def test_step_4_how_much_fp16_throws_away(on_run: Reader) -> None:
     assert share is not None
     assert 10 < float(share[1]) < 20
     assert "2⁻²⁷" in _look_at(on_run, "exponents")
+    slider = on_run.page.get_by_role("slider", name="Loss scale of the window")
+    subnormal = {}
+    for power in ("16", "-2"):
+        slider.fill(power)
+        share = re.search(r"Subnormal\n([\d.]+) %", on_run.text(".shares"))
+        assert share is not None
+        subnormal[power] = float(share[1])
+    assert subnormal["16"] < 5
+    assert subnormal["-2"] > 50
+    on_run.page.get_by_role("button", name="Show recorded scale").click()
     on_run.tab("gradients")
     _look_at(on_run, "parameters")
     rows = on_run.page.locator("[data-ledger=parameters] tbody tr")

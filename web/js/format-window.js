@@ -62,13 +62,13 @@ export class FormatWindow {
     if (!slider || !window) return;
     this.#window = window;
     this.#recorded = slider;
-    const { low, high } = window;
+    const { overflow, normal, smallest, low, high } = window;
     const { height, margin, yaxis } = /** @type {{height: number, margin: {t: number, b: number}, yaxis: {range: [number, number]}}} */ (layout);
     const [bottom, top] = yaxis.range;
     const row = (height - margin.t - margin.b) / (top - bottom);
     this.#overlay.style.top = `${margin.t + (top - high) * row}px`;
     this.#overlay.style.bottom = `${margin.b + (low - bottom) * row}px`;
-    for (const [name, value] of Object.entries({ ...window, rows: high - low })) this.#overlay.style.setProperty(`--${name}`, String(value));
+    for (const [name, value] of Object.entries({ overflow, normal, smallest, low, rows: high - low })) this.#overlay.style.setProperty(`--${name}`, String(value));
     this.#slider.show(this.#overlay.hidden ? slider : { ...slider, value: this.#slider.value });
     this.#count();
   }
@@ -78,7 +78,8 @@ export class FormatWindow {
     this.#overlay.hidden = !tried;
     if (!tried) this.#slider.show(this.#recorded);
     this.#count();
-    this.#slider.element.control?.focus();
+    // The button is disabled now, and must not keep the focus.
+    if (!tried) this.#slider.element.control?.focus();
   }
 
   #count() {

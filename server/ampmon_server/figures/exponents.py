@@ -42,7 +42,7 @@ META = {
         "the update is skipped.",
         "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
         "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
-        "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is less than the "
+        "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is below the "
         "smallest number. Zero, inf and NaN have no exponent and are in no share: What if estimates how many of the "
         "zeros another scale brings back.",
         "fp16's grid": GRID_DEFINITION,
