@@ -38,6 +38,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
     resume_step: int | None = None,
     mode: str | None = None,
     tags: Sequence[str] = (),
+    baseline: bool = False,
 ) -> str | None:
     """Begin a run, and end the one before. Return its id, or None if rank 0 has not sent it yet.
 
@@ -47,6 +48,8 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
       are removed.
     - ``run_id`` (``AMPMON_RUN_ID``): continue this run at ``resume_step``, by default after its last recorded update.
     - ``mode``: ``online``, ``offline`` (records stay on disk) or ``disabled``.
+    - ``baseline``: add the tag ``baseline``. A page that compares runs shows how far the others are from this one,
+      which may train in fp32 or bf16.
 
     Raises ConfigurationError for invalid arguments and variables. If the data directory cannot be written, it warns,
     returns None and records nothing; the next scaler tries again. Writes to disk. May wait up to five seconds for the
@@ -61,7 +64,7 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
         run_id=run_id,
         resume_step=resume_step,
         mode=mode,
-        tags=tuple(tags),
+        tags=(*tags, wire.BASELINE) if baseline else tuple(tags),
     )
     run = process.begin(options)
     return str(run.run_id) if run is not None and run.run_id is not None else None
@@ -70,8 +73,10 @@ def init(  # noqa: PLR0913 - one argument for each thing a run can be told
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """Log scalars, such as loss and learning rate, with the current update.
 
-    The current update is the last one, or the next one after `scale()` was called. Values are numbers or one-element
-    tensors on any device, which are copied without waiting. NaN and infinities are kept. ``step`` is your own step.
+    The current update is the last one, or the next one after `scale()` was called. Without an enabled scaler, as in
+    fp32 and bf16, it is ``step``, or else the number of earlier calls with the same name. Values are numbers or
+    one-element tensors on any device, which are copied without waiting. NaN and infinities are kept. ``step`` is your
+    own step.
 
     Never raises or syncs. Invalid values, invalid steps and names beyond 10 000 are left out, counted as errors and
     warned of once. Does nothing while a CUDA graph is captured.
@@ -83,16 +88,20 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         if _capturing():
             return
         stream = run.recent
-        ordinal = max(stream.ordinal - (not stream.updating), 0)
+        user_step = _user_step(run, step)
+        ordinal = (
+            max(stream.ordinal - (not stream.updating), 0)
+            if run.watches
+            else _counted(run, values, user_step)
+        )
         known = _known(run, values)
         if known and stream.idle:
-            user_step = _user_step(run, step)
             stream.put(wire.Scalars, ordinal=ordinal, values=known, user_step=user_step)
             return
         kept = _collect(run, values)
         _leave_out_what_is_beyond(run, kept)
         if kept or not values:
-            stream.submit(_PendingScalars(run, stream, ordinal, _user_step(run, step), kept))
+            stream.submit(_PendingScalars(run, stream, ordinal, user_step, kept))
         if not run.watches:
             _look_for_fp16(run, values)
     except Exception as error:
@@ -116,6 +125,19 @@ def metrics() -> dict[str, float]:
         signals.let_through(error)
         run.failed("ampmon.metrics", error)
         return {}
+
+
+def _counted(run: Recorder, values: Mapping[str, Any], user_step: int | None) -> int:
+    """The step of values where no scaler counts: the user's own, or one more each time that a name comes again."""
+    stream, names = run.recent, set(values)
+    if user_step is not None:
+        stream.ordinal = max(user_step - (run.options.resume_step or 0), 0)
+    elif names & run.counted:
+        stream.ordinal += 1
+    else:
+        names |= run.counted
+    run.counted = names
+    return stream.ordinal
 
 
 def _look_for_fp16(run: Recorder, values: Mapping[str, Any]) -> None:

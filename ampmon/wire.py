@@ -23,6 +23,8 @@ SCALARS_MAX, SCALAR_NAMES_MAX = 1024, 10_000
 
 FREE_BYTES_MAX, FREE_NODES_MAX = 2**20, 100_000
 """Of `config` and of an event's `detail`: bytes as they are encoded, and values that are decoded from them."""
+BASELINE = "baseline"
+"""The tag of a run that others are compared with."""
 HEADERS_MAX, RECORDS_MAX = 1024, 100_000
 """Of a batch. A process has so many streams at most, less one, as it sends all headers at once."""
 

@@ -111,6 +111,25 @@ def test_scalars_belong_to_the_last_update_until_the_next_scale(
     assert [record.user_step for record in scalars] == [None, None, None, 77]
 
 
+def test_a_baseline_has_a_tag(data_directory: Path) -> None:
+    """A run that is begun as a baseline has that tag beside its own."""
+    ampmon.init("vision", tags=["a"], baseline=True)
+    assert recording(data_directory).attempt.tags == ("a", "baseline")
+
+
+def test_without_an_enabled_scaler_each_loss_has_a_step(data_directory: Path) -> None:
+    """In bf16 each call with the same name is a step, a call with a step of one's own is there, less the resume's."""
+    ampmon.init("vision", resume_step=100)
+    ampmon.GradScaler("cpu", enabled=False)
+    for loss in (3.0, 2.0):
+        ampmon.log({"loss": loss})
+        ampmon.log({"lr": 0.1})
+    ampmon.log({"loss": 1.0}, step=107)
+    ampmon.log({"loss": 0.5})
+    scalars = recording(data_directory).scalars
+    assert [record.ordinal for record in scalars] == [0, 0, 1, 1, 7, 8]
+
+
 @pytest.mark.parametrize("name", ["loss", " loss\n", "x" * 255 + " y", ""])
 @pytest.mark.parametrize("value", [0.25, math.inf, 3, True, np.float32(0.5)])
 def test_a_name_is_kept_alike_each_time(data_directory: Path, name: str, value: float) -> None:
