@@ -1,0 +1,112 @@
+"""Where the loss of a run leaves its baseline's band."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import made_series as made
+from ampmon_server.cells.departure import COLUMNS, LEAST, SMOOTH, Departure, band, departure
+from ampmon_server.cells.merging import Cells, starts_of
+from ampmon_server.cells.scalars import merge
+
+
+PAIRS = 100
+SIGMA = 0.05
+
+
+def _noise(seed: np.random.Generator, n: int, kind: str) -> np.ndarray:
+    """Noise of variance 1: normal, with heavy tails, or of which half passes on to the next step."""
+    if kind == "heavy":
+        return np.asarray(seed.standard_t(3, n) / np.sqrt(3))
+    noise = seed.normal(size=n)
+    if kind == "passed on":
+        for step in range(1, n):
+            noise[step] = noise[step - 1] / 2 + noise[step] * np.sqrt(0.75)
+    return np.asarray(noise)
+
+
+def _loss(
+    seed: np.random.Generator, n: int, kind: str = "normal", sigma: float = SIGMA
+) -> np.ndarray:
+    """A loss that falls steeply, then slowly, with noise in proportion."""
+    step = np.arange(n)
+    fall = 0.5 + 3 * np.exp(-8 * step / n) + 2 * np.exp(-50 * step / n)
+    return np.asarray(fall * (1 + sigma * _noise(seed, n, kind)))
+
+
+def _cells(values: np.ndarray, every: int = 1) -> Cells:
+    step = np.arange(len(values)) * every
+    return made.logged(step, made.START + step, values)
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy", "passed on"])
+@pytest.mark.parametrize("n", [60, 250, 2000])
+@pytest.mark.parametrize("sigma", [0.001, SIGMA])
+def test_runs_that_differ_in_noise_alone_are_rarely_told_apart(
+    kind: str, n: int, sigma: float
+) -> None:
+    """Of a hundred pairs of runs with other seeds, at most three leave the band."""
+    seed = np.random.default_rng(n)
+    left = sum(
+        isinstance(
+            departure(
+                _cells(_loss(seed, n, kind, sigma)),
+                _cells(_loss(seed, n, kind, sigma)),
+            ),
+            Departure,
+        )
+        for _ in range(PAIRS)
+    )
+    assert left <= 0.03 * PAIRS
+
+
+@pytest.mark.parametrize(("factor", "side"), [(1.25, "above"), (0.75, "below")])
+@pytest.mark.parametrize("span", [1, 16])
+def test_a_loss_that_moves_leaves_the_band_there(factor: float, side: str, span: int) -> None:
+    """Five deviations from the middle on are found within a window of the place, whether values are held or cells."""
+    seed = np.random.default_rng(1)
+    n = 250 * span
+    baseline, run = (_loss(seed, n, sigma=SIGMA * np.sqrt(span)) for _ in "br")
+    run[n // 2 :] *= factor
+    cells = [merge(each, starts_of(each["first"] // span)) for each in map(_cells, (baseline, run))]
+    found = departure(*cells)
+    assert isinstance(found, Departure)
+    assert found.side == side
+    assert abs(found.step - n // 2) <= SMOOTH * span
+    assert found.time == made.START + found.step
+    assert found.until == n - 1
+
+
+def test_a_loss_that_is_not_finite_is_above_the_band() -> None:
+    """It leaves about where it is NaN for good; single values that are not finite are no departure."""
+    seed = np.random.default_rng(2)
+    baseline, run = _loss(seed, 250), _loss(seed, 250)
+    run[[20, 90]] = np.inf
+    assert departure(_cells(baseline), _cells(run)) == 249
+    run[150:] = np.nan
+    found = departure(_cells(baseline), _cells(run))
+    assert isinstance(found, Departure)
+    assert (found.side, abs(found.step - 150) <= SMOOTH // 2) == ("above", True)
+    assert departure(_cells(run), _cells(baseline)) == 149  # a baseline that is lost says nothing
+
+
+def test_runs_of_other_lengths_and_intervals_are_compared_where_both_are() -> None:
+    """A run that logs every tenth step and ends halfway is compared to there; too few values tell nothing."""
+    seed = np.random.default_rng(3)
+    baseline = _loss(seed, 2000)
+    rarely = _loss(seed, 2000)[: 10 * 100 : 10]
+    assert departure(_cells(baseline), _cells(rarely, every=10)) == 990
+    assert departure(_cells(baseline), _cells(rarely[: LEAST - 1], every=10)) is None
+    assert departure(_cells(baseline), _cells(rarely[:0])) is None
+
+
+def test_the_band_holds_the_baseline() -> None:
+    """Of the columns, at most as many as the run asked for, nearly all lie within two deviations."""
+    cells = _cells(_loss(np.random.default_rng(4), 2000))
+    found = band(cells)
+    assert found is not None
+    assert len(found.cells) <= COLUMNS
+    values = found.cells["sum"] / found.cells["n"]
+    assert np.mean((values > found.low) & (values < found.high)) > 0.9
+    assert band(cells[: LEAST - 1]) is None
