@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ampmon_server.figures.compared import RUNS_MAX
+from ampmon_server.figures.together import COLOURS
 
 
 ROLES = json.loads((Path(__file__).parents[1] / "web" / "roles.json").read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ SHARED = {
     "norm": ("accent", "skip"),
     "timing": ("accent",),
     "ranks": ("normal", "skip", "ink"),
-    "compared runs": tuple(f"run-{place}" for place in range(1, RUNS_MAX + 1)),
+    "compared runs": tuple(f"run-{place}" for place in range(1, COLOURS + 1)),
     "table of skips": ("skip", "nan"),
 }
 """Of each chart the roles of its marks, lines and areas: any two may lie beside one another."""

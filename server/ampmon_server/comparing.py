@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 from uuid import UUID
 
 import orjson
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server.cells.departure import Departure
 from ampmon_server.diagnosis import effective
+from ampmon_server.distance import Distance, band_of, baseline_of, departure_of, distance, logged_of
 from ampmon_server.drawing import source_of
-from ampmon_server.figures.compared import COMPARED, Compared
+from ampmon_server.figures.compared import COMPARED
 from ampmon_server.figures.layout import Figure
 from ampmon_server.figures.source import Source, View
-from ampmon_server.store import NotFound, Store, Summary
+from ampmon_server.figures.together import Compared
+from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.identity import Identity
-from ampmon_server.store.logged import Name
 from ampmon_server.store.numbers import KINDS, join
 from ampmon_server.words import NONE, count, not_finite, percent, power_of_two, within
 
@@ -41,41 +44,120 @@ class Line:
 class Comparison:
     """``runs`` in the order asked for, null where one is not there (any more), with what is told of each in words.
 
-    ``own_steps``: whether any was given steps of the user's own.
+    ``baseline`` is the id of that run, null without one; then ``distances`` are null too. ``name`` is the logged value
+    that they are of. ``own_steps``: whether any was given steps of the user's own.
     """
 
     runs: list[Summary | None]
+    baseline: str | None
+    name: str | None
+    distances: list[Distance | None]
     outcome: list[Line]
     made: list[Line]
     own_steps: bool
 
 
-def draw(store: Store, run_ids: Sequence[UUID | None], name: str, view: View) -> Figure:
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What runs are compared by: a chosen ``baseline``, and the ``name`` of a logged value; None is the usual one."""
+
+    baseline: UUID | None = None
+    name: str | None = None
+
+
+def draw(
+    store: Store,
+    run_ids: Sequence[UUID | None],
+    name: str,
+    view: View,
+    reference: Reference = Reference(),
+) -> Figure:
     """A chart of those of the runs that are there; None is not. Raises NotFound, where it or all of them are not."""
     figure = COMPARED.get(name)
     if figure is None:
         raise NotFound(
             f"There is no figure {name!r} of several runs; there are {', '.join(COMPARED)}."
         )
-    found = [
-        Compared(held[0].name, place, _source(store, held[0], view), held[0].started)
-        for place, run_id in enumerate(run_ids)
-        if (held := _held(store, run_id))
+    held = [
+        (place, found[0]) for place, each in enumerate(run_ids) if (found := _held(store, each))
     ]
-    if not found:
+    if not held:
         raise NotFound("None of these runs is there.")
+    runs = [
+        Compared(run.name, place, _source(store, run, view), run.started) for place, run in held
+    ]
+    if name == "logged":
+        by = _chosen(store, [run for _, run in held], reference)
+        runs = [
+            _with_logged(store, run, drawn, by, view)
+            for (_, run), drawn in zip(held, runs, strict=True)
+        ]
     # The time since a start is of no zone.
-    return figure(found, replace(view, zone=0))
+    return figure(runs, replace(view, zone=0))
 
 
-def compare(store: Store, run_ids: Sequence[UUID | None]) -> Comparison:
+def compare(
+    store: Store,
+    run_ids: Sequence[UUID | None],
+    reference: Reference = Reference(),
+) -> Comparison:
     """What is told of the runs side by side; None is of a run that is not there."""
     found = [_held(store, run_id) for run_id in run_ids]
     came = [None if each is None else dict(_came(store, each[0])) for each in found]
     made = [None if each is None else dict(_made(each[1])) for each in found]
     runs = [None if each is None else each[0] for each in found]
-    own = any(_has_own_steps(store, run) for run in runs if run is not None)
-    return Comparison(runs, _lines(came), _lines(made), own)
+    there = [run for run in runs if run is not None]
+    own = any(_has_own_steps(store, run) for run in there)
+    baseline, name = _chosen(store, there, reference)
+    told = [
+        distance(store, baseline, run, name) if run and baseline and name else None for run in runs
+    ]
+    of = None if baseline is None else baseline.run_id
+    return Comparison(runs, of, name, told, _lines(came), _lines(made), own)
+
+
+def _chosen(
+    store: Store, runs: Sequence[Summary], reference: Reference
+) -> tuple[Summary | None, str | None]:
+    """The baseline, and what is compared: by itself its first logged name, a loss if it has one, or any run's."""
+    baseline = baseline_of(runs, reference.baseline)
+    if reference.name is not None:
+        return baseline, reference.name
+    ordered = [baseline, *runs] if baseline else runs
+    return baseline, next((name for run in ordered for name in logged_of(store, run)), None)
+
+
+def _with_logged(
+    store: Store,
+    run: Summary,
+    drawn: Compared,
+    by: tuple[Summary | None, str | None],
+    view: View,
+) -> Compared:
+    """A run with what it logged, and the band if it is the baseline, or where it leaves that."""
+    baseline, name = by
+    logged, run_id = logged_of(store, run), UUID(run.run_id)
+    if name is None or name not in logged:
+        return replace(drawn, source=replace(drawn.source, logged=list(logged)))
+    cells = store.scalar_series(run_id, [name], _stretch(drawn, view), columns=view.columns)
+    drawn = replace(drawn, source=replace(drawn.source, scalars=cells, logged=list(logged)))
+    if baseline is None:
+        return drawn
+    if run.run_id == baseline.run_id:
+        return replace(drawn, band=band_of(store, run, name))
+    left = departure_of(store, baseline, run, name)
+    return replace(drawn, left=left if isinstance(left, Departure) else None)
+
+
+def _stretch(run: Compared, view: View) -> Stretch:
+    """What a view shows of a run, in its own steps or times."""
+    start, stop = view.start, view.stop
+    if view.x == "user" and run.source.user is not None:
+        start = None if start is None else run.source.user.back(start)
+        stop = None if stop is None else run.source.user.back(stop)
+    began = run.started if view.x == "time" else 0
+    end = COUNT_MAX + 1 if stop is None else stop + began
+    return Stretch((start or 0) + began, end, "time" if view.x == "time" else "step")
 
 
 def _has_own_steps(store: Store, run: Summary) -> bool:
@@ -132,11 +214,8 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     for name, share, error in shares:
         yield f"{name} now", NONE if share is None else within(share, error)
     yield "training", effective(store.case(UUID(run.run_id))).sentence
-    logged: dict[str, Name] = {}
-    for each in store.scalar_names(UUID(run.run_id)):
-        logged.setdefault(each.name, each)  # of the lowest rank, which the charts draw
-    for name in sorted(logged, key=lambda each: ("loss" not in each, each))[:SCALARS_MAX]:
-        told = logged[name]
+    logged = logged_of(store, run)
+    for name, told in islice(logged.items(), SCALARS_MAX):
         yield f"{name} (last)", _value(join(told.value, KINDS.index(told.value_kind)))
         yield f"{name} (min)", _value(told.least)
 

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import made_series as made
-from ampmon_server.figures import Source, View
-from ampmon_server.figures.compared import COMPARED, RUNS_MAX, Compared, fate, scale, skips
+from ampmon_server.cells.departure import Departure, band
+from ampmon_server.figures import Figure, Source, View
+from ampmon_server.figures.compared import COMPARED, fate, scale, skips
 from ampmon_server.figures.layout import NO_USER_STEPS
+from ampmon_server.figures.logged import logged
+from ampmon_server.figures.together import RUNS_MAX, Compared
 from ampmon_server.series import UserSteps
 
 
@@ -152,13 +155,13 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     some, other = (_sampled(word, place, [{0: 9}] * 9) for place, word in enumerate(("a", "b")))
     late = _sampled("c", 2, [{0: 9}])
     with_own = [replace(run, source=replace(run.source, user=own)) for run in (some, late)]
-    none = Source(made.empty(), made.no_gradients())
+    none = Source(made.empty(), made.no_gradients(), logged=("loss",))
     ownless = replace(other, source=none)  # as it is read where there are none
 
     caption = COMPARED[name]([*with_own, ownless], View(3, 9, x="user"))["layout"]["meta"][
         "caption"
     ]
-    what = "sample" if name == "fate" else "update"
+    what = {"fate": "sample", "logged": "value"}.get(name, "update")
     assert caption.endswith(
         " Not drawn, for no step of their own was logged: \u2068b\u2069."
         f" Not drawn, for no {what} of theirs is in view: \u2068c\u2069."
@@ -185,3 +188,70 @@ def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
         layout = scale(runs(*[[1.0] * 3] * number), View(width=320))["layout"]
         assert (layout["showlegend"], layout["annotations"]) == (shown, [])
         assert layout["margin"]["t"] < 100
+
+
+def _logged(
+    values: dict[str, list[float]], smooth: int = 0, y: Any = "linear", **keys: Any
+) -> Figure:
+    """The chart of runs that logged these values at every step, the first of them the baseline."""
+    found = []
+    for place, (name, of) in enumerate(values.items()):
+        step = np.arange(len(of))
+        cells = made.logged(step, made.START + step, np.array(of))
+        run = Compared(name, place, Source(made.empty(), made.no_gradients(), logged=("loss",)))
+        source = replace(run.source, scalars={"loss": cells})
+        more = keys if place else {"band": band(cells)}
+        found.append(replace(run, source=source, **more))
+    return logged(found, View(smooth=smooth, y=y))
+
+
+def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> None:
+    """A line a run with every value, where it is not finite a hole; smoothed, a single outlier is gone."""
+    values = [1.0, 9.0, 1.0, 1.0, np.nan, 1.0, 2.0, 1.0]
+    (line,) = _logged({"a": values})["data"]
+    np.testing.assert_array_equal(made.read(line["y"]), values)
+    (line,) = _logged({"a": values}, smooth=5)["data"]
+    assert [each for each in made.read(line["y"]) if np.isfinite(each)] == [1.0] * 7
+
+
+def test_the_band_of_the_baseline_and_where_a_run_leaves_it_are_marked() -> None:
+    """The baseline has a band in its colour; a circle is on the other's line, at the step, and hovers its words."""
+    flat = [1.0 + 0.01 * (step % 5) for step in range(100)]
+    risen = [*flat[:50], *[2.0] * 50]
+    figure = _logged({"a": flat, "b": risen}, left=Departure(50, made.START + 50, "above", 99))
+    shade, _, _, circle = figure["data"]
+    assert (shade["fill"], shade["fillcolor"]) == ("toself", "role:run-1")
+    assert (made.read(circle["x"]).tolist(), made.read(circle["y"]).tolist()) == ([50], [2.0])
+    assert circle["text"] == ["above the baseline's band from step 50 on"]
+    assert circle["marker"]["color"] == "role:run-2"
+    assert "A circle marks where a run leaves it." in figure["layout"]["meta"]["caption"]
+
+
+def test_values_that_are_not_above_0_are_not_on_a_log_axis() -> None:
+    """The range is of the others, and so are the labels beside the plot."""
+    figure = _logged({"a": [0.0, 1.0, 100.0], "b": [-1.0, 0.0, 0.0]}, y="log")
+    assert figure["layout"]["yaxis"]["type"] == "log"
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert -1 < low < 0
+    assert 2 < high < 3
+    assert [each["text"] for each in figure["layout"]["annotations"]] == ["\u2068a\u2069 100"]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_twenty_runs_have_lines_and_labels_of_their_own(name: str) -> None:
+    """No two share both colour and dash, and no two labels overlap or are outside the plot."""
+    every = [_sampled(f"run {place}", place, [{0: 10, -20: 3}] * 9) for place in range(RUNS_MAX)]
+    assert len({str(run.line) for run in every}) == RUNS_MAX
+    figure = COMPARED[name](every, View())
+    layout = figure["layout"]
+    of_axis: dict[str, list[float]] = {}
+    for label in layout["annotations"]:
+        of_axis.setdefault(label["yref"], []).append(label["y"])
+    for axis, heights in of_axis.items():
+        of = layout["yaxis" + axis[1:]]
+        low, high = of["range"]
+        bottom, top = of.get("domain", (0, 1))
+        pixels = (layout["height"] - 48) * (top - bottom)
+        assert len(heights) == RUNS_MAX
+        assert min(np.diff(sorted(heights))) * pixels / (high - low) >= 15
+        assert low <= min(heights) <= max(heights) <= high

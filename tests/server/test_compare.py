@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -95,7 +96,7 @@ def test_what_was_logged_is_told_of_the_rank_that_is_drawn(client: TestClient) -
 
 def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list[str]) -> None:
     """A trace for each run that is there; the same answer is not sent twice; of time, each from its own start."""
-    for name in ("scale", "skips"):
+    for name in ("logged", "scale", "skips"):
         ask = f"/api/v1/compare/figures/{name}?runs={','.join([*pair, str(uuid4())])}"
         answer = client.get(ask)
         assert [trace["name"] for trace in answer.json()["data"]] == [
@@ -107,18 +108,63 @@ def test_charts_of_several_runs_are_drawn_at_once(client: TestClient, pair: list
     assert early.json()["layout"]["xaxis"]["range"] == [-0.25, 100.25]
 
 
+def _with_losses(client: TestClient, name: str, losses: np.ndarray, **header: Any) -> str:
+    """A run of as many updates as losses, of which the first is skipped."""
+    trainer = Trainer(name=name)
+    attempt = msgspec.structs.replace(trainer.attempt, **header)
+    records: list[wire.Record] = []
+    for step, loss in enumerate(losses.tolist()):
+        records += [trainer.update(skipped=step == 0), trainer.scalars({"loss": loss, "lr": 0.1})]
+    _ingest(client, trainer, records, headers=(attempt, trainer.stream))
+    return str(trainer.run_id)
+
+
+def test_runs_have_a_distance_from_their_baseline(client: TestClient) -> None:
+    """The others tell where they leave the band of the tagged or chosen run, and the scale and skips there."""
+    seed = np.random.default_rng(0)
+    base, near, far = (1 + 0.05 * seed.normal(size=200) for _ in range(3))
+    far[120:] += 1
+    runs = [_with_losses(client, "near", near), _with_losses(client, "far", far)]
+    base_id = _with_losses(client, "base", base, tags=("baseline",))
+    among = ",".join([*runs, str(uuid4()), base_id])
+    told = client.get(f"/api/v1/compare?runs={among}").json()
+    assert (told["baseline"], told["name"]) == (base_id, "loss")
+    stays, leaves, gone, itself = told["distances"]
+    assert (stays["words"], stays["until"]) == ("loss stays within the band, to step 199", 199)
+    assert (abs(leaves["step"] - 120) < 17, leaves["side"]) == (True, "above")
+    assert (leaves["scale"], leaves["skipped"]) == (1024.0, 1)
+    assert "1 skipped step before" in leaves["words"]
+    assert (gone, itself["words"]) == (None, "baseline")
+
+    (_, circle) = client.get(f"/api/v1/compare/figures/logged?runs={among}").json()["data"][-2:]
+    assert circle["mode"] == "markers"
+    other = client.get(f"/api/v1/compare?runs={among}&baseline={runs[1]}&name=lr").json()
+    assert (other["baseline"], other["name"]) == (runs[1], "lr")
+    assert other["distances"][0]["words"] == "lr stays within the band, to step 199"
+
+
+def test_without_a_baseline_there_is_no_distance(client: TestClient, pair: list[str]) -> None:
+    """No run has the tag: none is told; with few values of the loss that is said; a stranger is no baseline."""
+    among = ",".join(pair)
+    for ask in ("", f"&baseline={uuid4()}"):
+        told = client.get(f"/api/v1/compare?runs={among}{ask}").json()
+        assert (told["baseline"], told["distances"]) == (None, [None, None])
+    told = client.get(f"/api/v1/compare?runs={among}&baseline={pair[0]}").json()
+    assert told["distances"][1]["words"] == "too few values of loss to compare"
+
+
 @pytest.mark.parametrize(
     ("query", "status", "field"),
     [
         ("runs=", 422, "runs"),
         ("runs=x", 422, "runs"),
-        ("runs=" + ",".join(f"{each:032x}" for each in range(9)), 422, "runs"),
+        ("runs=" + ",".join(f"{each:032x}" for each in range(21)), 422, "runs"),
         (f"runs={0:032x}", 404, None),
     ],
 )
 def test_what_cannot_be_compared_is_said(
     client: TestClient, query: str, status: int, field: str | None
 ) -> None:
-    """No run, no id and more than eight name the parameter; runs that are all gone have no chart."""
+    """No run, no id and more than twenty name the parameter; runs that are all gone have no chart."""
     answer = client.get(f"/api/v1/compare/figures/scale?{query}")
     assert (answer.status_code, answer.json().get("field")) == (status, field)

@@ -1,4 +1,4 @@
-"""Two to eight runs on one axis: their scales, which updates each skipped, and what fp16 made of their gradients. Pure.
+"""Two to twenty runs on one axis: what they logged, their scales, skips, and losses in fp16. Pure.
 
 Each run has a colour and a dash of its own, and its name stands at the end of its line.
 """
@@ -7,94 +7,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ampmon_server.cells.gradients import SHARES as CLASSES
-from ampmon_server.cells.merging import Cells
 from ampmon_server.figures.bands import held, line
-from ampmon_server.figures.elapsed import elapsed
 from ampmon_server.figures.judged import GRID_DEFINITION, judge
 from ampmon_server.figures.layout import (
     DEAD,
     ENDLESS,
-    NO_USER_STEPS,
     Figure,
     Trace,
     beside,
     empty,
-    escaped,
-    figure,
-    legend_top,
     log2_scale,
-    nothing_here,
     plot_x,
     powers_of_two,
-    shortened,
-    x_axis,
     y_axis,
 )
+from ampmon_server.figures.logged import logged
 from ampmon_server.figures.scale import stepped
-from ampmon_server.figures.source import Source, View, Window, cut
+from ampmon_server.figures.source import View, Window, cut
+from ampmon_server.figures.together import (
+    COLOURS,
+    Compared,
+    apart,
+    chart,
+    hovered,
+    left_out,
+    nothing_of,
+    since_start,
+    tall,
+    without,
+)
 from ampmon_server.figures.typed import typed
 from ampmon_server.figures.underflow import ticks
 from ampmon_server.words import count, percent, power, steps
 
 
-RUNS_MAX = 8
-DASHES = (
-    "solid",
-    "dash",
-    "dot",
-    "dashdot",
-    "longdash",
-    "longdashdot",
-    "8px 3px 2px 3px",
-    "2px 6px",
-)
-NAME_MAX, LINE_MAX = 12, 18
-"""Letters that there is room for beside a plot: of a name, and in all. On hover a longer name is whole."""
-NAMED_MAX = 4
-"""Of more runs a legend would be taller than a phone's plot: there the list of the runs has each one's line."""
 SHARES = ("subnormal", "zero")
 NO_UPDATE = "None of these runs has an update yet."
 OFF_GRID = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
-ROW = 32
-"""Pixels that each run has in the rug of skips."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One of the runs that are compared: its name, the place of its colour, and what is drawn of it.
-
-    ``started`` is its start in us since the epoch: where x is time, it is the time since then.
-    """
-
-    name: str
-    place: int
-    source: Source
-    started: int = 0
-
-    @property
-    def role(self) -> str:
-        return f"run-{self.place + 1}"
-
-    @property
-    def label(self) -> str:
-        """Its name beside a plot: inert, in its own direction, and not too long."""
-        return self.beside("")
-
-    def beside(self, value: str) -> str:
-        """Its name and a value of it, in one line beside a plot: the value is whole."""
-        most = min(NAME_MAX, LINE_MAX - len(value))
-        cut_off = self.name if len(self.name) <= most else self.name[: most - 1] + "…"
-        return f"\u2068{escaped(cut_off)}\u2069 {value}".strip()
-
-    @property
-    def line(self) -> dict[str, Any]:
-        return {"color": f"role:{self.role}", "width": 1.5, "dash": DASHES[self.place]}
+ROW, LOW_ROW = 32, 20
+"""Pixels that each run has in the rug of skips, and of more than eight runs."""
 
 
 def _meta(title: str, definitions: Mapping[str, str]) -> dict[str, Any]:
@@ -128,8 +85,9 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
     """The scale of each run: at most four points a pixel column, its extremes among them."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SCALE, _nothing(runs, view, "update", NO_UPDATE))
+        return empty(_SCALE, nothing_of(runs, view, "update", NO_UPDATE))
     ends = [cells.all_updates[0] for _, cells in drawn]
+    height = tall(len(drawn), 320)
     low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
     newest = log2_scale(np.array([end["after_last"] for end in ends]))
     labels = [
@@ -137,19 +95,19 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         for at, (run, _) in zip(newest, drawn, strict=True)
         if math.isfinite(at)
     ]
-    return _figure(
+    return chart(
         [_named(stepped(window, view), run) for run, window in drawn],
         [run for run, _ in drawn],
         frame,
         view,
-        height=320,
+        height=height,
         meta={
             **_SCALE,
             "caption": "Labels show the latest value."
-            + _left_out(runs, [run for run, _ in drawn], view, "update"),
+            + left_out(runs, [run for run, _ in drawn], view, "update"),
         },
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
-        annotations=_apart(labels, (high - low) * 0.055, view),
+        annotations=apart(labels, (low, high), height - 48, view),
     )
 
 
@@ -157,23 +115,26 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
     """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SKIPS, _nothing(runs, view, "update", NO_UPDATE))
+        return empty(_SKIPS, nothing_of(runs, view, "update", NO_UPDATE))
+    many = len(drawn) > COLOURS
     labels = []
     for row, (run, window) in enumerate(drawn):
         all_of = window.all_updates[0]
         skipped, total = int(all_of["skipped"]), int(all_of["n"])
-        words = f"{run.label}<br>{count(skipped)} of {count(total)} ({percent(skipped / total)})"
+        share = percent(skipped / total)
+        words = f"{run.label}<br>{count(skipped)} of {count(total)} ({share})"
+        words = run.beside(share) if many else words
         labels.append(beside(-row, words, run.role, view))
-    return _figure(
+    return chart(
         [_rug(run, window, row, view) for row, (run, window) in enumerate(drawn)],
         [run for run, _ in drawn],
         frame,
         view,
-        height=64 + ROW * len(drawn),
+        height=64 + (LOW_ROW if many else ROW) * len(drawn),
         meta={
             **_SKIPS,
             "caption": "Ticks mark skipped steps."
-            + _left_out(runs, [run for run, _ in drawn], view, "update"),
+            + left_out(runs, [run for run, _ in drawn], view, "update"),
         },
         yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
         annotations=labels,
@@ -185,11 +146,12 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
     drawn, frame = _cut(runs, view)
     found = [(run, window, of) for run, window in drawn if (of := judge(window, view))]
     judged = [each for each in found if each[2].side == "on"]
-    told = _without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
-    told += _left_out(runs, [run for run, _, _ in found], view, "sample")
+    told = without(OFF_GRID, [run for run, _, of in found if of.side == "off"])
+    told += left_out(runs, [run for run, _, _ in found], view, "sample")
     if not judged:
-        none = _nothing(runs, view, "sample", "No gradient of these runs is sampled yet.")
+        none = nothing_of(runs, view, "sample", "No gradient of these runs is sampled yet.")
         return empty(_FATE, told.strip() if found else none)
+    height = tall(len(judged), 400, panels=2)
     traces: list[Trace] = []
     labels: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
@@ -204,19 +166,19 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
             said = [f"{percent(each)} {share}" for each in line_of.tolist()]
             trace = line(left, right, heights, view, said, yaxis=axis, line=run.line)
             # A run is in the legend once, of which there is room for no more.
-            traces.append({**trace, **_hovered(run), "showlegend": panel == 0})
+            traces.append({**trace, **hovered(run), "showlegend": panel == 0})
             newest = of.newest.of("last_share")[0, CLASSES.index(share)]
             ends.append((float(heights[-1]), run.beside(percent(float(newest))), run))
-        labels += _apart(ends, (top - floor) * 0.12, view, yref=axis)
+        labels += apart(ends, (floor, top), (height - 48) * 0.46, view, yref=axis)
         axes[f"yaxis{axis[1:]}"] = y_axis(
             range=[floor, top], domain=domain, title={"text": share}, **ticks(floor, top)
         )
-    return _figure(
+    return chart(
         traces,
         [run for run, _, _ in judged],
         frame,
         view,
-        height=400,
+        height=height,
         meta={
             **_FATE,
             "caption": "Shares of gradient elements at sampled updates; the newest beside each line."
@@ -228,37 +190,8 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
     )
 
 
-def _nothing(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
-    """Why nothing of any run is drawn."""
-    if all(_ownless(run, view) for run in runs):
-        return NO_USER_STEPS
-    return nothing_here(view, what, before)
-
-
-def _ownless(run: Compared, view: View) -> bool:
-    """Whether x is the user's own step, and the run was given none."""
-    return view.x == "user" and run.source.user is None
-
-
-def _left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, what: str) -> str:
-    """Sentences on the runs of which no ``what`` is in view."""
-    places = {run.place for run in drawn}
-    gone = [run for run in runs if run.place not in places]
-    own, others = (
-        [run for run in gone if _ownless(run, view) is ownless] for ownless in (True, False)
-    )
-    return _without("for no step of their own was logged", own) + _without(
-        f"for no {what} of theirs is in view", others
-    )
-
-
-def _without(why: str, runs: Sequence[Compared]) -> str:
-    """A sentence, with a blank before it, on runs that are not drawn; nothing where there are none."""
-    names = ", ".join(f"\u2068{shortened(run.name, 2 * NAME_MAX)}\u2069" for run in runs)
-    return f" Not drawn, {why}: {names}." if runs else ""
-
-
 COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
+    "logged": logged,
     "scale": scale,
     "skips": skips,
     "fate": fate,
@@ -266,20 +199,11 @@ COMPARED: Mapping[str, Callable[[Sequence[Compared], View], Figure]] = {
 """Every chart of several runs, by its name."""
 
 
-def since(cells: Cells, started: int) -> Cells:
-    """Cells whose times are counted from ``started``."""
-    moved = cells.copy()
-    for name in cells.dtype.names or ():
-        if "time" in name and name != "timed":
-            moved[name] -= started
-    return moved
-
-
 def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Window]], Window]:
     """The runs, of which there must be one, that have an update in view, each cut to it; and a window around them all
     that has nothing in it."""
     if view.x == "time":
-        runs = [replace(run, source=_since(run)) for run in runs]
+        runs = [since_start(run) for run in runs]
     windows = [(run, cut(run.source, view)) for run in runs]
     found = [(run, window) for run, window in windows if len(window.updates)]
     low = min((window.low for _, window in found), default=0)
@@ -291,57 +215,10 @@ def _cut(runs: Sequence[Compared], view: View) -> tuple[list[tuple[Compared, Win
     return found, around
 
 
-def _since(run: Compared) -> Source:
-    source = run.source
-    return replace(
-        source,
-        updates=since(source.updates, run.started),
-        gradients=since(source.gradients, run.started),
-    )
-
-
-def _figure(
-    traces: list[Trace],
-    runs: Sequence[Compared],
-    frame: Window,
-    view: View,
-    *,
-    height: int,
-    anchor: str = "y",
-    **layout: Any,
-) -> Figure:
-    """A chart of several runs; a legend on a phone, where no label fits beside a plot, of no more than fit above."""
-    named = [run.label for run in runs] if view.narrow and len(runs) <= NAMED_MAX else []
-    if view.narrow:
-        layout["annotations"] = []
-    axis = x_axis(frame, view) | {"anchor": anchor}
-    return figure(
-        traces,
-        frame,
-        view,
-        height=height,
-        top=legend_top(named, view),
-        showlegend=bool(named),
-        hovermode="closest",
-        xaxis=axis | elapsed(frame) if view.x == "time" else axis,
-        **layout,
-    )
-
-
 def _named(trace: Trace, run: Compared) -> Trace:
     """A run's scale: of several runs what is hovered has to say whose it is, and where, whatever x is."""
     said = {"hovertemplate": "%{text}, step %{customdata:,d}"}
-    return {**trace, **_hovered(run), **said, "line": {**trace["line"], **run.line}}
-
-
-def _hovered(run: Compared) -> dict[str, Any]:
-    """A run's own name and colour for a trace of it."""
-    return {
-        "name": f"\u2068{escaped(run.name)}\u2069" if len(run.name) <= 2 * NAME_MAX else run.label,
-        "hoverlabel": {"namelength": -1},
-        "legendgroup": run.role,
-        "showlegend": True,
-    }
+    return {**trace, **hovered(run), **said, "line": {**trace["line"], **run.line}}
 
 
 def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
@@ -351,7 +228,7 @@ def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
     )
     return {
         "type": "scatter",
-        **_hovered(run),
+        **hovered(run),
         "mode": "markers",
         "marker": {
             "symbol": "line-ns-open",
@@ -365,18 +242,6 @@ def _rug(run: Compared, window: Window, row: int, view: View) -> Trace:
         "text": [f"{steps(first, last)}: {count(number)} skipped" for first, last, number in told],
         "hovertemplate": "%{text}",
     }
-
-
-def _apart(
-    labels: Sequence[tuple[float, str, Compared]], gap: float, view: View, **keys: Any
-) -> list[dict[str, Any]]:
-    """Labels beside the plot at their heights, moved up where they would overlap."""
-    placed, lowest = [], -math.inf
-    for height, words, run in sorted(labels, key=lambda label: label[0]):
-        at = max(height, lowest)
-        placed.append(beside(at, words, run.role, view, **keys))
-        lowest = at + gap
-    return placed
 
 
 def _span(scales: Any) -> tuple[float, float]:

@@ -67,14 +67,14 @@ def scalars(source: Source, view: View) -> Figure:
             'Nothing is logged yet. Call ampmon.log({"loss": loss, "lr": lr}).',
         )
     x = XAxis(view.x, source.user)
-    drawn = {name: _cut(cells, x, view) for name, cells in source.scalars.items()}
+    drawn = {name: in_view(cells, x, view) for name, cells in source.scalars.items()}
     if not any(len(cells) for cells in drawn.values()):
         return empty(META, nothing_here(view, "value", "No value yet."))
     window = _window(source, drawn, view)
     traces: list[Trace] = []
     axes: dict[str, Any] = {}
     for place, (name, cells) in enumerate(drawn.items()):
-        columns = _columns(cells, window)
+        columns = columns_of(cells, window)
         traces += _panel(name, columns, place, window, view)
         axes["yaxis" if not place else f"yaxis{place + 1}"] = _axis(
             columns, place, len(drawn), view
@@ -105,7 +105,8 @@ def scalars(source: Source, view: View) -> Figure:
     return made
 
 
-def _cut(cells: Cells, x: XAxis, view: View) -> Cells:
+def in_view(cells: Cells, x: XAxis, view: View) -> Cells:
+    """Those that a view shows, in order of x."""
     at = x.of(cells["first"], cells["time_first"])
     if (np.diff(at) < 0).any():  # the clock was set back
         order = np.argsort(at, kind="stable")
@@ -124,7 +125,7 @@ def _window(source: Source, drawn: Mapping[str, Cells], view: View) -> Window:
     return replace(window, low=low, high=high, span=aligned_span(low, high, view.columns))
 
 
-def _columns(cells: Cells, window: Window) -> Cells:
+def columns_of(cells: Cells, window: Window) -> Cells:
     """A cell for each pixel column that has a value."""
     at = window.x.of(cells["first"], cells["time_first"])
     return merge(cells, starts_of(np.floor_divide(at, window.span).astype(np.int64)))
@@ -132,7 +133,7 @@ def _columns(cells: Cells, window: Window) -> Cells:
 
 def _panel(name: str, cells: Cells, place: int, window: Window, view: View) -> list[Trace]:
     axis = "y" if not place else f"y{place + 1}"
-    x, step, value = _points(cells, window)
+    x, step, value = points_of(cells, window)
     points = broken(x, Gaps.of(window), held=False)
     value = np.where(points.empty, np.nan, value[points.taken])
     line: Trace = {
@@ -172,7 +173,7 @@ def _marks(name: str, cells: Cells, axis: str, window: Window, view: View) -> li
     ]
 
 
-def _points(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
+def points_of(cells: Cells, window: Window) -> tuple[Ints | Floats, Ints, Floats]:
     """x, step and value of the points that are drawn, in order of x, [p]; the line breaks at what is not finite."""
     value = np.stack([cells[name] for name in _POINTS], axis=1)
     step, time = (
@@ -191,8 +192,13 @@ def _axis(cells: Cells, place: int, panels: int, view: View) -> dict[str, Any]:
     top = 1 - place * height
     gap = _GAP * height
     axis = y_axis(domain=[max(top - height + gap, 0.0), top - gap], nticks=4, anchor="x")
-    held = np.concatenate([cells[name] for name in _POINTS])
-    held = held[np.isfinite(held)]
+    return axis | reaching(np.concatenate([cells[name] for name in _POINTS]), view)
+
+
+def reaching(values: Floats, view: View) -> dict[str, Any]:
+    """What makes an axis show all finite ``values`` [n], a logarithmic one those above 0."""
+    held = values[np.isfinite(values)]
+    axis: dict[str, Any] = {}
     if view.y == "log" and (held > 0).any():
         axis["type"] = "log"
         held = np.log10(held[held > 0])
@@ -218,8 +224,7 @@ def _title(source: Source, view: View) -> dict[str, str]:
 
 def _choices(source: Source, view: View) -> list[dict[str, Any]]:
     """What the axes are, and the names to choose from, where there are more than are drawn at once."""
-    axes = [["linear", "linear axes"], ["log", "log axes"]]
-    how = {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
+    how = how_far(view)
     at_once = 1 if view.stacked else PANELS_MAX
     if len(source.logged) <= at_once:
         return [how]
@@ -235,6 +240,12 @@ def _choices(source: Source, view: View) -> list[dict[str, Any]]:
         ],
     }
     return [which, how]
+
+
+def how_far(view: View) -> dict[str, Any]:
+    """The choice of axes."""
+    axes = [["linear", "linear axes"], ["log", "log axes"]]
+    return {"name": "y", "label": "The axes of values", "chosen": view.y, "options": axes}
 
 
 def _caption(drawn: Mapping[str, Cells], logged: Sequence[str], view: View) -> str:

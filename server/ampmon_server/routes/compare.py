@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
 
@@ -10,12 +11,14 @@ from starlette.responses import Response
 
 from ampmon_server import comparing
 from ampmon_server.auth.access import requires
+from ampmon_server.comparing import Reference
 from ampmon_server.figures import View
-from ampmon_server.figures.compared import COMPARED, RUNS_MAX
+from ampmon_server.figures.compared import COMPARED
+from ampmon_server.figures.together import RUNS_MAX
 from ampmon_server.routes.answers import ServiceDependency, tagged_json
 from ampmon_server.routes.callers import CallerDependency, visible
 from ampmon_server.routes.figures import view_of
-from ampmon_server.routes.queries import RunIds
+from ampmon_server.routes.queries import NO_NUL, RunIds
 
 
 router = APIRouter(prefix="/api/v1/compare")
@@ -32,11 +35,25 @@ def _compared(
 Runs = Annotated[list[UUID | None], Depends(_compared)]
 
 
+async def _reference(
+    baseline: UUID | None = None,
+    logged: Annotated[str | None, Query(alias="name", max_length=256, pattern=NO_NUL)] = None,
+) -> Reference:
+    return Reference(baseline, logged)
+
+
+By = Annotated[Reference, Depends(_reference)]
+
+
 @router.get("")
 @requires("read")
-def compare(runs: Runs, request: Request, service: ServiceDependency) -> Response:
-    """Compare up to eight runs: summaries (null for an unknown run), results and configuration."""
-    return tagged_json(comparing.compare(service.store, runs), request)
+def compare(runs: Runs, by: By, request: Request, service: ServiceDependency) -> Response:
+    """Compare up to twenty runs: summaries (null for an unknown run), results and configuration.
+
+    ``baseline`` is one of them, by default the first with the tag ``baseline``. ``distances`` tells where what each run
+    logged under ``name``, by default its loss, [leaves the band of the baseline](methods.md#band-of-a-baseline).
+    """
+    return tagged_json(comparing.compare(service.store, runs, by), request)
 
 
 @router.get("/figures/{name}")
@@ -45,8 +62,14 @@ def show_compared(
     name: Annotated[str, Path(json_schema_extra={"enum": list(COMPARED)})],
     runs: Runs,
     view: Annotated[View, Depends(view_of)],
+    by: By,
     request: Request,
     service: ServiceDependency,
+    smooth: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
-    """Draw a chart of up to eight runs. With ``x=time``, ``start`` and ``stop`` are us since each run's start."""
-    return tagged_json(comparing.draw(service.store, runs, name, view), request)
+    """Draw a chart of up to twenty runs. With ``x=time``, ``start`` and ``stop`` are us since each run's start.
+
+    ``logged`` draws what was logged under the query's ``name``, or its running median of ``smooth`` columns.
+    """
+    view = replace(view, smooth=smooth)
+    return tagged_json(comparing.draw(service.store, runs, name, view, by), request)
