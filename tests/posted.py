@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -87,6 +88,17 @@ class PostedRun:
             )
             records.append(replace(update, time=self.started + update.ordinal * SPACING_US))
             self.scale = update.scale_after
+        self._post(*records)
+
+    def logs(self, values: Iterable[Mapping[str, float]]) -> None:
+        """Post an update for each of the values, which are logged with it."""
+        records: list[wire.Record] = []
+        for each in values:
+            update = self._trainer.update(scale=self.scale, growth_tracker=0)
+            time = self.started + update.ordinal * SPACING_US
+            records += [
+                replace(each_of, time=time) for each_of in (update, self._trainer.scalars(each))
+            ]
         self._post(*records)
 
     def grow(self) -> None:

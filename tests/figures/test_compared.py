@@ -14,7 +14,7 @@ from ampmon_server.figures import Figure, Source, View
 from ampmon_server.figures.compared import COMPARED, fate, scale, skips
 from ampmon_server.figures.layout import NO_USER_STEPS
 from ampmon_server.figures.logged import logged
-from ampmon_server.figures.together import RUNS_MAX, Compared
+from ampmon_server.figures.together import COLOURS, RUNS_MAX, Compared
 from ampmon_server.series import UserSteps
 
 
@@ -191,7 +191,7 @@ def test_a_phone_has_a_legend_in_the_place_of_labels() -> None:
 
 
 def _logged(
-    values: dict[str, list[float]], smooth: int = 0, y: Any = "linear", **keys: Any
+    values: dict[str, list[float]], smooth: int | None = None, y: Any = "linear", **keys: Any
 ) -> Figure:
     """The chart of runs that logged these values at every step, the first of them the baseline."""
     found = []
@@ -212,6 +212,8 @@ def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> 
     np.testing.assert_array_equal(made.read(line["y"]), values)
     (line,) = _logged({"a": values}, smooth=5)["data"]
     assert [each for each in made.read(line["y"]) if np.isfinite(each)] == [1.0] * 7
+    many = _logged({str(place): values for place in range(COLOURS + 1)})["data"]
+    assert np.nanmax([made.read(each["y"]) for each in many if each["mode"] == "lines"]) == 1
 
 
 def test_the_band_of_the_baseline_and_where_a_run_leaves_it_are_marked() -> None:

@@ -32,3 +32,30 @@ def test_runs_are_compared_on_one_axis(reader: Reader) -> None:
     reader.page.get_by_role("button", name="Remove This run is not there").click()
     expect(reader.page.get_by_role("heading", name="Compare 2 runs")).to_be_visible()
     assert "start=" in reader.page.url
+
+
+def test_a_run_is_added_and_made_the_baseline_on_the_page(reader: Reader) -> None:
+    """The field finds it, the button marks it in the address, and others show where their loss leaves its band."""
+    runs = [PostedRun(reader.server, f"distant {name}") for name in ("one", "two", "base")]
+    for place, run in enumerate(runs):
+        losses = [1 + 0.01 * (step % 7) + (step >= 60 and place == 1) for step in range(120)]
+        run.logs({"loss": loss} for loss in losses)
+    one, two, base = (str(run.run_id) for run in runs)
+    reader.open(f"#/compare?runs={one},{two}")
+    reader.wait("the runs", lambda: len(reader.texts(".compared li")) == 2)
+    reader.page.get_by_label("Add a run").fill("distant base")
+    reader.page.get_by_role("button", name="distant base · tests").click()
+    reader.wait("the address", lambda: reader.page.url.endswith(f"runs={one},{two},{base}"))
+    reader.page.get_by_role("button", name="Baseline: distant base").click()
+    reader.wait("the address", lambda: reader.page.url.endswith(f"baseline={base}"))
+    reader.wait("the band", lambda: reader.plot("logged", "plot.data.length") == 5)
+    words = "loss above the band from step 60: scale 65 536 = 2¹⁶, 0 skipped steps before"
+    reader.wait("the distance", lambda: words in reader.text(".compared").replace("\u202f", " "))
+    assert "loss stays within the band, to step 119" in reader.text(".compared")
+
+    reader.page.get_by_label("Smoothing").select_option("median of 5 columns")
+    reader.wait("the address", lambda: "smooth=5" in reader.page.url)
+    reader.wait("the caption", lambda: "running median of 5 columns" in reader.caption("logged"))
+    reader.page.get_by_role("button", name="Baseline: distant base").click()
+    reader.wait("no band", lambda: reader.plot("logged", "plot.data.length") == 3)
+    assert "baseline" not in reader.page.url

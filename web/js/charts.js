@@ -27,6 +27,7 @@ const CHOICES = {
   scale: ["rank"],
   skips: ["rank"],
   scalars: ["name", "y"],
+  logged: ["name", "smooth", "y", "baseline"],
   underflow: ["rank"],
   exponents: ["format", "rank"],
   parameters: ["statistic", "group", "search"],
@@ -135,7 +136,7 @@ export class Charts {
       onWanted: ask,
       onSave: (/** @type {Saved} */ kind) => void this.#save(panel, kind),
     };
-    const panel = new Panel(name, this.#follows ? (CHOICES[name] ?? []) : [], listener, position);
+    const panel = new Panel(name, CHOICES[name] ?? [], listener, position);
     this.#asks.set(panel, ask);
     panel.mark(this.#marked);
     return panel;

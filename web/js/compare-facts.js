@@ -47,7 +47,7 @@ export class Facts {
     this.#none.hidden = lines.length > 0;
     keyed(this.#head, ["", ...this.#names].map((name, place) => ({ name, place })), {
       key: ({ place }) => String(place),
-      make: ({ place }) => (place ? h("th", { scope: "col", dir: "auto", class: `run-${place}` }) : h("td")),
+      make: ({ place }) => (place ? h("th", { scope: "col", dir: "auto", class: `run-${((place - 1) % 8) + 1}` }) : h("td")),
       update: (heading, { name }) => {
         say(heading, name);
         mark(heading, "title", name);

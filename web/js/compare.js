@@ -1,8 +1,9 @@
-// Two to eight runs side by side: their charts on one axis, what came of them, and what differs in how they were made.
+// Two to twenty runs side by side: their charts on one axis, how far they are from a baseline, results and configuration.
 
 import { get } from "./api.js";
 import { badge, setBadge } from "./badge.js";
 import { Charts } from "./charts.js";
+import { AddRun } from "./compare-add.js";
 import { Facts } from "./compare-facts.js";
 import { h, keyed, mark, say } from "./dom.js";
 import { count, plural } from "./format.js";
@@ -13,12 +14,17 @@ import { paced } from "./pace.js";
 /** @import { Command } from "./keyboard.js" */
 /** @import { Line } from "./compare-facts.js" */
 
-/** @typedef {{runs: (Summary | null)[], outcome: Line[], made: Line[], own_steps: boolean}} Comparison */
+/** @typedef {{words: string, side: "above" | "below" | null}} Distance */
+/**
+ * @typedef {{runs: (Summary | null)[], baseline: string | null, distances: (Distance | null)[], outcome: Line[], made: Line[],
+ *   own_steps: boolean}} Comparison
+ */
 
-const MOST = 8;
+export const MOST = 20;
 const FACTS_MS = 5000;
-const CHARTS = ["scale", "skips", "fate"];
-/** As figures/compared.py has them, for lines of 32 pixels. */
+const CHARTS = ["logged", "scale", "skips", "fate"];
+/** As figures/together.py has them, for lines of 32 pixels. */
+const COLOURS = 8;
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -43,7 +49,7 @@ export class Compare {
     this.follows = this.runs;
     this.listener = listener;
     const among = `runs=${this.runs.map(encodeURIComponent).join(",")}`;
-    this.path = `/compare?${among}`;
+    this.among = among;
     this.charts = new Charts(
       "",
       view,
@@ -53,14 +59,22 @@ export class Compare {
     this.charts.within(this.charts.element);
     const enough = this.runs.length > 1;
     say(this.#title, enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs");
-    this.element = h("article", { class: "run compare" }, this.#title, this.#notices.element, this.#runs);
+    const add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble });
+    add.element.hidden = this.asked.length >= MOST;
+    this.element = h("article", { class: "run compare" }, h("header", {}, this.#title, add.element), this.#notices.element, this.#runs);
     if (enough) this.element.append(this.charts.element, this.#outcome.element, this.#made.element);
-    else this.element.append(h("p", { class: "empty" }, "Select two to eight runs in ", h("a", { href: "#/" }, "the list"), " to compare them."));
+    else this.element.append(h("p", { class: "empty" }, "Add runs here, or select two to twenty in ", h("a", { href: "#/" }, "the list"), " to compare them."));
     this.#notices.show(this.#warnings([]));
   }
 
   get title() {
     return this.#title.textContent ?? "Compare runs";
+  }
+
+  /** Where the facts are: they are of the baseline and of the logged value that the reader chose. */
+  get path() {
+    const { baseline, name } = this.charts.view.choices;
+    return `/compare?${this.among}&${new URLSearchParams({ ...(baseline && { baseline }), ...(name && { name }) })}`;
   }
 
   /** Asks for what has changed. Rejects where the server does not answer. */
@@ -76,7 +90,9 @@ export class Compare {
   /** @param {Address} address */
   look(address) {
     if (address.page !== "compare" || address.runs.join() !== this.asked.join()) return false;
+    const before = this.path;
     this.charts.look(address.view);
+    if (this.path !== before) void this.#facts();
     return true;
   }
 
@@ -100,10 +116,11 @@ export class Compare {
   }
 
   async #fetch() {
-    const told = /** @type {Comparison} */ (await get(this.path));
-    if (told === this.#told) return;
+    const path = this.path;
+    const told = /** @type {Comparison} */ (await get(path));
+    if (told === this.#told || path !== this.path) return;
     this.#told = told;
-    const places = told.runs.map((run, place) => ({ run, place }));
+    const places = told.runs.map((run, place) => ({ run, place, far: told.distances[place] ?? null, baseline: run !== null && run.run_id === told.baseline }));
     keyed(this.#runs, places, { key: ({ place }) => String(place), make: ({ place }) => this.#makeRun(place), update: writeRun });
     this.#notices.show(this.#warnings(told.runs));
     this.charts.offerOwnSteps(told.own_steps);
@@ -129,24 +146,37 @@ export class Compare {
   #makeRun(place) {
     const without = this.asked.filter((run) => run !== this.runs[place]);
     const leave = h("button", { type: "button", class: "quiet", onclick: () => this.listener.onView(without, this.charts.view) }, "Remove");
-    return h("li", {}, sample(place), h("a", { dir: "auto" }), h("span"), badge(), leave);
+    const base = h("button", { type: "button", class: "quiet", onclick: () => this.#choose(this.runs[place] ?? "") }, "Baseline");
+    return h("li", {}, sample(place), h("a", { dir: "auto" }), h("span"), badge(), base, leave);
+  }
+
+  /** Makes a run the baseline, or, where it was chosen, leaves that to the tag. @param {string} run */
+  #choose(run) {
+    const { view } = this.charts;
+    const { baseline, ...others } = view.choices;
+    this.listener.onView(this.asked, { ...view, choices: baseline === run ? others : { ...others, baseline: run } });
   }
 }
 
 /**
  * @param {HTMLElement} element
- * @param {{run: Summary | null, place: number}} item
+ * @param {{run: Summary | null, far: Distance | null, baseline: boolean}} item
  */
-function writeRun(element, { run }) {
-  const [, link, about, status, leave] = element.children;
-  if (!link || !about || !status || !(status instanceof HTMLElement)) return;
+function writeRun(element, { run, far, baseline }) {
+  const [, link, about, status, base, leave] = element.children;
+  if (!link || !about || !(status instanceof HTMLElement) || !(base instanceof HTMLElement)) return;
   const name = run?.name ?? "This run is not there";
+  const whose = run ? `${run.project} · ${run.owner}` : "";
   say(link, name);
-  mark(link, "title", name);
+  mark(link, "title", run && `${name} · ${whose}`);
   mark(link, "href", run && `#/runs/${encodeURIComponent(run.run_id)}`);
   if (leave) mark(leave, "aria-label", `Remove ${name}`);
-  say(about, run ? `${run.project} · ${run.owner}` : "");
-  status.hidden = run === null;
+  say(about, baseline ? whose : (far?.words ?? whose));
+  mark(about, "title", about.textContent);
+  mark(about, "data-side", far?.side ?? null);
+  base.hidden = status.hidden = run === null;
+  mark(base, "aria-pressed", String(baseline));
+  mark(base, "aria-label", `Baseline: ${name}`);
   if (run) setBadge(status, run.status);
 }
 
@@ -157,11 +187,11 @@ function writeRun(element, { run }) {
 function sample(place) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 32 8");
-  svg.setAttribute("class", `sample run-${place + 1}`);
+  svg.setAttribute("class", `sample run-${(place % COLOURS) + 1}`);
   svg.setAttribute("aria-hidden", "true");
   const path = document.createElementNS(SVG, "path");
   path.setAttribute("d", "M0 4H32");
-  path.setAttribute("stroke-dasharray", DASHES[place] ?? "");
+  path.setAttribute("stroke-dasharray", DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length] ?? "");
   svg.append(path);
   return svg;
 }

@@ -2,13 +2,12 @@
 
 import { send } from "./api.js";
 import { ask, deleting, editing, pathOf } from "./changing.js";
+import { MOST } from "./compare.js";
 import { h, say } from "./dom.js";
 import { plural } from "./format.js";
 import { mayChange } from "./who.js";
 
 /** @import { Summary } from "../types/page.js" */
-
-const COMPARED_MAX = 8;
 
 export class Actions {
   /** @type {Map<string, Summary>} */
@@ -62,7 +61,7 @@ export class Actions {
     say(this.#count, `${plural(runs.length, "run")} selected`);
     const others = runs.filter((run) => !mayChange(run)).length;
     say(this.#why, [tooMany(runs.length), othersWords(others, runs.length)].filter(Boolean).join(" "));
-    this.#compare.hidden = runs.length < 2 || runs.length > COMPARED_MAX;
+    this.#compare.hidden = runs.length < 2 || runs.length > MOST;
     this.#compare.href = `#/compare?runs=${runs.map((run) => run.run_id).join(",")}`;
     this.#edit.hidden = runs.length !== 1 || others > 0;
     this.#archive.hidden = this.#delete.hidden = others > 0;
@@ -97,7 +96,7 @@ export class Actions {
 
 /** @param {number} chosen */
 function tooMany(chosen) {
-  return chosen > COMPARED_MAX ? `At most ${COMPARED_MAX} can be compared.` : "";
+  return chosen > MOST ? `At most ${MOST} can be compared.` : "";
 }
 
 /**

@@ -94,20 +94,28 @@ def departure(baseline: Cells, run: Cells) -> Departure | int | None:
 
 
 def smoothed(values: Floats, width: int) -> Floats:
-    """The running median of ``width`` values, or of as many as there are, [n]; at the ends that of the last window."""
-    width = min(width, len(values))
-    if width < 2:
+    """The running median: of each of n values and those within half a ``width`` of it, [n]."""
+    n = len(values)
+    half = min(width // 2, (n - 1) // 2)
+    if half < 1:
         return values
-    medians = np.median(sliding_window_view(values, width), axis=1)
-    before = (width - 1) // 2
-    return np.pad(medians, (before, width - 1 - before), mode="edge")
+    before = [np.median(values[: place + half + 1]) for place in range(half)]
+    after = [np.median(values[place - half :]) for place in range(n - half, n)]
+    return np.concatenate([before, _medians(values, 2 * half + 1), after])
+
+
+def _medians(values: Floats, width: int) -> Floats:
+    """The median of each ``width`` values in a row."""
+    return np.asarray(np.median(sliding_window_view(values, width), axis=1), np.float64)
 
 
 def _noise(values: Floats) -> Floats:
     """The standard deviation of the noise around each value, [n], of which there are `LEAST` or more."""
     middle = values[APART:-APART]
     off = np.abs(middle - (values[: -2 * APART] + values[2 * APART :]) / 2)
-    return np.pad(_MAD / np.sqrt(1.5) * smoothed(off, NEAR), APART, mode="edge")
+    noise = _MAD / np.sqrt(1.5) * _medians(off, min(NEAR, len(off)))
+    before = (len(values) - len(noise)) // 2
+    return np.pad(noise, (before, len(values) - len(noise) - before), mode="edge")
 
 
 def _span(one: Cells, other: Cells) -> int:

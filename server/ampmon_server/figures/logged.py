@@ -20,6 +20,7 @@ from ampmon_server.figures.layout import Figure, Trace, empty, plot_x, y_axis
 from ampmon_server.figures.scalars import columns_of, how_far, in_view, points_of, reaching
 from ampmon_server.figures.source import View, Window, XAxis, ends
 from ampmon_server.figures.together import (
+    COLOURS,
     Compared,
     apart,
     chart,
@@ -65,6 +66,8 @@ def logged(runs: Sequence[Compared], view: View) -> Figure:
     if not names:
         return empty(_META, 'Nothing is logged yet. Call ampmon.log({"loss": loss}).')
     name = next((name for run in runs for name in run.source.scalars), names[0])
+    smooth = SMOOTH if len(runs) > COLOURS else 0
+    view = view if view.smooth is not None else replace(view, smooth=smooth)
     meta = {**_META, "title": name, "choices": _choices(names, name, view)}
     if view.x == "time":
         runs = [since_start(run) for run in runs]
@@ -209,9 +212,9 @@ def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]
     smooth = {
         "name": "smooth",
         "label": "Smoothing",
-        "chosen": str(view.smooth or ""),
+        "chosen": str(view.smooth),
         "options": [
-            [str(each or ""), f"median of {each} columns" if each else "not smoothed"]
+            [str(each), f"median of {each} columns" if each else "not smoothed"]
             for each in SMOOTHINGS
         ],
     }

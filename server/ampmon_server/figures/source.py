@@ -59,7 +59,8 @@ class View:
     are written as a clock ``zone`` minutes east of UTC has them.
 
     ``position`` is whether a chart stands alone, or in the page's stack: lower, without legend, and with an x axis only
-    where it is the ``last``. Logged values of several runs are medians of ``smooth`` columns; 0 is all of them.
+    where it is the ``last``. Logged values of several runs are medians of ``smooth`` columns: 0 is
+    every value, None what is usual of so many runs.
     """
 
     start: int | None = None
@@ -70,7 +71,7 @@ class View:
     y: Literal["linear", "log"] = "linear"
     zone: int = 0
     position: Position = "alone"
-    smooth: int = 0
+    smooth: int | None = None
 
     @property
     def columns(self) -> int:

@@ -65,7 +65,7 @@ def show_compared(
     by: By,
     request: Request,
     service: ServiceDependency,
-    smooth: Annotated[int, Query(ge=0, le=1000)] = 0,
+    smooth: Annotated[int | None, Query(ge=0, le=1000)] = None,
 ) -> Response:
     """Draw a chart of up to twenty runs. With ``x=time``, ``start`` and ``stop`` are us since each run's start.
 
