@@ -216,6 +216,12 @@ def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> 
     assert np.nanmax([made.read(each["y"]) for each in many if each["mode"] == "lines"]) == 1
 
 
+def test_a_run_whose_newest_value_is_not_finite_is_labelled_so() -> None:
+    """Its label stands where the line ends, and names no older value."""
+    (label,) = _logged({"a": [1.0, 2.0, np.nan]})["layout"]["annotations"]
+    assert (label["text"], label["y"]) == ("\u2068a\u2069 not finite", 2.0)
+
+
 def test_the_band_of_the_baseline_and_where_a_run_leaves_it_are_marked() -> None:
     """The baseline has a band in its colour; a circle is on the other's line, at the step, and hovers its words."""
     flat = [1.0 + 0.01 * (step % 5) for step in range(100)]

@@ -188,7 +188,7 @@ def _mark(line: _Line, view: View) -> Trace:
 def _labels(
     drawn: Sequence[_Line], axis: dict[str, Any], height: int, view: View
 ) -> list[dict[str, Any]]:
-    """The newest value of each run that is finite, beside the end of its line."""
+    """The newest value of each run, at the height of its newest that is finite."""
     ends_of = []
     is_log = axis.get("type") == "log"
     for line in drawn:
@@ -196,7 +196,8 @@ def _labels(
         if len(known):
             newest = float(known[-1])
             at = math.log10(newest) if is_log else newest
-            ends_of.append((at, line.run.beside(f"{newest:.4g}"), line.run))
+            words = f"{newest:.4g}" if np.isfinite(line.value[-1]) else "not finite"
+            ends_of.append((at, line.run.beside(words), line.run))
     if "range" not in axis:
         return []
     return apart(ends_of, (axis["range"][0], axis["range"][1]), height - 48, view)
