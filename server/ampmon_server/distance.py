@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ampmon.wire import BASELINE
 from ampmon_server.cells.departure import Band, Departure, band, departure
-from ampmon_server.store import Store, Stretch, Summary
+from ampmon_server.store import NotFound, Store, Stretch, Summary
 from ampmon_server.store.logged import Name
 from ampmon_server.store.numbers import KINDS, split
 from ampmon_server.words import count, plural, power_of_two
@@ -44,6 +44,30 @@ def logged_of(store: Store, run: Summary) -> Logged:
     for each in store.scalar_names(UUID(run.run_id)):
         found.setdefault(each.name, each)
     return dict(sorted(found.items(), key=lambda item: ("loss" not in item[0], item[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The newest and the least value of a run's loss, under the ``name`` that it was logged by.
+
+    ``kind`` is ``nan``, ``inf`` or ``-inf`` where the newest is not finite, and ``value`` is null then. ``least`` is of
+    finite values, null where there are none.
+    """
+
+    name: str
+    value: float | None
+    kind: str | None
+    least: float | None
+
+
+def loss_of(store: Store, run_id: UUID) -> Loss | None:
+    """The first logged name with "loss" in it; None where there is none, or no such run."""
+    try:
+        names = store.scalar_names(run_id)
+    except NotFound:
+        return None
+    found = next((each for each in names if "loss" in each.name), None)
+    return Loss(found.name, found.value, found.value_kind, found.least) if found else None
 
 
 def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:

@@ -37,6 +37,7 @@ ROUTES = {
     "GET /api/v1/runs": ("read", ""),
     "GET /api/v1/runs/groups": ("read", ""),
     "GET /api/v1/runs/scales": ("read", ""),
+    "GET /api/v1/runs/losses": ("read", ""),
     "GET /api/v1/runs/{run_id}": ("read", "run"),
     "PATCH /api/v1/runs/{run_id}": ("ingest", "run"),
     "DELETE /api/v1/runs/{run_id}": ("ingest", "run"),
@@ -295,6 +296,7 @@ def test_lists_show_the_callers_projects(holding: Client, store: Store) -> None:
     assert known.get("/api/v1/runs?project=speech").json()["total"] == 0
     assert known.get("/api/v1/runs/groups").json()["projects"] == {"vision": 1}
     assert set(known.get(f"/api/v1/runs/scales?runs={both}").json()) == {str(mine)}
+    assert set(known.get(f"/api/v1/runs/losses?runs={both}").json()) == {str(mine)}
     assert [each and each["run_id"] for each in compared] == [None, str(mine)]
     assert len(holding("read").get("/api/v1/runs").json()["runs"]) == 2
 

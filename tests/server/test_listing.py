@@ -197,6 +197,19 @@ def test_scales_of_many_runs_come_in_one_answer(client: TestClient) -> None:
     assert client.get(f"/api/v1/runs/scales?runs={','.join(asked)}", headers=tag).status_code == 304
 
 
+def test_losses_of_many_runs_come_in_one_answer(client: TestClient) -> None:
+    """The newest and the least loss under its own name, one that is not finite by its kind; null without a loss."""
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    none, lost = trained(store, "none", 3), Trainer(name="lost")
+    records = [lost.update(), lost.scalars({"acc": 1.0, "val_loss": 0.5}), lost.update()]
+    records += [lost.scalars({"val_loss": None}, kinds={"val_loss": "nan"})]
+    store.ingest(lost.batch(records))
+    asked = [str(each.run_id) for each in (none, lost, Trainer())]
+    answer = client.get(f"/api/v1/runs/losses?runs={','.join(asked)}").json()
+    assert answer[asked[1]] == {"name": "val_loss", "value": None, "kind": "nan", "least": 0.5}
+    assert (answer[asked[0]], answer[asked[2]]) == (None, None)
+
+
 @pytest.mark.parametrize("runs", ["a,b", ",".join(str(UUID(int=each)) for each in range(101))])
 def test_scales_of_too_many_or_of_none_are_refused(client: TestClient, runs: str) -> None:
     """What is no id, and more than a hundred of them, is answered 422."""

@@ -61,7 +61,11 @@ ASKED: dict[str, Any] = {
     "operations": [
         # A stranger is told 401 of any other method, and /runs/groups under PATCH is a run of that name: 404.
         {"include-path": path, "checks": {"unsupported_method": OFF}}
-        for path in ("/login", "/api/v1/proof", "/api/v1/runs/groups", "/api/v1/runs/scales")
+        for path in (
+            "/login",
+            "/api/v1/proof",
+            *(f"/api/v1/runs/{name}" for name in ("groups", "scales", "losses")),
+        )
     ]
     + [{"include-path": path, "phases": {"coverage": OFF}} for path in MANY_CASES],
 }

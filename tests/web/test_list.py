@@ -203,3 +203,41 @@ def enter_as(reader: Reader, owner: str) -> None:
     headers = {"Authorization": f"Bearer {made['token']}"}
     link = json.loads(reader.server.request("POST", "/api/v1/login-links", headers=headers).data)
     reader.page.context.request.get(link["url"], max_redirects=0)
+
+
+def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
+    """The browser remembers which columns there are and in which order; the loss is the newest and the least."""
+    run = PostedRun(own_reader.server, "with a loss")
+    run.logs({"loss": loss} for loss in (2.0, 0.5, 0.75))
+    own_reader.open("#/?search=with+a+loss")
+    loss = "table.runs td[data-name=Loss]"
+    own_reader.wait("the loss", lambda: own_reader.text(loss) == "0.75 (min 0.5)")
+    usual = own_reader.texts("table.runs th")
+    assert "Owner" not in usual
+    own_reader.page.get_by_label("Choose and order the columns").click()
+    own_reader.page.get_by_role("checkbox", name="Owner").check()
+    own_reader.page.get_by_role("checkbox", name="Project").uncheck()
+    own_reader.page.get_by_label("Move Loss to the left").click()
+    chosen = ["Run", "Status", "Loss", *(each for each in usual[3:] if each != "Loss"), "Owner"]
+    assert [each.split(" ↓")[0] for each in own_reader.texts("table.runs th")] == chosen
+    assert own_reader.text("table.runs td[data-name=Owner]") == "tester"
+    own_reader.load("#/?search=with+a+loss")
+    own_reader.wait("the columns", lambda: own_reader.texts("table.runs th") == chosen)
+    own_reader.page.get_by_label("Choose and order the columns").click()
+    own_reader.page.get_by_role("button", name="Usual columns").click()
+    assert own_reader.texts("table.runs th") == usual
+
+
+def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
+    """At 1440 pixels nothing of a name of forty letters, a diagnosis or an age is cut off."""
+    name = "gpt2-medium-fp16-lr3e-4-growth500-seed17"
+    run = PostedRun(reader.server, name)
+    run.updates(20)
+    run.updates(20, skipped=True)
+    reader.open(f"#/?search={name}")
+    reader.wait("the diagnosis", lambda: reader.text("table.runs td[data-name=Diagnosis]"))
+    cut = """[...document.querySelectorAll("table.runs tbody :is(td, a, .verdict > *)")]
+        .filter(({scrollWidth, clientWidth, scrollHeight, clientHeight}) =>
+            scrollWidth > clientWidth || scrollHeight > clientHeight + 1)
+        .map((each) => each.textContent)"""
+    assert reader.ask(cut) == []

@@ -2,19 +2,20 @@
 
 import { badge, setBadge } from "./badge.js";
 import { h, keyed, mark, say } from "./dom.js";
-import { ago, count, percent, plural, power, powerOfTwo, revived } from "./format.js";
+import { ago, count, measure, percent, plural, power, powerOfTwo, revived } from "./format.js";
 import { clock } from "./ledger.js";
 import { setSparkline, sparkline } from "./list-scales.js";
 import { setVerdict, verdict } from "./verdict.js";
 
 /** @import { Summary } from "../types/page.js" */
-/** @import { Sparkline } from "./list-scales.js" */
+/** @import { Loss, Sparkline } from "./list-scales.js" */
 
-/** @typedef {{run: Summary, scale: Sparkline | null, chosen: boolean}} Row */
+/** @typedef {{run: Summary, scale: Sparkline | null, loss: Loss | null, chosen: boolean}} Row */
 
 /**
  * `sort` is what the server calls it, `first` the order that a first click asks for.
- * @typedef {{name: string, sort: string, first?: "ascending", number?: boolean,
+ * Without `sort` it sorts by nothing; `rare` is one that is shown only where it is chosen.
+ * @typedef {{name: string, sort?: string, rare?: true, first?: "ascending", number?: boolean,
  *   make?: () => Node[], write: (cell: HTMLElement, row: Row) => void}} Column
  */
 
@@ -29,9 +30,10 @@ export const COLUMNS = [
     write: (cell, { run }) => cell.firstElementChild && setBadge(cell.firstElementChild, run.status),
   },
   { name: "Project", sort: "project", first: "ascending", write: (cell, { run }) => titled(cell, run.project) },
-  { name: "Owner", sort: "owner", first: "ascending", write: (cell, { run }) => titled(cell, run.owner) },
-  { name: "Ranks", sort: "ranks", number: true, write: (cell, { run }) => say(cell, count(run.ranks)) },
+  { name: "Owner", sort: "owner", rare: true, first: "ascending", write: (cell, { run }) => titled(cell, run.owner) },
+  { name: "Ranks", sort: "ranks", rare: true, number: true, write: (cell, { run }) => say(cell, count(run.ranks)) },
   { name: "Updates", sort: "updates", number: true, write: (cell, { run }) => say(cell, count(run.updates)) },
+  { name: "Loss", number: true, write: writeLoss },
   { name: "Scale now", sort: "scale", number: true, make: () => [sparkline(), h("span", { class: "now" })], write: writeScale },
   { name: "Skipped", sort: "skipped", number: true, write: writeSkipped },
   {
@@ -87,6 +89,16 @@ function writeScale(cell, { run, scale }) {
   const held = revived(run.scale, run.scale_kind);
   say(now, run.disabled ? "off" : power(held));
   mark(now, "title", run.disabled ? "This scaler is disabled: it scales nothing." : powerOfTwo(held));
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Row} row
+ */
+function writeLoss(cell, { loss }) {
+  const least = loss?.least == null ? "" : ` (min ${measure(loss.least)})`;
+  say(cell, loss ? `${measure(revived(loss.value, loss.kind))}${least}` : "–");
+  mark(cell, "title", loss ? `${loss.name}: newest and least` : "No loss is logged");
 }
 
 /**

@@ -48,7 +48,7 @@ export class Filters {
     this.#offer("project", [], "All projects");
     this.#offer("tag", [], "Any tag");
     this.#offer("status", Object.keys(STATUS).map((status) => [status, status]), "Any status");
-    this.#offer("sort", COLUMNS.map(({ sort, name }) => [sort, `Sort by ${name.toLowerCase()}`]), null);
+    this.#offer("sort", COLUMNS.flatMap(({ sort, name }) => (sort ? [/** @type {[string, string]} */ ([sort, `Sort by ${name.toLowerCase()}`])] : [])), null);
   }
 
   /** @param {Given} given */

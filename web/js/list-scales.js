@@ -1,10 +1,10 @@
-// The history of each run's scale, small: asked for rows that are on the screen, where something is new of them.
+// What a list tells of runs beside their summaries: asked for rows that are on the screen, where something is new of them.
 
 import { get } from "./api.js";
 import { h, mark } from "./dom.js";
 import { paced } from "./pace.js";
 
-/** @import { Summary } from "../types/page.js" */
+/** @import { Kind, Summary } from "../types/page.js" */
 
 /** @typedef {{path: string, skips: string, words: string}} Sparkline */
 
@@ -12,15 +12,22 @@ const ASK_MS = 2000;
 const MOST = 100;
 const SVG = "http://www.w3.org/2000/svg";
 
-export class Scales {
-  /** What is held of each run, and of which of its versions. @type {Map<string, {version: number, line: Sparkline | null}>} */
+/** @typedef {{name: string, value: number | null, kind: Kind, least: number | null}} Loss */
+
+/** @template Told */
+export class OfRuns {
+  /** What is held of each run, and of which of its versions. @type {Map<string, {version: number, told: Told | null}>} */
   #held = new Map();
   /** @type {Summary[]} */
   #wanted = [];
   #ask = paced(() => this.#read(), ASK_MS);
 
-  /** @param {() => void} onNews called when there is something new to draw */
-  constructor(onNews) {
+  /**
+   * @param {string} path where the server tells it, of a list of runs
+   * @param {() => void} onNews called when there is something new to draw
+   */
+  constructor(path, onNews) {
+    this.path = path;
     this.onNews = onNews;
   }
 
@@ -35,10 +42,10 @@ export class Scales {
 
   /**
    * @param {string} run
-   * @returns {Sparkline | null}
+   * @returns {Told | null}
    */
   of(run) {
-    return this.#held.get(run)?.line ?? null;
+    return this.#held.get(run)?.told ?? null;
   }
 
   close() {
@@ -53,9 +60,9 @@ export class Scales {
     const runs = this.#stale();
     if (!runs.length || document.hidden) return;
     try {
-      const answer = await get(`/runs/scales?runs=${runs.map((run) => run.run_id).join(",")}`);
-      const lines = /** @type {Record<string, Sparkline | null>} */ (answer);
-      for (const { run_id, version } of runs) this.#held.set(run_id, { version, line: lines[run_id] ?? null });
+      const answer = await get(`${this.path}?runs=${runs.map((run) => run.run_id).join(",")}`);
+      const told = /** @type {Record<string, Told | null>} */ (answer);
+      for (const { run_id, version } of runs) this.#held.set(run_id, { version, told: told[run_id] ?? null });
       this.onNews();
     } catch {
       // The list itself says where the server does not answer; the next news asks again.

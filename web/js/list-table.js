@@ -1,6 +1,7 @@
 // The table of runs. Of ten thousand rows only those on the screen are on the page; it says which of how many they are.
 
 import { h, keyed, mark } from "./dom.js";
+import { shownColumns } from "./list-choice.js";
 import { COLUMNS } from "./list-columns.js";
 import { rowsOn } from "./windowed.js";
 
@@ -9,24 +10,39 @@ import { rowsOn } from "./windowed.js";
 export class RunTable {
   #body = h("tbody");
   /** @type {HTMLTableCellElement[]} */
-  #headings;
+  #headings = [];
+  #head = h("tr", { "aria-rowindex": 1 });
   #total = 0;
+  #sort = "";
+  #order = "";
 
   /** @param {{onSort: (sort: string, order: string) => void, onScroll: () => void, onChoose: (run: string, chosen: boolean) => void}} listener */
   constructor(listener) {
     this.listener = listener;
-    this.#headings = COLUMNS.map(({ name, sort, number }) =>
-      h("th", { scope: "col", class: number ? "number" : null, "data-name": name }, h("button", { type: "button", "data-sort": sort, onclick: () => this.#turn(sort) }, name)),
-    );
     this.element = h(
       "table",
       { class: "runs", hidden: true, onchange: (event) => this.#choose(event) },
       h("caption", { class: "unseen" }, "Runs"),
-      h("thead", {}, h("tr", { "aria-rowindex": 1 }, ...this.#headings)),
+      h("thead", {}, this.#head),
       this.#body,
     );
+    this.arrange();
     window.addEventListener("scroll", listener.onScroll, { passive: true });
     window.addEventListener("resize", listener.onScroll);
+  }
+
+  /** Has the columns that the reader chose, in their order; rows are to be drawn again. */
+  arrange() {
+    this.#headings = shownColumns().map(({ name, sort, number }) =>
+      h(
+        "th",
+        { scope: "col", class: number ? "number" : null, "data-name": name },
+        sort ? h("button", { type: "button", "data-sort": sort, onclick: () => this.#turn(sort) }, name) : h("span", {}, name),
+      ),
+    );
+    this.#head.replaceChildren(...this.#headings);
+    this.#body.replaceChildren();
+    this.sorted(this.#sort, this.#order);
   }
 
   close() {
@@ -67,17 +83,17 @@ export class RunTable {
    * @param {string} order
    */
   sorted(sort, order) {
-    COLUMNS.forEach((column, index) => {
-      const heading = this.#headings[index];
-      if (heading) mark(heading, "aria-sort", column.sort === sort ? order : null);
-    });
+    [this.#sort, this.#order] = [sort, order];
+    for (const heading of this.#headings) {
+      const button = heading.querySelector("button");
+      mark(heading, "aria-sort", button?.dataset["sort"] === sort ? order : null);
+    }
   }
 
   /** @param {string} sort */
   #turn(sort) {
-    const index = COLUMNS.findIndex((column) => column.sort === sort);
-    const now = this.#headings[index]?.getAttribute("aria-sort");
-    const first = COLUMNS[index]?.first ?? "descending";
+    const first = COLUMNS.find((column) => column.sort === sort)?.first ?? "descending";
+    const now = this.#sort === sort ? this.#order : null;
     const other = first === "descending" ? "ascending" : "descending";
     this.listener.onSort(sort, now === first ? other : first);
   }
@@ -89,7 +105,7 @@ export class RunTable {
 }
 
 function makeRow() {
-  const cells = COLUMNS.map(({ name, number, make }) =>
+  const cells = shownColumns().map(({ name, number, make }) =>
     h("td", { "data-name": name, class: number ? "number" : null }, ...(make?.() ?? [])),
   );
   return h("tr", {}, ...cells);
@@ -104,7 +120,7 @@ function writeRow(element, { row, index }) {
   mark(element, "data-coming", row ? null : "");
   if (!row) return;
   mark(element, "data-chosen", row.chosen ? "" : null);
-  COLUMNS.forEach(({ write }, place) => {
+  shownColumns().forEach(({ write }, place) => {
     const cell = element.children[place];
     if (cell instanceof HTMLElement) write(cell, row);
   });

@@ -2,9 +2,10 @@
 
 import { get } from "./api.js";
 import { h, say } from "./dom.js";
+import { ColumnChoice, shownColumns } from "./list-choice.js";
 import { Actions } from "./list-actions.js";
 import { Filters } from "./list-filters.js";
-import { Scales } from "./list-scales.js";
+import { OfRuns } from "./list-scales.js";
 import { RunTable } from "./list-table.js";
 import { Notices } from "./notices.js";
 import { paced } from "./pace.js";
@@ -13,6 +14,7 @@ import { LINES } from "./words.js";
 
 /** @import { Address, Summary } from "../types/page.js" */
 /** @import { Given } from "./list-filters.js" */
+/** @import { Loss, Sparkline } from "./list-scales.js" */
 
 /** @typedef {{runs: Summary[], total: number, refused: string[]}} Answer */
 
@@ -33,7 +35,14 @@ export class List {
   #groups = paced(() => this.#filters.refresh().catch(() => {}), GROUPS_MS);
   #notices = new Notices();
   #actions = new Actions(() => this.#changed());
-  #scales = new Scales(() => this.tick());
+  /** @type {OfRuns<Sparkline>} */
+  #scales = new OfRuns("/runs/scales", () => this.tick());
+  /** @type {OfRuns<Loss>} */
+  #losses = new OfRuns("/runs/losses", () => this.tick());
+  #choice = new ColumnChoice(() => {
+    this.#table.arrange();
+    this.tick();
+  });
   #table = new RunTable({
     onSort: (sort, order) => this.#give({ ...this.#filters.given, sort, order }, false),
     onScroll: () => this.#scrolled(),
@@ -61,6 +70,7 @@ export class List {
       this.#empty,
       this.#nothing,
     );
+    this.#filters.element.lastElementChild?.before(this.#choice.element);
     this.#sorted();
   }
 
@@ -99,10 +109,12 @@ export class List {
       // Of pages of different times two may have the same run.
       const drawn = run && !seen.has(run.run_id) ? run : null;
       seen.add(run?.run_id);
-      rows.push(drawn && { run: drawn, scale: this.#scales.of(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
+      rows.push(drawn && { run: drawn, scale: this.#scales.of(drawn.run_id), loss: this.#losses.of(drawn.run_id), chosen: this.#actions.chosen.has(drawn.run_id) });
     }
     this.#table.draw(this.#total, first, rows);
-    this.#scales.want(rows.flatMap((row) => (row ? [row.run] : [])));
+    const drawn = rows.flatMap((row) => (row ? [row.run] : []));
+    this.#scales.want(drawn);
+    if (shownColumns().some(({ name }) => name === "Loss")) this.#losses.want(drawn);
   }
 
   /** @param {Address} address */

@@ -14,12 +14,13 @@ from starlette.responses import Response
 from ampmon import wire
 from ampmon_server.auth.access import requires
 from ampmon_server.bus import Advance
+from ampmon_server.distance import loss_of
 from ampmon_server.figures.sparkline import sparkline
 from ampmon_server.problems import refusals
 from ampmon_server.routes.alerts import standings_told
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json, takes
 from ampmon_server.routes.bodies import read_json
-from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency
+from ampmon_server.routes.callers import OF_OWN_RUN, OF_RUN, CallerDependency, visible
 from ampmon_server.routes.queries import NO_NUL, Limit, RunIds
 from ampmon_server.store import Edit, Sort, Status, Wanted
 from ampmon_server.upkeep import clear
@@ -91,6 +92,22 @@ def list_scales(
     """Draw the scale of up to 100 runs as SVG paths in a box of 96 by 24; null before the first update."""
     cells = service.store.scales(runs, caller.projects)
     return tagged_json({str(run_id): sparkline(each) for run_id, each in cells.items()}, request)
+
+
+@router.get("/runs/losses")
+@requires("read")
+def list_losses(
+    request: Request,
+    service: ServiceDependency,
+    caller: CallerDependency,
+    runs: Annotated[RunIds, Query(min_length=1, max_length=SCALES_MAX)],
+) -> Response:
+    """Show the newest and the least loss of up to 100 runs; null if none was logged.
+
+    The loss is the first logged name that contains ``loss``.
+    """
+    seen = [run_id for run_id in visible(service, caller, runs) if run_id is not None]
+    return tagged_json({str(run_id): loss_of(service.store, run_id) for run_id in seen}, request)
 
 
 @router.get("/runs/{run_id}", dependencies=[OF_RUN])
