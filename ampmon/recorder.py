@@ -79,8 +79,7 @@ class Recorder(Troubles):
         """The stream that `ampmon.log` adds to: the one that moved last."""
         self.logged: set[str] = set()
         """The names that `ampmon.log` was given."""
-        self.counted: set[str] = set()
-        """Those that it was given at the newest step, while no scaler reports."""
+        self.counted: set[str] = set()  # of them those of the newest step, while no scaler reports
         self.shown: WeakValueDictionary[str, HasMetrics] = WeakValueDictionary()
         """What shows its newest values, by the name of its stream."""
         self.greeted = False

@@ -193,7 +193,8 @@ class Walk:
             "PATCH /api/v1/runs/{run_id}": {"json": {"archived": False}},
             "GET /api/v1/runs/{run_id}/skips/nearest": {"params": {"side": "after"}},
         }
-        params = {"params": {"runs": str(run_id)}} if "compare" in call or "scales" in call else {}
+        of_runs = any(word in call for word in ("compare", "scales", "losses"))
+        params = {"params": {"runs": str(run_id)}} if of_runs else {}
         return given.get(call, params)
 
 
