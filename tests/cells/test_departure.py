@@ -91,6 +91,16 @@ def test_a_loss_that_is_not_finite_is_above_the_band() -> None:
     assert departure(_cells(run), _cells(baseline)) == 149  # a baseline that is lost says nothing
 
 
+def test_a_loss_that_explodes_leaves_where_it_begins_to() -> None:
+    """Its own noise, which grows with it, does not widen the band."""
+    seed = np.random.default_rng(5)
+    baseline, run = _loss(seed, 250), _loss(seed, 250)
+    run[150:] *= np.exp(0.2 * np.arange(100))
+    found = departure(_cells(baseline), _cells(run))
+    assert isinstance(found, Departure)
+    assert 140 <= found.step <= 155
+
+
 def test_runs_of_other_lengths_and_intervals_are_compared_where_both_are() -> None:
     """A run that logs every tenth step and ends halfway is compared to there; too few values tell nothing."""
     seed = np.random.default_rng(3)

@@ -82,7 +82,9 @@ def departure(baseline: Cells, run: Cells) -> Departure | int | None:
     lost = ~np.isfinite(values)
     # The trend that both have cancels; what is not finite is above any band.
     level = smoothed(np.where(lost, np.inf, values - known), SMOOTH)
-    noise = np.maximum(_noise(known), _noise(np.where(lost, known, values)))
+    # A run that is noisier on the whole has a wider band; one whose noise grows as it explodes has not.
+    noise, own = _noise(known), _noise(np.where(lost, known, values))
+    noise *= max(1.0, float(np.median(own / np.maximum(noise, np.finfo(float).tiny))))
     outside = np.abs(level) > WIDTH * noise
     out = np.flatnonzero(sliding_window_view(outside, SMOOTH).all(axis=1))
     until = int(cells["last"][-1])
