@@ -42,6 +42,7 @@ ROUTES = {
     "PATCH /api/v1/runs/{run_id}": ("ingest", "run"),
     "DELETE /api/v1/runs/{run_id}": ("ingest", "run"),
     "GET /api/v1/alerts": ("read", ""),
+    "GET /api/v1/alerts/messages": ("read", ""),
     "GET /api/v1/alerts/targets": ("admin", "all"),
     "POST /api/v1/runs/{run_id}/alerts/{rule}/acknowledge": ("ingest", "run"),
     "GET /api/v1/mutes": ("read", ""),
@@ -192,6 +193,7 @@ class Walk:
             "POST /api/v1/mutes": {"json": {"run_id": str(run_id), "rule": "skip_rate"}},
             "PATCH /api/v1/runs/{run_id}": {"json": {"archived": False}},
             "GET /api/v1/runs/{run_id}/skips/nearest": {"params": {"side": "after"}},
+            "GET /api/v1/alerts/messages": {"params": {"sent": False}},
         }
         of_runs = any(word in call for word in ("compare", "scales", "losses"))
         params = {"params": {"runs": str(run_id)}} if of_runs else {}

@@ -171,20 +171,70 @@ def test_a_mute_that_cannot_be_is_refused(client: TestClient, body: Any, field: 
 
 
 def test_lists_are_kept_to_projects(holding: Client, store: Store) -> None:
-    """Alerts and mutes of projects that a caller does not see are in no list of theirs; targets are for `admin`."""
+    """Alerts, messages and mutes of projects that a caller does not see are in no list; targets are for `admin`."""
     mine, hidden = alarmed(store), alarmed(store, "speech")
     admin, known = holding("eve", "admin"), holding("ada", "read", projects=["vision"])
+    waiting = known.get("/api/v1/alerts/messages?sent=false").json()
+    assert [each["run_id"] for each in waiting["messages"]] == [str(mine)]
+    assert waiting["total"] == 1
     for run_id in (mine, hidden):
         admin.post("/api/v1/mutes", json={"run_id": str(run_id)})
 
     assert [each["run_id"] for each in known.get("/api/v1/alerts").json()["alerts"]] == [str(mine)]
-    assert [each["project"] for each in known.get("/api/v1/mutes").json()["mutes"]] == ["vision"]
+    (mute,) = known.get("/api/v1/mutes").json()["mutes"]
+    assert (mute["project"], mute["name"], mute["owner"]) == ("vision", "run-7", "ada")
     assert len(admin.get("/api/v1/alerts").json()["alerts"]) == 2
     assert known.get("/api/v1/alerts/targets").status_code == 403
     told = admin.get("/api/v1/alerts/targets")
     assert "hunter2" not in told.text
     (target,) = told.json()["targets"]
     assert (target["name"], target["kind"], target["least"]) == ("own", "json", "warning")
+
+
+def test_an_open_alert_is_listed_as_its_run_shows_it(client: TestClient, store: Store) -> None:
+    """With its run, its mute and its deliveries; of a mute that ended nothing is said."""
+    run_id = alarmed(store)
+    made = client.post("/api/v1/mutes", json={"run_id": str(run_id), "rule": "skip_rate"}).json()
+    listed = client.get("/api/v1/alerts").json()
+    (own,) = client.get(f"/api/v1/runs/{run_id}").json()["alerts"]
+    (alert,) = listed["alerts"]
+
+    assert listed["configured"] is True
+    assert alert == {
+        **own,
+        **{name: alert[name] for name in ("run_id", "project", "name", "owner")},
+    }
+    assert (alert["run_id"], alert["name"], alert["owner"]) == (str(run_id), "run-7", "ada")
+    assert alert["mute"]["mute_id"] == made["mute_id"]
+    client.delete(f"/api/v1/mutes/{made['mute_id']}")
+    assert client.get("/api/v1/alerts").json()["alerts"][0]["mute"] is None
+
+
+def test_messages_tell_what_was_sent_and_what_failed(client: TestClient, store: Store) -> None:
+    """Destination, error, attempts and the next attempt are told; the URL of a destination, which is secret, is not."""
+    run_id = alarmed(store)
+    path = "/api/v1/alerts/messages?sent="
+    first = store.take("else", 20, None)
+    assert first is not None
+    store.settle(first, Outcome("refused", 500))
+    answer = client.get(f"{path}false")
+    (failed,) = answer.json()["messages"]
+    assert (failed["run_id"], failed["target"], failed["rule"]) == (
+        str(run_id),
+        "else",
+        "skip_rate",
+    )
+    assert failed["title"] == "ampmon critical: run-7: 12 skips"
+    assert (failed["attempts"], failed["trouble"]) == (1, "it refused the message (500)")
+    assert failed["due"] > failed["made"]
+    assert client.get(f"{path}true").json() == {"messages": [], "total": 0}
+    store.settle(first, Outcome())
+    told = client.get(f"{path}true&limit=1")
+    (sent,) = told.json()["messages"]
+    assert (sent["sent"] is not None, sent["trouble"], sent["due"]) == (True, None, None)
+    assert not any("json://" in each.text or "hunter2" in each.text for each in (answer, told))
+    assert client.get("/api/v1/alerts/messages").json()["field"] == "sent"
+    assert client.get(f"{path}true&limit=0").status_code == 422
 
 
 def test_without_targets_nothing_is_said(settings: Settings) -> None:
@@ -194,6 +244,7 @@ def test_without_targets_nothing_is_said(settings: Settings) -> None:
         client.headers["Authorization"] = f"Bearer {app.state.service.keys.token}"
         run_id = alarmed(app.state.service.store)
         assert client.get(f"/api/v1/runs/{run_id}").json()["alerts"] is None
+        assert client.get("/api/v1/alerts").json()["configured"] is False
         assert client.get("/api/v1/alerts/targets").json() == {"targets": []}
 
 

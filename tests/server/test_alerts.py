@@ -350,8 +350,11 @@ def test_a_mute_takes_the_place_of_another(store: Store) -> None:
         for rule, until in (("silent", None), (None, None), ("silent", now() + HOUR))
     )
 
-    assert (store.mutes()[0], kept.mute_id) == (kept, first.mute_id)
-    assert {each.rule for each in store.mutes()} == {None, "silent"}
+    (newest, run), _ = store.mutes()
+    assert (newest, kept.mute_id) == (kept, first.mute_id)
+    assert run is not None
+    assert (run.run_id, run.name) == (str(run_id), "run-7")
+    assert {each.rule for each, _ in store.mutes()} == {None, "silent"}
     assert len(store.mutes()) == 2
 
 
@@ -365,23 +368,52 @@ def test_mutes_are_listed_for_who_may_see_their_projects(store: Store) -> None:
     ):
         store.mute(mute, "ada")
 
-    assert {each.project for each in store.mutes({"vision"})} == {"vision", None}
+    assert {each.project for each, _ in store.mutes({"vision"})} == {"vision", None}
     store.tidy_messages(set())
-    assert {each.project for each in store.mutes()} == {"vision", "text"}
+    assert {each.project for each, _ in store.mutes()} == {"vision", "text"}
 
 
 @pytest.mark.engines
 def test_open_alerts_are_listed(store: Store) -> None:
-    """Those of all runs that are pending or fire, of the projects that are asked for."""
+    """Those of all runs that are pending or fire, of the projects that are asked for, with messages and mutes."""
     run_id, other = trained(store), trained(store, project="text")
     store.keep(run_id, found("critical"), TO)
     store.keep(other, found("warning"), SLOW)
-    listed = [
-        (subject.project, rule, alert.state) for subject, rule, alert, _ in store.open_alerts(9)
-    ]
+    store.mute(Mute.new(None, "text", None, None), "ada")
+    listed = {
+        subject.project: (
+            [alert.state for alert, _ in stand.alerts.values()],
+            sorted(each.target for each in stand.deliveries),
+            len(stand.mutes),
+        )
+        for subject, stand in store.open_alerts(9)
+    }
 
-    assert sorted(listed) == [("text", "skip_rate", "pending"), ("vision", "skip_rate", "firing")]
+    assert listed == {
+        "text": (["pending"], [], 1),
+        "vision": (["firing"], ["bad", "own"], 0),
+    }
     assert [each[0].project for each in store.open_alerts(9, {"text"})] == ["text"]
+
+
+@pytest.mark.engines
+def test_messages_are_listed(store: Store) -> None:
+    """Those that were sent and those that were not are apart, the newest first, of the projects that are asked for."""
+    for project in ("vision", "text"):
+        store.keep(trained(store, project=project), found("critical"), TO)
+    for target, outcome in (("bad", Outcome("refused", 500)), ("own", Outcome())):
+        while taken := store.take(target, 20, None):
+            store.settle(taken, outcome)
+    sent, failed = store.messages(1, sent=True), store.messages(9, sent=False)
+
+    assert (len(sent.messages), sent.total) == (1, 2)
+    subject, title, delivery = sent.messages[0]
+    assert (subject.name, title[:15]) == ("run-7", "ampmon critical")
+    assert (delivery.target, delivery.trouble) == ("own", None)
+    assert store.messages(9, {"text"}, sent=True).messages[0][0].project == "text"
+    ((_, _, tried),) = failed.messages
+    assert (tried.target, tried.attempts, tried.status, tried.sent) == ("bad", 1, 500, None)
+    assert store.messages(9, {"text"}, sent=False) == ([], 0)
 
 
 @pytest.mark.engines

@@ -279,6 +279,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
     mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
     store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)
     store.firing(), store.open_alerts(10), store.restless(), store.standings()
+    store.messages(10, {"vision"}, sent=True), store.messages(10, sent=False)
     store.messages_due(), store.tidy_messages({"own"})
     store.keep(run_id, Judgement("bad", "critical", bad[:1]), to)
 

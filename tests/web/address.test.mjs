@@ -36,6 +36,10 @@ test("filters and compared runs are read back too", () => {
   ]) assert.deepEqual(parse(format(address)), address);
 });
 
+test("alerts have an address of their own", () => {
+  for (const hash of ["#/alerts", "#/alerts?x=1"]) assert.deepEqual(parse(hash), { page: "alerts" });
+});
+
 test("an address with what is no run's id is of nothing", () => {
   for (const id of ["abc", "%zz", `${RUN}0`, RUN.slice(0, -1), "..%2F..", "%"]) {
     for (const hash of [`#/runs/${id}`, `#/runs/${id}?x=time`, `#/compare?runs=${id}`, `#/compare?runs=${RUN},${id}`]) {

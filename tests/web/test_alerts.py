@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,11 +13,15 @@ from posted import PostedRun
 from receiver import receiving, written
 from serving import Server
 from web.axe import violations
+from web.layout import faults
 from web.reader import Reader
 
 
 FIRST = "[data-rule=culprit_layer]"
 ALERT = f"{FIRST} .alert"
+LOOKS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1440), ("dark", 390))
+SECRET = "hunter2"
+"""In the URL of each target."""
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def told(own_port: int, new_server: Callable[..., Server], tmp_path: Path) -> It
     with receiving() as phone, receiving() as chat:
         chat.answer = 500
         targets = "".join(
-            f'[[targets]]\nname = "{name}"\nurl = "json://{each.place}/x"\n'
+            f'[[targets]]\nname = "{name}"\nurl = "json://user:{SECRET}@{each.place}/x"\n'
             for name, each in (("phone", phone), ("chat", chat))
         )
         text = f"allow_private = true\n{targets}[policy.after_s]\nwarning = 0\n"
@@ -32,15 +38,21 @@ def told(own_port: int, new_server: Callable[..., Server], tmp_path: Path) -> It
         yield new_server(port=own_port, options=["--alerts", str(file)])
 
 
-def test_an_alert_is_seen_and_taken_care_of(
-    told: Server, new_reader: Callable[[Server], Reader]
-) -> None:
-    """It says since when it fires, who was told and who not; it is acknowledged, muted, unmuted, and marks the list."""
-    reader, run = new_reader(told), PostedRun(told)
+def _failing(server: Server, name: str = "made up") -> PostedRun:
+    """A run with an alert that fires."""
+    run = PostedRun(server, name)
     run.updates(40)
     for _ in range(5):
         run.updates(9)
         run.updates(skipped=True)
+    return run
+
+
+def test_an_alert_is_seen_and_taken_care_of(
+    told: Server, new_reader: Callable[[Server], Reader]
+) -> None:
+    """It says since when it fires, who was told and who not; it is acknowledged, muted, unmuted, and marks the list."""
+    reader, run = new_reader(told), _failing(told)
     reader.show(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.page.click(".answer")
@@ -69,3 +81,47 @@ def test_an_alert_is_seen_and_taken_care_of(
     run.event("finish")
     reader.wait("the end", lambda: "Over since" in reader.text(f"{ALERT} .standing"))
     assert reader.text(f"{FIRST} .alarm") == ""
+
+
+def test_the_alerts_of_all_runs_have_a_page(
+    told: Server, new_reader: Callable[[Server], Reader]
+) -> None:
+    """It lists what fires, failed, is muted and was sent, links each run, mutes and unmutes, and shows no secret."""
+    reader, run = new_reader(told), _failing(told, "<b>run</b> 7")
+    reader.open()
+    reader.page.get_by_role("link", name="Alerts", exact=True).click()
+    rows = {
+        name: f"[data-section^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")
+    }
+    reader.wait("what fires", lambda: "told phone" in reader.text(rows["Firing"]))
+    assert "head.weight is the first to overflow" in reader.text(rows["Firing"])
+    reader.wait("what failed", lambda: "refused the message (500)" in reader.text(rows["Failed"]))
+    assert reader.text(f"{rows['Failed']} [data-name=Destination]") == "chat"
+    assert int(reader.text(f"{rows['Failed']} [data-name=Attempts]")) >= 1
+    assert re.search(r"\d:\d\d", reader.text(f"{rows['Failed']} [data-name='Next attempt']"))
+    assert reader.text(f"{rows['Sent']} [data-name=Destination]") == "phone"
+    assert "<b>run</b> 7 in tests" in reader.text(f"{rows['Sent']} [data-name=Run]")
+
+    reader.page.select_option(f"{rows['Firing']}:first-child select", label="for 1 hour")
+    reader.wait("the mute", lambda: "<b>run</b> 7" in reader.text(rows["Muted"]))
+    assert reader.text(f"{rows['Muted']} [data-name='Muted by']") == "the operator"
+    assert SECRET not in reader.page.content()
+    for theme, width in LOOKS:
+        reader.theme(theme)
+        reader.size(width)
+        assert violations(reader.page) == []
+        assert faults(reader.page) == []
+    reader.page.locator(rows["Muted"]).get_by_role("button", name="Unmute").click()
+    reader.wait("no mute", lambda: "Nothing is muted." in reader.text("main"))
+    reader.page.locator(rows["Firing"]).first.get_by_role("link").click()
+    reader.wait("the run", lambda: run.path in reader.page.url and reader.points())
+
+
+def test_without_alerts_their_page_says_how_to_get_some(reader: Reader) -> None:
+    """It names the commands, and leads to the documentation."""
+    reader.open("#/alerts")
+    reader.wait("the words", lambda: "This server sends no alerts." in reader.text("main"))
+    assert "ampmon serve --alerts alerts.toml" in reader.text("main")
+    more = reader.page.get_by_role("link", name="Learn more").evaluate("link => link.href")
+    answer = reader.page.context.request.get(more)
+    assert (answer.status, "<h1" in answer.text()) == (200, True)

@@ -21,7 +21,7 @@ LOOKS: list[tuple[Literal["light", "dark"], int]] = [("light", 1440), ("dark", 3
 """Colors depend on the theme and the layout on the width, so these two cover both."""
 BOTH = ["list", "parameter", "compare"]
 """Views that are checked in each look, with every chart. They share their parts with the others but for dialogs."""
-ONE = {"nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
+ONE = {"alerts": 1, "nothing found": 1, "asked to delete": 1, "finding": 0, "error messages": 1}
 """Views that are checked in one of the looks, on one screen."""
 SHOWN = ("not finite", "ranks that disagree")
 

@@ -86,6 +86,10 @@ def _drawer(reader: Reader) -> None:
     settle(reader)
 
 
+def _alerts(reader: Reader) -> None:
+    expect(reader.page.locator(".alerts-page :is(.first, section):visible").first).to_be_visible()
+
+
 def _finding(reader: Reader) -> None:
     expect(reader.page.locator("h1")).to_be_visible()
 
@@ -99,6 +103,7 @@ VIEWS = {
     "parameter": View("#/runs/{0}?parameter=head.weight", _drawer),
     "menu": View("#/runs/{0}", _menu),
     "help": View("#/runs/{0}", _help),
+    "alerts": View("#/alerts", _alerts),
     "finding": View("findings/skip_rate", _finding),
     "error messages": View("findings/errors", _finding),
 }

@@ -28,12 +28,13 @@ export function parse(hash) {
   if (!runs.every((id) => RUN_ID.test(id))) return { page: "nothing" };
   if (page === "compare") return { page: "compare", runs, view: view(options) };
   if (page === "runs" && run) return { page: "run", run, view: view(options) };
+  if (page === "alerts") return { page: "alerts" };
   return { page: "list", filters: Object.fromEntries(options) };
 }
 
 /**
  * The hash that `parse` reads back.
- * @param {Exclude<Address, {page: "nothing"}>} address
+ * @param {Exclude<Address, {page: "nothing" | "alerts"}>} address
  */
 export function format(address) {
   if (address.page === "list") return withQuery("#/", new URLSearchParams(address.filters));

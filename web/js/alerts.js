@@ -42,12 +42,13 @@ export class AlertLine {
   /**
    * @param {Alert | null} alert
    * @param {string} [title] what was found, where no finding says it
+   * @param {boolean} [may] whether the reader may change it
    */
-  show(alert, title = "") {
+  show(alert, title = "", may = true) {
     this.#alert = alert;
     this.element.hidden = alert === null;
     if (alert === null) return;
-    const open = alert.state !== "resolved";
+    const open = may && alert.state !== "resolved";
     mark(this.element, "data-state", alert.state);
     say(this.#standing, title ? `${title}: ${standing(alert)}` : sentence(standing(alert)));
     const trouble = troubles(alert.deliveries).join(" ");
@@ -56,7 +57,7 @@ export class AlertLine {
     this.#acknowledge.hidden = !open || alert.acknowledged !== null;
     this.#mute.hidden = !open || alert.mute !== null;
     // What is muted for a whole project is lifted where it was muted.
-    this.#lift.hidden = alert.mute?.run_id !== this.run;
+    this.#lift.hidden = !may || alert.mute?.run_id !== this.run;
   }
 
   async #acknowledged() {
@@ -122,6 +123,14 @@ export function troubles(deliveries) {
 }
 
 /**
+ * When a message that was not delivered is sent again.
+ * @param {number | null} due
+ */
+export function attempt(due) {
+  return due === null ? "none: gave up" : clock(due);
+}
+
+/**
  * What a closed finding says of its alert, in a word; "" where there is nothing to say.
  * @param {Alert | null} alert
  */
@@ -136,7 +145,7 @@ export function wordOf(alert) {
  * A time of day by the reader's clock, with its date where that is not today's.
  * @param {number} time microseconds since the epoch
  */
-function clock(time) {
+export function clock(time) {
   const then = new Date(time / 1000);
   const today = then.toDateString() === new Date().toDateString();
   return then.toLocaleString(undefined, { ...(today ? {} : { dateStyle: "medium" }), timeStyle: "short" });

@@ -1,6 +1,7 @@
 // Starts the page: finds out what the address asks for, shows it, and keeps it fresh.
 
 import { format, parse } from "./address.js";
+import { AlertsPage } from "./alerts-page.js";
 import { Refused } from "./api.js";
 import { Compare } from "./compare.js";
 import { mark, say } from "./dom.js";
@@ -85,6 +86,7 @@ function route() {
 function open(address) {
   if (address.page === "run") return openRun(address.run, address.view);
   if (address.page === "compare") return openCompare(address);
+  if (address.page === "alerts") return new AlertsPage();
   return address.page === "list" ? openList(address.filters) : new Nothing();
 }
 

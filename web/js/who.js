@@ -5,7 +5,7 @@ import { h, mark, say } from "./dom.js";
 import { signOut } from "./session.js";
 import { toast } from "./toast.js";
 
-/** @import { Me, Summary } from "../types/page.js" */
+/** @import { Me } from "../types/page.js" */
 
 /** @type {Record<string, string>} */
 const MAY = {
@@ -19,7 +19,7 @@ let me = null;
 
 /**
  * Whether the reader may rename, archive or delete a run. The server decides; this is for not offering what it would refuse.
- * @param {Summary} run
+ * @param {{owner: string | null}} run
  */
 export function mayChange({ owner }) {
   if (me === null) return false;

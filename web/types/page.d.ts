@@ -26,6 +26,7 @@ export type Address =
   | { page: "list"; filters: Record<string, string> }
   | { page: "run"; run: string; view: View }
   | { page: "compare"; runs: string[]; view: View }
+  | { page: "alerts" }
   | { page: "nothing" };
 
 /** What fills the page below its bar. */
@@ -324,6 +325,38 @@ export interface Delivery {
   sent: number | null;
   due: number | null;
   trouble: string | null;
+}
+
+/** An alert of any run that is pending or fires. */
+export interface OpenAlert extends Alert, Named {}
+
+/** What a list tells of the run of a row. */
+interface Named {
+  run_id: string;
+  project: string;
+  name: string;
+  owner: string;
+}
+
+/** A message to one target. */
+export interface Message extends Delivery, Named {
+  rule: string;
+  title: string;
+  made: number;
+  attempts: number;
+}
+
+/** A mute of a run, a project or everything, of one rule or all; null is any, and for ever. */
+export interface ListedMute {
+  mute_id: string;
+  run_id: string | null;
+  /** Of the run. */
+  name: string | null;
+  owner: string | null;
+  project: string | null;
+  rule: string | null;
+  until: number | null;
+  made_by: string;
 }
 
 export interface Diagnosis {

@@ -30,6 +30,7 @@ from ampmon_server.routes.callers import (
     NotAllowed,
     check_own,
 )
+from ampmon_server.routes.queries import Limit
 from ampmon_server.service import Service
 from ampmon_server.store import Change, Delivery, Mute, NotFound, Standings
 
@@ -38,6 +39,7 @@ router = APIRouter(prefix="/api/v1")
 
 _BODY_BYTES_MAX = 4096
 LISTED_MAX = 1000
+MESSAGES = 100
 OPERATOR = "the operator"
 """Who has the data directory's own token, which names nobody."""
 
@@ -57,10 +59,42 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 @router.get("/alerts")
 @requires("read")
 def list_alerts(request: Request, service: ServiceDependency, caller: CallerDependency) -> Response:
-    """List the newest 1000 alerts that are pending or fire, of all runs that the caller sees."""
+    """List the newest 1000 alerts that are pending or fire, of all runs that the caller sees.
+
+    Each comes with its deliveries and its mute. `configured`: whether this server has targets to send to.
+    """
     found = service.store.open_alerts(LISTED_MAX, caller.projects)
-    told = [{**subject._asdict(), **_alert(rule, alert, of)} for subject, rule, alert, of in found]
-    return tagged_json({"alerts": told}, request)
+    told = [
+        {**subject._asdict(), **each} for subject, stand in found for each in standings_told(stand)
+    ]
+    return tagged_json({"configured": service.settings.alerts is not None, "alerts": told}, request)
+
+
+@router.get("/alerts/messages")
+@requires("read")
+def list_messages(
+    request: Request,
+    service: ServiceDependency,
+    caller: CallerDependency,
+    sent: bool,
+    limit: Limit = MESSAGES,
+) -> Response:
+    """List the newest messages of the last seven days that were sent, or that failed or wait, and their total.
+
+    `due` is the next attempt; without one, the server gave up.
+    """
+    found = service.store.messages(limit, caller.projects, sent=sent)
+    told = [
+        {
+            **subject._asdict(),
+            "rule": each.rule,
+            "title": title,
+            "made": each.made,
+            **_delivery(each),
+        }
+        for subject, title, each in found.messages
+    ]
+    return tagged_json({"messages": told, "total": found.total}, request)
 
 
 @router.get("/alerts/targets", dependencies=[OVER_ALL])
@@ -105,10 +139,16 @@ async def acknowledge(
 @router.get("/mutes")
 @requires("read")
 def list_mutes(service: ServiceDependency, caller: CallerDependency) -> Response:
-    """List the mutes of projects that the caller sees, newest first."""
-    return json_answer(
-        {"mutes": [mute_told(each) for each in service.store.mutes(caller.projects)]}
-    )
+    """List the mutes of projects that the caller sees, newest first, with name and owner of their runs."""
+    told = [
+        {
+            **mute_told(mute),
+            "name": None if run is None else run.name,
+            "owner": None if run is None else run.owner,
+        }
+        for mute, run in service.store.mutes(caller.projects)
+    ]
+    return json_answer({"mutes": told})
 
 
 @router.post(

@@ -18,7 +18,7 @@ from ampmon_server.store.alerts import Restless
 from ampmon_server.store.changes import Change, move_on
 from ampmon_server.store.errors import NotFound
 from ampmon_server.store.mutes import Mute
-from ampmon_server.store.outbox import Delivery, Standing, Taken
+from ampmon_server.store.outbox import Delivery, Listed, Standing, Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,27 @@ class Alarms:
             project = runs.belonging(connection, run_id).project
             return Standings(
                 alerts.read(connection, run_id.bytes),
-                outbox.of_run(connection, run_id.bytes),
+                outbox.of_runs(connection, [run_id.bytes]).get(run_id.bytes, []),
                 mutes.of_run(connection, run_id.bytes, project, _now()),
             )
 
     def open_alerts(
         self, limit: int, within: Collection[str] | None = None
-    ) -> list[tuple[Subject, str, Alert, Found]]:
-        """The alerts of all runs that are pending or fire, the newest first, each with its run and rule."""
+    ) -> list[tuple[Subject, Standings]]:
+        """The alerts of all runs that are pending or fire, the newest first, each by itself with its run."""
+        now = _now()
         with engine.reading(self._engine) as connection:
-            return alerts.open_ones(connection, limit, within)
+            found = alerts.open_ones(connection, limit, within)
+            ids = {UUID(subject.run_id) for subject, *_ in found}
+            deliveries = outbox.of_runs(connection, [run_id.bytes for run_id in ids])
+            kept = mutes.read_all(connection, within)
+        told = []
+        for subject, rule, alert, of in found:
+            run_id = UUID(subject.run_id)
+            holding = [mute for mute in kept if mute.holds(run_id, subject.project, now)]
+            stand = Standings({rule: (alert, of)}, deliveries.get(run_id.bytes, []), holding)
+            told.append((subject, stand))
+        return told
 
     def firing(self) -> int:
         """How many alerts of all runs fire that nobody has acknowledged."""
@@ -72,10 +83,12 @@ class Alarms:
 
     # -- mutes ------------------------------------------------------------------------------------------------------
 
-    def mutes(self, within: Collection[str] | None = None) -> list[Mute]:
-        """Every mute that touches one of these projects, or any, the newest first."""
+    def mutes(self, within: Collection[str] | None = None) -> list[tuple[Mute, Subject | None]]:
+        """Every mute that touches one of these projects, or any, the newest first, with its run if it is of one."""
         with engine.reading(self._engine) as connection:
-            return mutes.read_all(connection, within)
+            kept = mutes.read_all(connection, within)
+            of = alerts.subjects(connection, [mute.run_id for mute in kept if mute.run_id])
+        return [(mute, of.get(mute.run_id) if mute.run_id else None) for mute in kept]
 
     def mute(self, wanted: Mute, who: str) -> tuple[Mute, Change | None]:
         """Keep a mute; as it is kept, and where its run stands, if it is of one. Raises NotFound."""
@@ -128,6 +141,11 @@ class Alarms:
             self._engine,
             lambda connection: outbox.settle(connection, taken.ids, outcome, _now()),
         )
+
+    def messages(self, limit: int, within: Collection[str] | None = None, *, sent: bool) -> Listed:
+        """The newest messages that were sent, or were not, of these projects or of all."""
+        with engine.reading(self._engine) as connection:
+            return outbox.listed(connection, limit, within, sent=sent)
 
     def standings(self) -> dict[str, Standing]:
         """How each target does that anything was to be sent to of late."""

@@ -173,6 +173,18 @@ def open_ones(
     ]
 
 
+def subjects(connection: Connection, run_ids: Iterable[UUID]) -> dict[UUID, Subject]:
+    """Those of some runs that are there."""
+    ids = [run_id.bytes for run_id in run_ids]
+    rows = connection.execute(
+        select(runs.c.run_id, runs.c.project, runs.c.name, runs.c.owner).where(
+            runs.c.run_id.in_(ids), runs.c.deleted == 0
+        )
+    )
+    found = ((UUID(bytes=row.run_id), row) for row in rows)
+    return {run_id: Subject(str(run_id), row.project, row.name, row.owner) for run_id, row in found}
+
+
 class Restless(NamedTuple):
     """A run that wants to be looked at though nothing arrives: when it falls silent, and whether a look is due."""
 

@@ -55,6 +55,11 @@ class Mute:
             made_by="",
         )
 
+    def holds(self, run_id: UUID, project: str, now: int) -> bool:
+        """Whether a rule of it is muted for a run now; `muted` is the same in SQL."""
+        of_run = self.run_id in {None, run_id} and self.project in {None, project}
+        return of_run and (self.until is None or self.until > now)
+
 
 def keep(connection: Connection, mute: Mute) -> Mute:
     """Keep a mute, in the place of one of the same and by its id; as it is kept."""

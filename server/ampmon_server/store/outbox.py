@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from sqlalchemy import (
@@ -23,10 +23,10 @@ from sqlalchemy import (
 from ampmon_server.alerting.deliver import DEADLINE_S
 from ampmon_server.alerting.delivery import Outcome, Trouble
 from ampmon_server.alerting.targets import Target
-from ampmon_server.alerting.telling import Message, together
+from ampmon_server.alerting.telling import Message, Subject, together
 from ampmon_server.store.changes import Change, move_on
 from ampmon_server.store.errors import NotFound
-from ampmon_server.tables import messages
+from ampmon_server.tables import messages, runs
 
 
 _S = 1_000_000
@@ -196,30 +196,64 @@ def _settled(row: Row[Any], outcome: Outcome, now: int) -> dict[str, Any]:
     return {**values, "due": None if now - row.made > GIVE_UP_US else now + wait}
 
 
-def of_run(connection: Connection, run_id: bytes) -> list[Delivery]:
-    """How the newest message of each alert stands with each target."""
-    return _newest(
-        connection.execute(
-            select(messages).where(messages.c.of_run == run_id).order_by(messages.c.made)
-        )
+def of_runs(connection: Connection, run_ids: Collection[bytes]) -> dict[bytes, list[Delivery]]:
+    """How the newest message of each alert stands with each target, by run."""
+    rows = connection.execute(
+        select(messages).where(messages.c.of_run.in_(run_ids)).order_by(messages.c.made)
+    )
+    newest = {(row.of_run, row.rule, row.target): row for row in rows}
+    found: dict[bytes, list[Delivery]] = {}
+    for row in newest.values():
+        found.setdefault(row.of_run, []).append(_delivery(row))
+    return found
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    return Delivery(
+        row.rule,
+        row.target,
+        row.made,
+        row.attempts,
+        row.due,
+        row.sent,
+        row.trouble,
+        row.status,
     )
 
 
-def _newest(rows: Iterable[Row[Any]]) -> list[Delivery]:
-    found = {
-        (row.rule, row.target): Delivery(
-            row.rule,
-            row.target,
-            row.made,
-            row.attempts,
-            row.due,
-            row.sent,
-            row.trouble,
-            row.status,
+class Listed(NamedTuple):
+    """Messages, each with its run and title, and how many there are in all."""
+
+    messages: list[tuple[Subject, str, Delivery]]
+    total: int
+
+
+def listed(
+    connection: Connection, limit: int, within: Collection[str] | None, *, sent: bool
+) -> Listed:
+    """The newest messages that were sent, or were not, failed ones first; of some projects, if they are given."""
+    table = messages.c
+    joined = messages.join(runs, runs.c.run_id == table.of_run)
+    which = [table.sent.is_not(None) if sent else table.sent.is_(None), runs.c.deleted == 0]
+    if within is not None:
+        which.append(runs.c.project.in_(within))
+    total = connection.scalar(select(func.count()).select_from(joined).where(*which))
+    rows = connection.execute(
+        select(messages, runs.c.project, runs.c.name, runs.c.owner)
+        .select_from(joined)
+        .where(*which)
+        .order_by(table.trouble.is_(None), func.coalesce(table.sent, table.made).desc())
+        .limit(limit)
+    )
+    found = [
+        (
+            Subject(str(UUID(bytes=row.of_run)), row.project, row.name, row.owner),
+            row.title,
+            _delivery(row),
         )
         for row in rows
-    }
-    return list(found.values())
+    ]
+    return Listed(found, total or 0)
 
 
 @dataclass(frozen=True, slots=True)
