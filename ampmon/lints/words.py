@@ -195,8 +195,8 @@ LINTS: dict[str, Lint] = {
     "poisoned_state": Lint(
         "critical",
         "{count} of the weights and optimizer states hold NaN or infinity",
-        "Every gradient that they take part in is NaN, so every step is skipped and the scale falls: no scale helps. "
-        "Go on from a checkpoint that was written before.",
+        "Every gradient that they take part in is NaN, so every step is skipped and the scale falls: "
+        "changing the loss scale won't help. Go on from a checkpoint that was written before.",
         "model.load_state_dict(torch.load(checkpoint))",
         stop=True,
     ),

@@ -23,7 +23,7 @@ from ampmon_server.whatif import (
 )
 
 
-NONE = "no sampled gradient on fp16's grid is finite yet"
+NONE = "no sampled fp16-representable gradient is finite yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _of_parameter(store: Store, run_id: UUID, stream: int | None, name: str) -> 
         return f"there is no {name!r} in the newest sample"
     found, scale = sampled.parameters[0], sampled.scale or 0.0
     if not 0 < scale <= FP32.max or not found.looked or found.inf or found.nan or not found.on_grid:
-        return f"the newest gradient of {name!r} is not finite, not on fp16's grid, or was not looked at"
+        return f"the newest gradient of {name!r} is not finite, not fp16-representable, or was not sampled"
     gradient = of_parameter(scale, found.histogram, found.zeros, found.looked, found.amax or 0.0)
     return Measured(gradient, None, sampled.step, sampled.step)
 

@@ -191,7 +191,7 @@ def _words(server: Asking, run_id: str) -> str:
     """A run in words: its findings with their fixes, and where its page is."""
     run = read(server.get(f"/runs/{run_id}"), Run)
     told = read(server.get(f"/runs/{run_id}/diagnosis"), Diagnosed)
-    head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'update')}"
+    head = f"{run.name}  {run.project}, {run.status}, {plural(run.updates, 'step')}"
     drawn = sketch(server.get(f"/runs/{run_id}/figures/scale", {"width": "100"}), SKETCH)
     between = f"loss scale, 2^{drawn.low:g} to 2^{drawn.high:g}, and skipped steps\n"
     parts = [f"{head}\n{told.training.sentence}"]
@@ -199,7 +199,7 @@ def _words(server: Asking, run_id: str) -> str:
     parts += [
         f"{each.severity}: {each.title}\n{textwrap.indent(_fix(each), '    ')}".rstrip()
         for each in map(plain_finding, told.findings)
-    ] or [told.verdict if run.updates else "no update yet"]
+    ] or [told.verdict if run.updates else "no step yet"]
     where = "No server runs. For the live page: ampmon serve"
     if server.page is not None:
         where = (

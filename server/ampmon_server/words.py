@@ -84,7 +84,7 @@ def power(exponent: float) -> str:
 def pruned(before: int) -> str:
     """A sentence, with a blank before it, on updates that are not held one by one any more; nothing for step 0."""
     return (
-        f" Before step {count(before)} updates are held 16 together: their rows are pruned."
+        f" Before step {count(before)}, steps are stored in groups of 16: their rows are pruned."
         if before
         else ""
     )

@@ -162,7 +162,7 @@ def test_a_calm_scale_is_no_cause(to: float, severity: str) -> None:
     assert (finding.first_step, finding.last_step, finding.severity) == (300, 499, severity)
     for words in (
         "At step 300 it rose",
-        "The scale stayed at 65\u202f536 = 2¹⁶, and no update was skipped there",
+        "The scale stayed at 65\u202f536 = 2¹⁶, and no step was skipped there",
         "The gradient norm was 64 times the median before",
         "The logged lr had risen from 0.001 to 1 there",
     ):
@@ -173,7 +173,7 @@ def test_a_calm_scale_is_no_cause(to: float, severity: str) -> None:
 def test_skips_and_growths_beside_the_rise_are_told_with_their_layer() -> None:
     """Two skips shortly before it are named with the parameter that overflowed first, and a growth with its scale."""
     run = trained(lambda step, scale: step in {290, 292}, 500)
-    assert "2 updates were skipped there, the first at step 290" in diverged(run).explanation
+    assert "2 steps were skipped there, the first at step 290" in diverged(run).explanation
     assert "the scale went from 65\u202f536 = 2¹⁶ to 16\u202f384 = 2¹⁴" in diverged(run).explanation
     grown = trained(lambda step, scale: False, 500, policy=Policy(growth_interval=298))
     assert "The scale had grown to 131\u202f072 = 2¹⁷ at step 297" in diverged(grown).explanation

@@ -103,7 +103,7 @@ def test_a_scale_that_was_set_by_hand_did_not_grow():
 def test_a_larger_interval_is_not_advised_where_no_growth_caused_the_skips(interval):
     """Without a growth before the skips the title says so, and the fix leaves growth_interval alone."""
     finding = skip_rate(outliers(policy=Policy(init_scale=2.0**60, growth_interval=interval)))
-    assert "all 5 at a steady scale, every 90 updates" in finding.title
+    assert "all 5 at a steady scale, every 90 steps" in finding.title
     assert "growth_interval" not in finding.fix
     assert finding.evidence["after_growth"] == 0
     assert finding.evidence["period"] == 90
@@ -162,7 +162,7 @@ def test_a_scale_that_was_tried_only_between_outliers_is_not_advised():
 def test_every_kth_batch_is_no_sawtooth():
     """A loader's outliers of which each is preceded by a growth, long before, are not blamed on trying."""
     run = trained(every_90th, 1500, policy=Policy(growth_interval=50), cause="unknown")
-    assert "every 90 updates" in skip_rate(run).title
+    assert "every 90 steps" in skip_rate(run).title
     assert "sawtooth" not in [each.rule for each in found(run)]
 
 

@@ -171,11 +171,9 @@ def test_effective_training_is_said_in_one_sentence():
     training = effective(replace(run, config={"batch_size": 32}, ranks=2))
     assert (training.counted, training.samples, training.samples_counted) == (941, 64000, 60224)
     assert training.share == 0.941
-    assert training.sentence.startswith(
-        "941 of 1\u202f000 updates applied (94.1\u202f%); 59 skipped"
-    )
+    assert training.sentence.startswith("941 of 1\u202f000 steps applied (94.1\u202f%); 59 skipped")
     assert training.sentence.endswith("the scheduler is 12 steps ahead.")
-    assert effective(case()).sentence == "No update yet."
+    assert effective(case()).sentence == "No step yet."
 
 
 def test_updates_of_several_scalers_are_no_batches():
@@ -184,7 +182,7 @@ def test_updates_of_several_scalers_are_no_batches():
     idle = scaler(_healthy().recent[:0], name="E", number=2)
     both = effective(case(one, other, skipped=6, config={"batch_size": 8}))
     assert (both.updates, both.samples, both.samples_counted) == (600, None, None)
-    assert both.sentence == ("594 of 600 updates of all scalers applied (99\u202f%); 6 skipped.")
+    assert both.sentence == ("594 of 600 steps of all scalers applied (99\u202f%); 6 skipped.")
     assert effective(case(one, idle, config={"batch_size": 8})).samples == 2400
 
 
@@ -224,4 +222,4 @@ def test_seconds_begin_at_one(update_us, told):
     """An update's duration is told in seconds from one on, with two digits below ten, and in ms before that."""
     run = case(_healthy(), status="silent", update_us=update_us)
     (finding,) = found(replace(run, now=run.last_time + 10**12))
-    assert finding.title.endswith(f"; an update took {told}")
+    assert finding.title.endswith(f"; a step took {told}")

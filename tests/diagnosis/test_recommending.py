@@ -51,7 +51,7 @@ def test_a_replay_is_evidence_for_a_setting():
     """The explanation of a recommended setting ends in what a replay of the newest updates says of it."""
     (only,) = recommend([finding("sawtooth", "a", setting={"growth_interval": 2000.0})], [eager()])
     assert only.second == ""
-    assert only.explanation.startswith("Why. Replayed with this setting, the newest 600 updates: ")
+    assert only.explanation.startswith("Why. Replayed with this setting, the newest 600 steps: ")
     assert only.explanation.endswith(" instead of 28.")
 
 
@@ -61,7 +61,7 @@ def test_a_setting_that_gains_nothing_is_not_recommended():
     vain = finding("skip_rate", "a", setting={"growth_interval": 4000.0})
     refuted, first = recommend([vain, finding("other", "b")], [run])
     assert refuted.second == (
-        "Alternative, because replayed with this setting the newest 600 updates gain nothing: "
+        "Alternative, because replayed with this setting the newest 600 steps gain nothing: "
         "About 3 skips (1 to 3) instead of 3."
     )
     assert (refuted.explanation, first.second) == ("Why.", "")

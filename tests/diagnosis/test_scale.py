@@ -105,7 +105,7 @@ def test_a_scale_below_1_is_so_since_it_passed_1(init_scale, first):
     run = trained(lambda step, scale: scale > 0.5, 9000, policy=policy)
     (finding,) = [each for each in found(run) if each.rule == "low_scale"]
     updates = f"{9000 - first:,}".replace(",", "\u202f")
-    assert finding.title.endswith(f"for {updates} updates")
+    assert finding.title.endswith(f"for {updates} steps")
     assert (finding.first_step, finding.last_step) == (first, 8999)
 
 

@@ -126,7 +126,7 @@ def test_nan_of_a_finite_loss_is_an_overflow():
     for loss in ("finite", "overflowed"):
         (finding,) = found(_told(run, loss=loss, origin="backward"))
         assert (finding.rule, finding.severity) == ("skip_rate", "notice")
-        assert "at a steady scale, every 90 updates" in finding.title
+        assert "at a steady scale, every 90 steps" in finding.title
 
 
 def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
@@ -135,7 +135,7 @@ def test_nan_of_a_finite_loss_that_nothing_enlarges_is_no_overflow():
     rows = [replace(row, loss="finite", scale=2.0 ** (36 - row.step)) for row in run.skips]
     finding = found(replace(run, skips=tuple(rows)))[0]
     assert (finding.rule, finding.stop) == ("nan_not_overflow", True)
-    assert finding.title.startswith("40 updates were skipped for NaN that began backward")
+    assert finding.title.startswith("40 steps were skipped for NaN that began backward")
     assert "activations=1" in finding.fix
 
 
@@ -154,7 +154,7 @@ def test_a_loss_that_is_not_finite_is_beyond_any_scale(cause, origin, why, fix):
     last, *before = run.skips
     (finding,) = found(replace(run, skips=(replace(last, origin=origin), *before)))
     assert (finding.rule, finding.severity) == ("nan_not_overflow", "warning")
-    assert finding.title.startswith(f"5 updates were skipped {why}")
+    assert finding.title.startswith(f"5 steps were skipped {why}")
     assert fix in finding.fix
     assert "set_detect_anomaly" not in finding.fix
 
@@ -175,7 +175,7 @@ def test_the_rank_whose_loss_was_not_finite_tells_where_it_began():
     others = _told(run, loss="finite", origin="backward").skips
     own = _told(run, loss="not_finite", origin="input", rank=1).skips
     finding = found(replace(run, skips=(*others, *own)))[0]
-    assert finding.title.startswith("5 updates were skipped because the model's input was not")
+    assert finding.title.startswith("5 steps were skipped because the model's input was not")
 
 
 @pytest.mark.parametrize("cause", ["inf", "inf+nan", "unknown"])
@@ -209,7 +209,7 @@ def test_a_short_growth_interval_costs_what_it_costs():
 def test_tries_of_an_interval_that_was_left_are_no_sawtooth():
     """Where the interval is 2000 by now, tries every 10 updates are over; where it is 20 they are judged by those."""
     quick = torch_scaler(lambda step, scale: scale > 2.0**16, 400, Policy(growth_interval=10))
-    for interval, expected in ((2000, []), (20, ["every 20 (29 of 6"])):
+    for interval, expected in ((2000, []), (20, ["growth_interval=20 is too short (29 of 6"])):
         now = Policy(growth_interval=interval, init_scale=float(quick[1][-1]))
         later = torch_scaler(lambda step, scale: scale > 2.0**16, 600, now)
         cells = cells_of(*(np.concatenate(pair) for pair in zip(quick, later, strict=True)))

@@ -85,9 +85,9 @@ def test_a_scale_that_climbs_in_time_is_let_climb():
 @pytest.mark.parametrize(
     ("tracker", "exponent", "told"),
     [
-        (None, -16, "in 4\u202f000 updates at the earliest"),
-        (1400, -16, "in 2\u202f600 updates at the earliest"),
-        (1499, -15, "in 501 updates at the earliest"),
+        (None, -16, "in 4\u202f000 steps at the earliest"),
+        (1400, -16, "in 2\u202f600 steps at the earliest"),
+        (1499, -15, "in 501 steps at the earliest"),
         (1500, -15, None),
         (2000, -15, None),
         (2099, -15, None),
@@ -182,8 +182,8 @@ def test_overflows_far_below_a_scale_that_held_are_no_ceiling(held, rule):
 def test_the_cost_grows_with_the_underflow():
     """The error of the gradient that is told is larger where the values are smaller."""
     mild, bad = (found(_never_grows(0.9, top=top))[0] for top in (0, -12))
-    assert "no more than fp16's own rounding" in mild.explanation
-    assert "wrong by about" in bad.explanation
+    assert "no larger than that of rounding to fp16" in mild.explanation
+    assert "Estimated relative gradient error" in bad.explanation
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.48, False), (0.52, True)])

@@ -134,7 +134,7 @@ def test_gradients_off_fp16s_grid_are_named_and_not_set_beside_those_on_it() -> 
     )
     figure = fate([on, off], View())
     assert {trace["name"] for trace in figure["data"]} == {"\u2068half\u2069"}
-    why = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
+    why = "because they have no finite fp16-representable gradient"
     told = f"Not drawn, {why}: \u2068a name that …ong for one\u2069."
     assert figure["layout"]["meta"]["caption"].endswith(f" {told}")
     assert fate([off], View())["layout"]["meta"]["empty"] == told
@@ -161,7 +161,7 @@ def test_a_run_of_which_nothing_is_in_view_is_named(name: str) -> None:
     caption = COMPARED[name]([*with_own, ownless], View(3, 9, x="user"))["layout"]["meta"][
         "caption"
     ]
-    what = {"fate": "sample", "logged": "value"}.get(name, "update")
+    what = {"fate": "sample", "logged": "value"}.get(name, "step")
     assert caption.endswith(
         " Not drawn, for no step of their own was logged: \u2068b\u2069."
         f" Not drawn, for no {what} of theirs is in view: \u2068c\u2069."

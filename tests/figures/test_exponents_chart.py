@@ -149,7 +149,7 @@ def test_one_count_has_one_colour_in_every_window() -> None:
 def test_an_empty_chart_says_why() -> None:
     """Without samples it says when one is taken."""
     reason = exponents(made.source(made.updates([1.0])), View())["layout"]["meta"]["empty"]
-    assert "at least every 128 updates" in reason
+    assert "at least every 128 steps" in reason
 
 
 @made.SOME
@@ -209,9 +209,9 @@ def test_overflowed_gradients_do_not_hide_the_others() -> None:
         at = made.gradients([0, 5], lost, off_grid)
         figure = exponents(made.source(made.updates([1.0] * 6), at), View())
         captions.append(figure["layout"]["meta"]["caption"])
-    assert captions[0].startswith("2 sampled updates. Of 7 elements")
+    assert captions[0].startswith("2 sampled steps. Of 7 elements")
     assert captions[1] == (
-        "1 sampled update. Of 10 elements in 4 parameters, every one of them inf or NaN: "
-        "that says nothing about fp16's grid. "
+        "1 sampled step. Of 10 elements in 4 parameters, all of them inf or NaN: "
+        "nothing to judge. "
         "At the newest scale fp16 holds magnitudes from 2⁻²⁴ to below 2¹⁶."
     )

@@ -40,19 +40,19 @@ def test_a_parameter_has_its_shares_its_magnitude_and_its_norm() -> None:
     drawn = {t["name"]: made.read(t["y"]).tolist() for t in figure["data"]}
     norm = np.log10(2.0**-5)
     assert drawn == {
-        "subnormal or below grid": [0.01, 0.02],
+        "subnormal or below range": [0.01, 0.02],
         "zero": [0.99, 0.98],
         "largest magnitude": [-10, -10],
         "norm": [pytest.approx(norm), pytest.approx(norm)],
     }
     said = [t["text"][1].replace("\u202f", " ") for t in figure["data"]]
     assert said == [
-        "2 % subnormal or below grid",
+        "2 % subnormal or below range",
         "98 % zero",
         "largest 0.000977, headroom 26.0 bits",
         "norm 0.0312",
     ]
-    assert figure["layout"]["meta"]["caption"] == "2 sampled updates."
+    assert figure["layout"]["meta"]["caption"] == "2 sampled steps."
 
 
 def test_an_overflow_of_the_parameter_is_marked() -> None:
@@ -114,7 +114,7 @@ def test_elements_stand_by_magnitude_in_the_colours_of_their_classes() -> None:
     )
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [15.5, -14.5, -24.5]
     assert figure["layout"]["meta"]["caption"].replace("\u202f", " ") == (
-        "Step 7, scale 1 024 = 2¹⁰: of a sample of 20 of its 400 elements 45 % zero, 5 % below grid, 10 % subnormal, "
+        "Step 7, scale 1 024 = 2¹⁰: of a sample of 20 of its 400 elements 45 % zero, 5 % below range, 10 % subnormal, "
         "35 % normal, 5 % overflow in fp16. The largest is 40 000: at most 0.7 bits of headroom."
     )
 

@@ -54,7 +54,7 @@ def test_a_scale_that_is_no_number_is_a_gap_and_is_said() -> None:
     """NaN is drawn nowhere, and the caption says in how many updates."""
     figure = scale(made.source(made.updates([1.0, np.nan, 1.0])), View())
     assert np.isnan(made.read(_line(figure)["y"])).tolist() == [False, True, False]
-    assert "In 1 update the scale was not a positive number." in figure["layout"]["meta"]["caption"]
+    assert "In 1 step the scale was not a positive number." in figure["layout"]["meta"]["caption"]
 
 
 def test_the_line_breaks_where_steps_are_missing() -> None:
@@ -76,15 +76,15 @@ def test_steps_beyond_32_bits_are_exact() -> None:
 
 
 def test_an_empty_chart_says_why() -> None:
-    """No update yet, none in this window, and a disabled scaler are three different things."""
+    """No step yet, none in this window, and a disabled scaler are three different things."""
     some = made.source(made.updates([1.0]))
     none, off = made.source(), Source(made.source().updates, made.source().gradients, disabled=True)
     reasons = [
         scale(of, view)["layout"]["meta"]["empty"]
         for of, view in ((none, View()), (some, View(5, 10)), (off, View()))
     ]
-    assert "No update yet" in reasons[0]
-    assert reasons[1] == "No update in steps 5 – 9. Show the whole run, or zoom out."
+    assert "No step yet" in reasons[0]
+    assert reasons[1] == "No step in steps 5 – 9. Show the whole run, or zoom out."
     assert "disabled" in reasons[2]
 
 
@@ -165,7 +165,7 @@ def test_the_caption_says_what_a_column_holds() -> None:
     )
     assert "in a column" not in few
     assert many.endswith(
-        " Of up to 16 updates in a column the first, last, least and greatest are drawn."
+        " Of up to 16 steps in a column the first, last, least and greatest are drawn."
     )
 
 

@@ -41,7 +41,7 @@ def test_the_words_are_as_they_are_told() -> None:
     """The stretch that is replayed, what is set, what comes of it and how to write it."""
     assert simulated(_source(), View())["layout"]["meta"] == {
         **META,
-        "caption": "40 updates replayed, steps 0 – 39: the whole run.",
+        "caption": "40 steps replayed, steps 0 – 39: the whole run.",
         "form": {
             "prefix": "sim_",
             "policies": ["torch", "fixed", "megatron", "deepspeed", "fairseq"],
@@ -93,4 +93,4 @@ def test_only_the_newest_of_a_long_run_is_replayed_and_said() -> None:
     source = made.source(made.updates([1024.0] * 40))
     part = replace(source, replayed=made.replayed(np.arange(20, 40), whole=False))
     caption = simulated(part, View())["layout"]["meta"]["caption"]
-    assert caption.startswith("20 updates replayed, steps 20 – 39: the newest")
+    assert caption.startswith("20 steps replayed, steps 20 – 39: the newest")

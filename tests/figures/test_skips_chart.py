@@ -16,7 +16,7 @@ def test_the_caption_says_how_many_of_how_many() -> None:
     series = made.updates([1.0] * 2000, skipped=set(range(0, 1200, 100)))
     caption = skips(made.source(series), View())["layout"]["meta"]["caption"]
     assert caption.startswith(
-        "12 of 2\u202f000 updates skipped (0.6\u202f%) in steps 0 – 1\u202f999."
+        "12 of 2\u202f000 steps skipped (0.6\u202f%) in steps 0 – 1\u202f999."
     )
 
 
@@ -31,13 +31,13 @@ def test_each_skip_has_a_mark_at_its_step_where_there_is_room() -> None:
 def test_a_run_without_skips_says_so() -> None:
     """No skip is not an empty chart: it says that all updates changed the weights."""
     meta = skips(made.source(made.updates([1.0] * 30)), View())["layout"]["meta"]
-    assert meta["caption"] == ("No update skipped in steps 0 – 29: 30 of 30 applied.")
+    assert meta["caption"] == ("No step skipped in steps 0 – 29: 30 of 30 applied.")
     assert "empty" not in meta
 
 
 def test_an_empty_chart_says_why() -> None:
     """Without updates the chart says what will bring them."""
-    assert "No update yet" in skips(made.source(), View())["layout"]["meta"]["empty"]
+    assert "No step yet" in skips(made.source(), View())["layout"]["meta"]["empty"]
 
 
 def test_a_bar_says_its_steps_and_its_share() -> None:
@@ -45,17 +45,17 @@ def test_a_bar_says_its_steps_and_its_share() -> None:
     series = made.updates([1.0] * 4000, skipped={0, 1, 4})
     (bars,) = made.traces(skips(made.source(series), View(width=1000)), type="bar")
     assert bars["width"] == 32
-    assert bars["text"] == ["steps 0 – 31<br>3 of 32 updates skipped (9.4\u202f%)"]
+    assert bars["text"] == ["steps 0 – 31<br>3 of 32 steps skipped (9.4\u202f%)"]
 
 
 @made.SOME
 @given(made.sources(), made.views())
 def test_counts_are_exact_in_every_window(source: Source, view: View) -> None:
     """Bars and rug each add up to the skips in the window, in no more columns than there are pixels."""
-    figures = {"skipped updates": skips(source, view), "skips": scale(source, view)}
+    figures = {"skipped steps": skips(source, view), "skips": scale(source, view)}
     expected = int(made.within(source.updates, view)["skipped"].sum())
     for name, what, most in (
-        ("skipped updates", "y", view.columns // 8),
+        ("skipped steps", "y", view.columns // 8),
         ("skips", "customdata", view.columns),
     ):
         drawn = made.traces(figures[name], name=name)

@@ -30,13 +30,13 @@ def _caption(figure: dict[str, Any]) -> str:
 def test_a_column_has_its_mean_and_its_longest() -> None:
     """Where updates share a column the line is their mean, and the band reaches to the longest of them."""
     figure = timing(_source([0.1, 0.3] * 200, [-1] * 400), View(width=200))
-    (line,) = made.traces(figure, name="time per update")
+    (line,) = made.traces(figure, name="time per step")
     (band,) = made.traces(figure, name="to the longest")
     assert np.allclose(made.read(line["y"]), 0.2)
     assert np.allclose(np.unique(made.read(band["y"])), [0.2, 0.3])
     assert line["text"][0] == "steps 0 – 1: 200\u202fms<br>the longest 300\u202fms"
     assert figure["layout"]["meta"]["caption"] == (
-        "200\u202fms an update on average, 300\u202fms at the longest. "
+        "200\u202fms a step on average, 300\u202fms at the longest. "
         "No peak of memory is known: only CUDA devices tell it."
     )
 
@@ -47,7 +47,7 @@ def test_memory_is_drawn_where_the_device_tells_it() -> None:
     (memory,) = made.traces(figure, name="peak memory")
     assert (made.read(memory["x"]).tolist(), made.read(memory["y"]).tolist()) == ([1], [2e9])
     assert figure["layout"]["yaxis2"]["range"][0] == 0
-    (line,) = made.traces(figure, name="time per update")
+    (line,) = made.traces(figure, name="time per step")
     assert made.read(line["x"]).tolist() == [1, 2]
     assert "At most 2\u202fGB of device memory." in figure["layout"]["meta"]["caption"]
 

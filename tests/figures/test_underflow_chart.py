@@ -65,7 +65,7 @@ def test_the_caption_says_of_what_and_how_well_known() -> None:
     ]
     assert words[0] == (
         "92.5\u202f% normal, 7.5\u202f% subnormal, 0\u202f% zero at step 0. Of 1\u202f600 elements "
-        "in 4 parameters on fp16's grid; 4 parameters off it left out."
+        "in 4 parameters representable in fp16; 4 other parameters left out."
     )
     # 100 runs that are each all alike: sqrt(p (1 - p) / 100), about. Of none seen, at most 3.7 % are left to expect.
     assert words[1].startswith(
@@ -97,8 +97,8 @@ def test_without_a_parameter_on_the_grid_the_others_are_shown_with_a_note() -> N
     figure = underflow(
         made.source(made.updates([1.0]), made.gradients([0], off_grid=off_grid)), View()
     )
-    assert "none of them on fp16's grid" in figure["layout"]["meta"]["caption"]
-    assert np.isclose(_lines(figure)["below grid"][0], np.log10(0.5))
+    assert "none of them fp16-representable" in figure["layout"]["meta"]["caption"]
+    assert np.isclose(_lines(figure)["below range"][0], np.log10(0.5))
 
 
 def test_an_empty_chart_says_why() -> None:

@@ -74,7 +74,7 @@ def test_the_whole_chart_is_as_it_is_told() -> None:
     layout = figure["layout"]
     assert layout["meta"] == {
         **META,
-        "caption": "The newest gradient of all parameters on fp16's grid, steps 40 – 70, moved to other scales in "
+        "caption": "The newest gradient of all fp16-representable parameters, steps 40 – 70, moved to other scales in "
         "fp16. What was flushed or overflowed on its way, in gradients of activations, is not seen here.",
         "choices": [
             {
@@ -167,7 +167,7 @@ def test_a_share_too_small_to_draw_and_a_scale_beyond_the_chart_are_said() -> No
     histogram[[-15 - EXPONENT_MIN, -EXPONENT_MIN]] = 1e-8, 0.5
     asked = ScaleSource(Gradient(-13, histogram, 0.0, 2.0), None, 0, 0, level=-8)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]
-    assert "Today, at 2⁻¹³: beyond the scales that are looked at." in layout["meta"]["sentence"]
+    assert "Today, at 2⁻¹³: beyond the scales shown." in layout["meta"]["sentence"]
     assert not [each for each in layout["annotations"] if "today" in each["text"]]
     asked = replace(asked, gradient=replace(asked.gradient, level=4), level=4)
     layout = whatif(Source(updates.empty(), gradients.empty(), scales=asked), View())["layout"]

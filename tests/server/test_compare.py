@@ -63,7 +63,7 @@ def test_what_differs_is_told_apart_from_what_does_not(client: TestClient, pair:
     assert came["skipped"] == ["1", "1", None]
     assert came["skip rate"] == ["25\u202f%", "12.5\u202f%", None]
     assert came["loss (last)"] == ["0.25", "0.25", None]
-    assert came["training"][0].startswith("3 of 4 updates applied (75\u202f%); 1 skipped.")
+    assert came["training"][0].startswith("3 of 4 steps applied (75\u202f%); 1 skipped.")
 
 
 def test_numbers_that_are_not_finite_are_told_apart_from_none(client: TestClient) -> None:

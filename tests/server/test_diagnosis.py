@@ -30,7 +30,7 @@ def test_a_sick_run_is_told_what_is_wrong_with_it(client: TestClient, send) -> N
     assert told["verdict"] == told["findings"][0]["title"]
     assert "scaler" in told["findings"][0]["fix"]
     assert told["training"]["updates"] == 1000
-    assert told["training"]["sentence"].startswith("940 of 1\u202f000 updates applied (94\u202f%)")
+    assert told["training"]["sentence"].startswith("940 of 1\u202f000 steps applied (94\u202f%)")
     assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
 
 

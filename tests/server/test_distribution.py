@@ -33,6 +33,8 @@ from statements import OF_RUNS, Planner, Statement, logged
 OVER_RUNS = {
     "store.alerts.firing": "counts, of all runs, what fires",
     "store.alerts.open_ones": "lists what fires in all runs",
+    "store.alerts.subjects": "names the runs that are muted",
+    "store.outbox.listed": "lists the messages of all runs",
     "store.alerts.restless": "asks by time of change for runs that fell silent or have an alert that is due",
     "store.alerts.unheard": "asks for runs with alerts that were muted and are not any more",
     "store.listing.read_page": "the list of runs",
@@ -277,6 +279,7 @@ def alarmed(store: Store, run_id: UUID) -> None:
     assert taken is not None
     assert store.settle(taken, Outcome())
     mute, _ = store.mute(Mute.new(run_id, None, None, None), "ada")
+    store.mute(Mute.new(PLAIN, None, None, None), "ada")
     store.alerts(run_id), store.mutes(), store.find_mute(mute.mute_id), store.lift(mute)
     store.firing(), store.open_alerts(10), store.restless(), store.standings()
     store.messages(10, {"vision"}, sent=True), store.messages(10, sent=False)

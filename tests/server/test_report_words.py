@@ -76,7 +76,7 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
     whole = 999 // RANKS
     assert _cells(page, "Step") == [str(step) for step in range(150, 149 - whole, -1)]
     assert _cells(page, "Optimizer") == ["SGD, rank 3 of 8", *["SGD, all 8 ranks"] * whole]
-    assert f"{151 - 1 - whole} earlier skipped updates not listed." in page
+    assert f"{151 - 1 - whole} earlier skipped steps not listed." in page
 
 
 @pytest.mark.usefixtures("few_charts")
@@ -86,7 +86,7 @@ def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
     page = _told(tmp_path, [(trainer, [trainer.update(skipped=True) for _ in range(230)])])
     assert _cells(page, "Step") == [str(step) for step in range(229, 29, -1)]
     assert set(_cells(page, "Optimizer")) == {"SGD"}
-    assert "30 earlier skipped updates not listed." in page
+    assert "30 earlier skipped steps not listed." in page
 
 
 def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_report_says_what_is_to_be_known_before_it_is_trusted(tmp_path: Path) 
     failed = replace(told, diagnosis={**told.diagnosis, "failed": ["sk<i>ps"]})
     notices = re.findall("<li>(.*?)</li>", _body(failed))
     assert notices[0].endswith("1 rule could not judge this run (sk&lt;i&gt;ps).")
-    assert notices[1].startswith("Samples of 3 updates left out")
+    assert notices[1].startswith("Samples of 3 steps left out")
     assert "because &lt;b&gt;full&lt;/b&gt;; a killed process may lose the last" in notices[2]
     assert len(notices) == 3
 

@@ -24,7 +24,7 @@ test("what needs nothing done is said in a line; else the worst finding is the a
   const [notice, warning] = [{ severity: "notice", title: "n" }, { severity: "warning", title: "w" }];
   assert.equal(answerOf([], true), "No problems found.");
   assert.equal(answerOf([notice, notice], true), "Healthy · 2 notices");
-  assert.match(answerOf([], false), /^Nothing to judge/);
-  assert.match(answerOf([notice], false), /^Nothing to judge/);
+  assert.match(answerOf([], false), /^No steps recorded yet/);
+  assert.match(answerOf([notice], false), /^No steps recorded yet/);
   assert.deepEqual([answerOf([warning, notice], true), answerOf([warning], false)], ["w", "w"]);
 });

@@ -7,8 +7,8 @@ import { budgetAdvice, budgetWords, healthWords, intervalWords } from "../../web
 
 test("the interval in force is told, where the run tells it", () => {
   assert.equal(intervalWords({ sampling_interval: null }), "");
-  assert.equal(intervalWords({ sampling_interval: 1 }), "every update");
-  assert.equal(intervalWords({ sampling_interval: 128 }), "every 128 updates");
+  assert.equal(intervalWords({ sampling_interval: 1 }), "every step");
+  assert.equal(intervalWords({ sampling_interval: 128 }), "every 128 steps");
 });
 
 test("the budget is named, and whether it is exceeded; a fixed interval has none", () => {
@@ -23,7 +23,7 @@ test("one line says whether records were lost and what the monitor cost", () => 
 });
 
 test("a monitor over its budget says what to change; one within it, or without a budget, says nothing", () => {
-  assert.match(budgetAdvice({ over_budget: true, budget: 0.01, sampling_interval: 128 }), /budget of 1\u202f% .* one update in 128.*Config\(budget=\)/);
+  assert.match(budgetAdvice({ over_budget: true, budget: 0.01, sampling_interval: 128 }), /budget of 1\u202f% .* one step in 128.*Config\(budget=\)/);
   assert.equal(budgetAdvice({ over_budget: false, budget: 0.01, sampling_interval: 8 }), "");
   assert.equal(budgetAdvice({ over_budget: true, budget: null, sampling_interval: 1 }), "");
 });

@@ -13,5 +13,5 @@ test("each rank is there once, in order, whatever its scalers", () => {
 
 test("where a run has more updates than are drawn of one rank, the choice says how many are", () => {
   assert.deepEqual(options([0, 1], ALONE), [["", "all ranks"], ["0", "rank 0"], ["1", "rank 1"]]);
-  assert.deepEqual(options([1], ALONE + 1)[1], ["1", "rank 1, its newest 32\u202f768 updates"]);
+  assert.deepEqual(options([1], ALONE + 1)[1], ["1", "rank 1, its newest 32\u202f768 steps"]);
 });

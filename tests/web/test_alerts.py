@@ -56,7 +56,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.show(run)
     reader.wait("a mark that it fires", lambda: reader.text(".findings > summary .alarm"))
     reader.page.click(".answer")
-    reader.wait("who was told", lambda: "told phone" in reader.text(f"{ALERT} .standing"))
+    reader.wait("who was told", lambda: "sent to phone" in reader.text(f"{ALERT} .standing"))
     reader.wait("who was not", lambda: "refused the message (500)" in reader.text(f"{ALERT} .why"))
     assert reader.text(f"{ALERT} .standing").startswith("Firing since ")
     assert reader.text(f"{ALERT} .why").startswith("Not delivered to chat: ")
@@ -69,7 +69,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.page.click(".answer")
     reader.wait("the alert", lambda: reader.text(f"{FIRST} .alarm"))
     reader.page.click(f"{ALERT} button:has-text('Acknowledge')")
-    reader.wait("who", lambda: "the operator looks after it" in reader.text(f"{ALERT} .standing"))
+    reader.wait("who", lambda: "acknowledged by the operator" in reader.text(f"{ALERT} .standing"))
     assert reader.text(f"{FIRST} .alarm") == "acknowledged"
     reader.page.select_option(f"{ALERT} select", label="for 1 hour")
     reader.wait("the mute", lambda: "muted until" in reader.text(f"{ALERT} .standing"))
@@ -79,7 +79,7 @@ def test_an_alert_is_seen_and_taken_care_of(
     reader.wait("no mute", lambda: "muted" not in reader.text(f"{ALERT} .standing"))
 
     run.event("finish")
-    reader.wait("the end", lambda: "Over since" in reader.text(f"{ALERT} .standing"))
+    reader.wait("the end", lambda: "Resolved at" in reader.text(f"{ALERT} .standing"))
     assert reader.text(f"{FIRST} .alarm") == ""
 
 
@@ -93,7 +93,7 @@ def test_the_alerts_of_all_runs_have_a_page(
     rows = {
         name: f"[data-section^='{name}'] tbody tr" for name in ("Firing", "Failed", "Muted", "Sent")
     }
-    reader.wait("what fires", lambda: "told phone" in reader.text(rows["Firing"]))
+    reader.wait("what fires", lambda: "sent to phone" in reader.text(rows["Firing"]))
     assert "head.weight is the first to overflow" in reader.text(rows["Firing"])
     reader.wait("what failed", lambda: "refused the message (500)" in reader.text(rows["Failed"]))
     assert reader.text(f"{rows['Failed']} [data-name=Destination]") == "chat"

@@ -60,7 +60,7 @@ def test_a_run_says_what_is_wrong_with_it(own_reader: Reader) -> None:
 
 def _not_healthy_yet(reader: Reader, run: PostedRun) -> None:
     reader.open(f"#{run.path}")
-    reader.wait("the answer", lambda: reader.text(".answer").startswith("Nothing to judge by"))
+    reader.wait("the answer", lambda: reader.text(".answer").startswith("No steps recorded yet"))
     reader.wait("the judge", lambda: reader.server.get(run.path)["verdict"] == "healthy")
     reader.open()
     reader.wait("its row", lambda: reader.text("table.runs tbody").startswith("made up"))

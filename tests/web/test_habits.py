@@ -62,7 +62,7 @@ def test_charts_follow_the_newest_and_hold_still(reader: Reader) -> None:
     reader.wait("the news", lambda: reader.range() == [69.5, 169.5])
     reader.page.keyboard.press("p")
     run.updates(30)
-    reader.wait("word of them", lambda: "30 updates since" in reader.text(".where"))
+    reader.wait("word of them", lambda: "30 steps since" in reader.text(".where"))
     assert reader.range() == [69.5, 169.5]
     reader.page.keyboard.press("0")
     reader.wait("the whole run until then", lambda: reader.range() == [-0.5, 169.5])

@@ -183,7 +183,7 @@ def test_the_pointer_reads_all_charts_of_the_stack(reader: Reader) -> None:
         reader.page.mouse.move(at_skip[0] + off, at_skip[1])
     reader.wait("the step", lambda: _readout(reader, "scale").startswith("step 20"))
     assert "back-off" in _readout(reader, "scale")
-    assert "1 of 1 updates skipped" in _readout(reader, "skips")
+    assert "1 of 1 steps skipped" in _readout(reader, "skips")
     for name in (*STACK, "exponents"):
         assert _readout(reader, name).startswith("step 20"), name
         assert _line(reader, name, "cross") == pytest.approx(20.5 / 60, abs=0.01)
@@ -201,7 +201,7 @@ def test_a_skip_that_is_gone_to_is_marked_and_stays_in_view(reader: Reader) -> N
     reader.wait("the skip", lambda: "at=20" in reader.ask("location.hash"))
     reader.wait("its mark", lambda: _line(reader, "scale", "mark"))
     expect(reader.figure("scale")).to_be_in_viewport()
-    reader.wait("its words", lambda: "1 of 1 updates" in _readout(reader, "skips"))
+    reader.wait("its words", lambda: "1 of 1 steps" in _readout(reader, "skips"))
     for _ in range(3):
         before = reader.range()
         reader.page.keyboard.press("+")

@@ -244,7 +244,7 @@ def test_missing_data_is_said(reader: Reader) -> None:
     notices = reader.wait(
         "notices", lambda: len(reader.texts(".notices li")) == 3 and reader.texts(".notices li")
     )
-    assert "Samples of 120 updates left out" in notices[0]
+    assert "Samples of 120 steps left out" in notices[0]
     assert "pass through memory, because /home is on a network mount (nfs4); a killed" in notices[1]
     assert "may lose the last 250 ms." in notices[1]
     assert "failed 1 time" in notices[2]
@@ -258,7 +258,7 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
     """Before the first update, before the first sample, and in an empty stretch, words stand in a chart's place."""
     run = PostedRun(reader.server)
     reader.open(f"#{run.path}")
-    reader.wait("the reason", lambda: "No update yet" in reader.text("[data-figure=scale] .empty"))
+    reader.wait("the reason", lambda: "No step yet" in reader.text("[data-figure=scale] .empty"))
     run.updates(3, sampled=False)
     reader.wait("the chart", reader.points)
     reader.wait(
@@ -268,7 +268,7 @@ def test_a_chart_without_data_says_why(reader: Reader) -> None:
     reader.open(f"#{run.path}?start=500&stop=600")
     reader.wait(
         "no step",
-        lambda: "No update in steps 500 – 599" in reader.text("[data-figure=scale] .empty"),
+        lambda: "No step in steps 500 – 599" in reader.text("[data-figure=scale] .empty"),
     )
 
 
@@ -362,7 +362,7 @@ def test_a_run_that_comes_after_its_reader_is_shown(reader: Reader) -> None:
     reader.forgive("404")
     run_id = uuid4()
     reader.open(f"#/runs/{run_id}")
-    reader.wait("the words", lambda: "as soon as its first updates arrive" in reader.text("main"))
+    reader.wait("the words", lambda: "as soon as its first steps arrive" in reader.text("main"))
     PostedRun(reader.server, "late", run_id=run_id)
     reader.wait("the run", lambda: reader.text("h1") == "late")
 

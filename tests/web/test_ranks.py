@@ -31,7 +31,7 @@ def test_a_reader_sees_which_rank_disagrees_and_looks_at_it_alone(reader: Reader
     def told() -> bool:
         # Findings come, and move it down: a chart out of sight stays as it was.
         reader.figure("skips").scroll_into_view_if_needed()
-        return reader.caption("skips").startswith("No update skipped")
+        return reader.caption("skips").startswith("No step skipped")
 
     reader.wait("those of rank 0", told)
     assert "rank=0" in reader.page.url

@@ -75,7 +75,7 @@ def test_step_1_is_the_run_healthy(on_run: Reader) -> None:
     expect(first).to_contain_text("is the first to overflow in 13 of 13 skips")
     assert first.evaluate("finding => finding.open")
     expect(first.locator("pre")).to_contain_text("enabled=False")
-    expect(on_run.page.locator(".findings")).to_contain_text("587 of 600 updates applied (97.8 %)")
+    expect(on_run.page.locator(".findings")).to_contain_text("587 of 600 steps applied (97.8 %)")
 
 
 def test_step_2_what_is_the_scale_doing(on_run: Reader) -> None:
@@ -159,7 +159,7 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
     expect(part).to_contain_text('GradScaler("cpu", init_scale=')
     simulator = on_run.page.locator(".part.simulate")
     simulator.scroll_into_view_if_needed()
-    expect(simulator).to_contain_text("13 skips in 600 updates, as recorded")
+    expect(simulator).to_contain_text("13 skips in 600 steps, as recorded")
 
 
 def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:

@@ -79,7 +79,7 @@ def test_one_parameter_is_left_again(reader: Reader) -> None:
 
     reader.wait("why there is nothing", says_why)
     reader.page.locator(PART).get_by_role("button", name="Show all parameters").click()
-    reader.wait("all", lambda: "all parameters" in reader.caption("whatif"))
+    reader.wait("all", lambda: "all fp16-representable parameters" in reader.caption("whatif"))
     assert not reader.page.locator(PART).get_by_role("button", name="all parameters").is_visible()
 
 
@@ -93,13 +93,13 @@ def test_a_policy_is_tried_in_a_form(reader: Reader) -> None:
     _shown(reader, "simulated")
     part = reader.page.locator(".part.simulate")
     sentence = ".simulate .sentence"
-    reader.wait("as it was", lambda: "3 skips in 63 updates, as recorded" in reader.text(sentence))
+    reader.wait("as it was", lambda: "3 skips in 63 steps, as recorded" in reader.text(sentence))
 
     reader.forgive("422")
     part.locator("[name=growth_interval]").fill("0")
     part.locator("[name=growth_interval]").press("Enter")
     wrong = reader.wait("what is wrong", lambda: reader.text("#wrong-growth_interval"))
-    assert "a whole number of updates, from 1 to 2^31 - 1, not 0" in wrong
+    assert "a whole number of steps, from 1 to 2^31 - 1, not 0" in wrong
     assert reader.points("simulated") > 0
 
     part.locator("select").select_option("fixed")

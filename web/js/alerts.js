@@ -11,7 +11,7 @@ const HOUR_US = 3600e6;
 const MUTES = [
   ["for 1 hour", HOUR_US],
   ["for 1 day", 24 * HOUR_US],
-  ["for ever", null],
+  ["forever", null],
 ];
 
 /** One alert, in a line below its finding, or by itself where the finding is gone. */
@@ -92,24 +92,24 @@ export class AlertLine {
 }
 
 /**
- * How an alert stands, as the end of a sentence: "firing since 12:03, told phone and mail".
+ * How an alert stands, as the end of a sentence: "firing since 12:03, sent to phone and mail".
  * @param {Alert} alert
  */
 export function standing(alert) {
   const parts = [begun(alert)];
   const told = alert.deliveries.filter(({ sent }) => sent !== null).map(({ target }) => target);
-  if (told.length > 0) parts.push(`told ${listed(told)}`);
-  else if (alert.state === "firing") parts.push(alert.mute ? "nobody is told" : "nobody is told yet");
+  if (told.length > 0) parts.push(`sent to ${listed(told)}`);
+  else if (alert.state === "firing" && !alert.mute) parts.push("not sent yet");
   if (alert.mute) parts.push(alert.mute.until === null ? "muted" : `muted until ${clock(alert.mute.until)}`);
-  if (alert.acknowledged_by !== null && alert.state !== "resolved") parts.push(`${alert.acknowledged_by} looks after it`);
+  if (alert.acknowledged_by !== null && alert.state !== "resolved") parts.push(`acknowledged by ${alert.acknowledged_by}`);
   return `${parts.join(", ")}.`;
 }
 
 /** @param {Alert} alert */
 function begun({ state, since, fired, resolved }) {
-  if (state === "pending") return `pending since ${clock(since)}, told if it stays`;
+  if (state === "pending") return `pending since ${clock(since)}, sent if it lasts`;
   if (state === "firing") return `firing since ${clock(fired ?? since)}`;
-  return `over since ${clock(resolved ?? since)}, fired at ${clock(fired ?? since)}`;
+  return `resolved at ${clock(resolved ?? since)}, fired at ${clock(fired ?? since)}`;
 }
 
 /**
@@ -118,7 +118,7 @@ function begun({ state, since, fired, resolved }) {
  */
 export function troubles(deliveries) {
   return deliveries.filter(({ trouble }) => trouble !== null).map(
-    ({ target, trouble, due }) => `Not delivered to ${target}: ${trouble}; ${due === null ? "it is given up" : `it is tried again at ${clock(due)}`}.`,
+    ({ target, trouble, due }) => `Not delivered to ${target}: ${trouble}; next attempt: ${attempt(due)}.`,
   );
 }
 
@@ -127,7 +127,7 @@ export function troubles(deliveries) {
  * @param {number | null} due
  */
 export function attempt(due) {
-  return due === null ? "none: gave up" : clock(due);
+  return due === null ? "none (gave up)" : clock(due);
 }
 
 /**

@@ -29,7 +29,7 @@ export function pathOf(run) {
 
 /** @param {Summary[]} runs */
 export function deleting(runs) {
-  const named = runs.slice(0, NAMED_MAX).map((run) => h("li", {}, h("bdi", {}, run.name), ` · ${run.project} · ${plural(run.updates, "update")}`));
+  const named = runs.slice(0, NAMED_MAX).map((run) => h("li", {}, h("bdi", {}, run.name), ` · ${run.project} · ${plural(run.updates, "step")}`));
   const more = runs.length - named.length;
   const dialog = asking(
     `Delete ${plural(runs.length, "run")}?`,

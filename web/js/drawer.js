@@ -22,7 +22,7 @@ const NUMBERS = [
   ["inf, NaN", STATISTICS.lost, lostWords],
   ["Headroom", STATISTICS.headroom, headroomWords],
   ["Norm, unscaled", STATISTICS.norm, (row) => measure(revived(row.norm, row.norm_kind))],
-  ["On fp16's grid", STATISTICS.on_grid, gridWords],
+  ["fp16-representable", STATISTICS.on_grid, gridWords],
 ];
 
 export class Drawer {
@@ -112,7 +112,7 @@ export class Drawer {
   /** @param {Sampled | null} sampled */
   #tell(sampled) {
     const row = sampled?.parameters[0];
-    say(this.#words, sampled && row ? `Its scaled gradient at step ${count(sampled.step)}, the newest sample.` : "It is not in the newest sample.");
+    say(this.#words, sampled && row ? `Scaled gradient at step ${count(sampled.step)}, the newest sample.` : "Not in the newest sample.");
     keyed(this.#numbers, row ? NUMBERS : [], {
       key: ([name]) => name,
       make: ([name, told]) => h("div", {}, h("dt", {}, told ? term(name, told.definition, told.section) : name), h("dd")),

@@ -239,7 +239,7 @@ function write(element, words) {
  */
 export function answerOf([worst, ...others], any) {
   if (worst && worst.severity !== "notice") return worst.title;
-  if (!any) return "Nothing to judge by: there is no update.";
+  if (!any) return "No steps recorded yet.";
   return worst ? `Healthy · ${plural(1 + others.length, "notice")}` : "No problems found.";
 }
 

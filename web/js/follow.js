@@ -48,10 +48,10 @@ export function asked(view, end, pause) {
  */
 export function pauseWords(pause, end, now) {
   const more = Math.max(0, (end?.updates ?? 0) - pause.updates);
-  return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no update" : plural(more, "update")} since`;
+  return `Paused ${duration((now - pause.since) / 1000)} ago; ${more === 0 ? "no step" : plural(more, "step")} since`;
 }
 
 /** @param {number} newest */
 export function followWords(newest) {
-  return `Following the newest ${count(newest)} updates`;
+  return `Following the newest ${count(newest)} steps`;
 }

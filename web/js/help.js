@@ -29,7 +29,7 @@ function build() {
     h("header", {}, h("h2", { id: "help-title" }, "Keys and gestures"), close),
     ...groups,
     section("Mouse", MOUSE.map(([what = "", does = ""]) => row(h("span", {}, what), does))),
-    h("p", { class: "caption" }, "Each of these has a button too, or a place in the address: a link brings back the view."),
+    h("p", { class: "caption" }, "Each shortcut also has a button. The address holds the view, so a link restores it."),
   );
 }
 

@@ -143,7 +143,7 @@ export function skipLedger(run, page) {
     title: "Skipped steps",
     name: "skips",
     run,
-    none: "No optimizer step has been skipped: no gradient has overflowed.",
+    none: "No steps skipped.",
     columns: skipColumns(page),
     key: keyOf,
     page,
@@ -160,7 +160,7 @@ export function eventLedger(run, page) {
     title: "Events",
     name: "events",
     run,
-    none: "No event yet. Starts, ends and changes by hand are listed here.",
+    none: "No event yet. Starts, ends and manual changes are listed here.",
     columns: EVENT_COLUMNS,
     key: (/** @type {HappenedEvent} */ event) => [event.stream, event.attempt, event.seq].join(" "),
     page,
@@ -191,7 +191,7 @@ function culpritsOf(skip, open) {
   if (total === 0) return "not known";
   const list = h("ol", { class: "culprits" });
   for (const culprit of skip.culprits.slice(0, NAMED)) {
-    const name = h("button", { type: "button", class: "opens", title: "Look at this parameter", onclick: () => open(culprit.parameter) }, dotted(culprit.parameter));
+    const name = h("button", { type: "button", class: "opens", title: "Open this parameter", onclick: () => open(culprit.parameter) }, dotted(culprit.parameter));
     list.append(h("li", {}, name, ` ${amounts(culprit)}`));
   }
   const rest = total - Math.min(NAMED, skip.culprits.length);

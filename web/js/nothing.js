@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 
 const GONE =
   "There is no such run here. It may have been deleted, or the end of its address is missing. " +
-  "A run that has just begun is shown as soon as its first updates arrive.";
+  "A run that has just begun is shown as soon as its first steps arrive.";
 
 /** The words themselves. */
 export function noSuchRun() {

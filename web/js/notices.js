@@ -56,7 +56,7 @@ function othersOf(run) {
   const notices = [];
   if (run.thinned > 0) {
     notices.push(
-      `Samples of ${plural(run.thinned, "update")} left out on the training machine, to keep within the room that its ` +
+      `Samples of ${plural(run.thinned, "step")} left out on the training machine, to keep within the room that its ` +
         "records may take there. Scale and skips are whole; figures of the gradients have fewer samples.",
     );
   }

@@ -53,7 +53,7 @@ const RECORDING = [
     key: "sampled",
     name: "Gradients sampled",
     exact: (run) => run.sampled_updates,
-    value: (run) => plural(run.sampled_updates, "update"),
+    value: (run) => plural(run.sampled_updates, "step"),
     more: intervalWords,
   },
   {
@@ -85,7 +85,7 @@ const RECORDING = [
  */
 export function intervalWords(run) {
   if (run.sampling_interval === null) return "";
-  return run.sampling_interval === 1 ? "every update" : `every ${count(run.sampling_interval)} updates`;
+  return run.sampling_interval === 1 ? "every step" : `every ${count(run.sampling_interval)} steps`;
 }
 
 /** @param {Summary} run */
@@ -111,7 +111,7 @@ export function budgetAdvice(run) {
   if (!run.over_budget || run.budget === null) return "";
   return (
     `The monitor costs more than its budget of ${percent(run.budget)} of the training time, although it samples gradients as ` +
-    `rarely as allowed: at one update in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
+    `rarely as allowed: at one step in ${count(run.sampling_interval ?? 0)}, and after each change of the scale. ` +
     "Config(sample=) makes a sample cheaper on a CPU; Config(budget=) allows more."
   );
 }

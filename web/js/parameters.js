@@ -24,11 +24,11 @@ const COLUMNS = [
   { name: "inf, NaN", sort: "lost", number: true, cell: (row) => lostWords(row), ...STATISTICS.lost },
   { name: "Headroom", sort: "headroom", number: true, cell: (row) => headroomWords(row), ...STATISTICS.headroom },
   { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), ...STATISTICS.norm },
-  { name: "On fp16's grid", sort: "on_grid", number: true, cell: (row) => gridWords(row), ...STATISTICS.on_grid },
+  { name: "fp16-representable", sort: "on_grid", number: true, cell: (row) => gridWords(row), ...STATISTICS.on_grid },
 ];
 
 export class Parameters {
-  #table = new Table("Parameters at the newest sampled update", COLUMNS, (row) => row.name, {
+  #table = new Table("Parameters at the newest sampled step", COLUMNS, (row) => row.name, {
     onSort: (order) => this.#sort(order),
     onRow: (row) => this.onView({ ...this.#view(), parameter: row.name }),
   });
@@ -106,7 +106,7 @@ export class Parameters {
     this.#table.sorted(this.#order);
     this.#table.element.hidden = rows.length === 0;
     this.#words.hidden = rows.length > 0;
-    say(this.#words, sampled ? "No parameter is called like that. Search for part of a name." : "No gradient sampled yet, so there is nothing to say of single parameters.");
+    say(this.#words, sampled ? "No parameter matches. Search for part of a name." : "No gradient sampled yet.");
     say(this.#caption, sampled ? captionOf(sampled, this.#order) : "");
     const left = (sampled?.found ?? 0) - rows.length;
     this.#more.hidden = left <= 0 || rows.length >= LIMIT_MAX;
@@ -150,13 +150,13 @@ export class Parameters {
  * @param {Order} order
  */
 export function captionOf({ step, total, found, on_grid, overflowed, sampled, parameters }, { sort }) {
-  const rest = total - overflowed > on_grid ? ` The others' gradients were made in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
+  const rest = total - overflowed > on_grid ? ` The others' gradients were computed in fp32${sort === "worst" ? "; they are listed last" : ""}.` : "";
   const lost = overflowed ? ` Of ${plural(overflowed, "parameter")} every element is inf or NaN.` : "";
   const part = sampled ? " A sample of each large one: ± is the standard error." : "";
   const those = found < total ? ` ${count(found)} found.` : "";
   const first = sort === "worst" ? ", the most subnormal first" : "";
   const nameless = parameters.some(({ name }) => NAMELESS.test(name)) ? " A parameter without a name shows its index: pass model= to GradScaler() or watch()." : "";
-  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} on fp16's grid${first}.${rest}${lost}${part}${those}${nameless}`;
+  return `At step ${count(step)}: ${count(on_grid)} of ${plural(total, "parameter")} representable in fp16${first}.${rest}${lost}${part}${those}${nameless}`;
 }
 
 /** @param {ParameterRow} row */

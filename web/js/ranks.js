@@ -47,6 +47,6 @@ export function ranksOf({ streams }) {
  * @returns {[string, string][]}
  */
 export function options(ranks, updates) {
-  const most = updates > ALONE ? `, its newest ${count(ALONE)} updates` : "";
+  const most = updates > ALONE ? `, its newest ${count(ALONE)} steps` : "";
   return [["", "all ranks"], ...ranks.map((rank) => /** @type {[string, string]} */ ([String(rank), `rank ${count(rank)}${most}`]))];
 }

@@ -195,7 +195,7 @@ export class Run {
     try {
       const view = await this.nearest.find(this.charts.view, side);
       if (view) this.#goTo(view);
-      else toast(side === "after" ? "No later skip" : "No skip before");
+      else toast(side === "after" ? "No later skip" : "No earlier skip");
     } catch {
       this.onTrouble();
     }

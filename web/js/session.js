@@ -38,7 +38,7 @@ export async function signIn(given) {
     throw new Error("The server did not answer. Try again.");
   });
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.detail ?? `The server refused: status ${response.status}.`);
+  if (!response.ok) throw new Error(answer.detail ?? `The server rejected the request: status ${response.status}.`);
   if (framed) secret = answer.session;
 }
 
@@ -46,7 +46,7 @@ export async function signIn(given) {
 export async function signOut() {
   const response = await fetch(at("logout"), { method: "POST", headers: credentials(), signal: AbortSignal.timeout(15_000) });
   // Who is not known any more is out already.
-  if (!response.ok && response.status !== 401) throw new Error(`The server refused: status ${response.status}.`);
+  if (!response.ok && response.status !== 401) throw new Error(`The server rejected the request: status ${response.status}.`);
   secret = null;
 }
 

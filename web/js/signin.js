@@ -70,10 +70,10 @@ export class SignIn {
       h(
         "form",
         { onsubmit: (event) => void this.#submit(event) },
-        h("h2", { id: "signin-title" }, "Sign in to go on"),
-        h("p", {}, "The server does not know this browser, or no longer does. Where the server runs, make a link:"),
+        h("h2", { id: "signin-title" }, "Sign in to ampmon"),
+        h("p", {}, "This browser is not signed in, or its session expired. Create a sign-in link on the server's machine:"),
         h("pre", {}, h("code", {}, "ampmon token link")),
-        h("label", { for: "signin-key" }, "Paste what it prints; its code alone, or the token, will do too"),
+        h("label", { for: "signin-key" }, "Paste the link, its code, or an access token"),
         this.#field,
         this.#why,
         h("footer", {}, h("button", { type: "button", onclick: leave }, "Not now"), this.#button),

@@ -13,10 +13,10 @@ const REST_MS = 15_000;
 
 /** @type {Record<string, string>} */
 const HINTS = {
-  init_scale: "the scale to begin with",
-  growth_factor: "by which it grows",
-  backoff_factor: "by which it falls after an overflow",
-  growth_interval: "updates without an overflow before it grows",
+  init_scale: "initial loss scale",
+  growth_factor: "factor of each growth",
+  backoff_factor: "factor of each back-off after an overflow",
+  growth_interval: "steps without an overflow before the scale grows",
 };
 
 export class Simulate {

@@ -21,8 +21,8 @@ const NAMED = { step: "step", time: "time", user: "logged step" };
 
 /** @type {Record<View["x"], string>} */
 const ALONG = {
-  step: "Updates of the scaler, counted from 0",
-  time: "When they happened",
+  step: "Optimizer steps, counted from 0",
+  time: "Wall-clock time",
   user: "The step that you gave to ampmon.log",
 };
 
@@ -45,8 +45,8 @@ export class Toolbar {
       h("button", { type: "button", title: name, "aria-label": name, onclick: () => onCommand(command) }, sign),
     );
     this.#whole = button("Whole run", "The whole run (0)", () => onCommand("whole"));
-    this.#follow = button("Follow", "Follow the newest updates (f)", () => onCommand("follow"));
-    this.#newest = h("select", { "aria-label": "How many of the newest updates to follow", onchange: () => onFollow(this.newest) });
+    this.#follow = button("Follow", "Follow the newest steps (f)", () => onCommand("follow"));
+    this.#newest = h("select", { "aria-label": "How many of the newest steps to follow", onchange: () => onFollow(this.newest) });
     this.#newest.append(...FOLLOWED.map((newest) => h("option", { value: newest }, count(newest))));
     this.#pause = button("Pause", "Pause live updates (p)", () => onCommand("pause"));
     this.#newer = h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause);
@@ -115,7 +115,7 @@ function isWhole({ start, stop, follow }) {
 /** @param {View} view */
 function shownWords({ start, stop, x, follow }) {
   if (follow !== null) return followWords(follow);
-  if (x === "time") return "Showing a stretch of time";
+  if (x === "time") return "Showing a time range";
   const words = stop === null ? `from step ${count(start ?? 0)} on` : steps(start ?? 0, stop - 1);
-  return `Showing ${words}${x === "user" ? " of your own" : ""}`;
+  return `Showing ${x === "user" ? "logged " : ""}${words}`;
 }

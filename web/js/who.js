@@ -11,7 +11,7 @@ import { toast } from "./toast.js";
 const MAY = {
   read: "See runs, charts and this page",
   ingest: "Send records; rename, archive and delete own runs",
-  admin: "Change all runs, and make tokens",
+  admin: "Change all runs, and create tokens",
 };
 
 /** @type {Me | null} */

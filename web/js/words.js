@@ -2,16 +2,16 @@
 
 export const DEFINITIONS = {
   scale: "What the loss is multiplied by now, so that small gradients are not lost in fp16.",
-  updates: "scaler.update() calls after at least one scaler.step(). One optimizer step each, where it was not skipped.",
-  skipped: "Updates in which any optimizer on any rank found an inf or a NaN and left the weights alone. Ranks never multiply it.",
+  updates: "Optimizer steps: scaler.update() calls after at least one scaler.step(). A skipped step leaves the weights alone.",
+  skipped: "Steps in which any optimizer on any rank found an inf or a NaN and left the weights alone. A step counts once for all ranks.",
   underflow:
-    "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. Parameters on fp16's grid only.",
+    "Shares of gradient elements at the newest sample: below 2⁻¹⁴, which fp16 holds with fewer bits, and exactly zero, flushed by fp16 or zero all along. fp16-representable parameters only.",
   headroom: "Bits between the largest scaled gradient and 65 504, fp16's largest number. An upper bound: activation gradients overflow first.",
   records: "Records stored, of those that the training processes numbered. A hole in the numbers is a lost record.",
-  sampled: "Updates whose gradients were looked at. The monitor spaces them so that its cost stays inside its budget, one in 128 at the rarest, and looks after each change of the scale.",
+  sampled: "Steps whose gradients were measured. The monitor spaces them to keep its overhead inside the budget. It samples at least one step in 128, and after each change of the loss scale.",
   overhead: "Share of training time that the monitor itself took on the training thread and on the device, as it measured.",
   parameters: "Parameters that the scaler's optimizers hold.",
-  newest: "When the newest update was made, by the training machine's clock.",
+  newest: "When the newest step was made, by the training machine's clock.",
   ranks: "Processes that trained together, and how often they were started.",
 };
 
@@ -31,10 +31,10 @@ export const SECTIONS = {
 };
 
 export const STATUS = /** @type {const} */ ({
-  running: ["●", "Updates arrive."],
-  finished: ["✓", "The training process ended and said so."],
+  running: ["●", "Steps arrive."],
+  finished: ["✓", "The training process ended normally."],
   crashed: ["✕", "The process exited unexpectedly."],
-  silent: ["◌", "No update for longer than usual, and the process has not said that it ended."],
+  silent: ["◌", "No step for longer than usual, and the process has not reported its end."],
 });
 
 /** @type {Record<"critical" | "warning" | "notice" | "healthy", [shape: string, word: string]>} */
@@ -62,7 +62,7 @@ export const STATISTICS = {
   headroom: { definition: "Bits between its largest scaled element and 65 504, fp16's largest number.", section: "derived" },
   norm: { definition: "The 2-norm of its unscaled gradient: it does not move with the loss scale.", section: "derived" },
   on_grid: {
-    definition: "Whether 99 % of its elements or more are exactly fp16 numbers. If not, fp32 made them, and small ones say nothing about fp16.",
+    definition: "Whether fp16 holds at least 99 % of its elements exactly. If not, they were computed in fp32, and small ones say nothing about fp16.",
     section: "on-the-grid-or-not",
   },
   culprit: { definition: "How many optimizer steps were skipped with this parameter among those named as culprits.", section: "on-every-skip" },

@@ -30,12 +30,12 @@ Trouble = Literal[
 TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 _WORDS: dict[Trouble, str] = {
-    "failed": "sending failed in a way of its own",
+    "failed": "the sending process failed",
     "missing": "Apprise is not installed: pip install 'ampmon[alerts]'",
-    "private": "its address is private, and those are not allowed",
-    "redirect": "it answered with a redirect{status}, which is not followed",
+    "private": "its address is private: set allow_private = true",
+    "redirect": "it answered with a redirect{status}: use the new address",
     "refused": "it refused the message{status}",
-    "removed": "the configuration names it no more",
+    "removed": "it is no longer in the configuration",
     "slow": f"it did not answer within {DEADLINE_S} s",
     "unreachable": "it could not be reached",
     "unusable": "Apprise cannot use its URL",

@@ -63,9 +63,9 @@ def _batch(config: Mapping[str, Any]) -> int | None:
 
 def _sentence(case: Case, counted: int, each: int | None) -> str:
     if not case.updates:
-        return "No update yet." if case.status == "running" else "No update was made."
+        return "No step yet." if case.status == "running" else "No steps were made."
     whose = " of all scalers" if _scalers(case) > 1 else ""
-    said = f"{count(counted)} of {plural(case.updates, 'update')}{whose} applied"
+    said = f"{count(counted)} of {plural(case.updates, 'step')}{whose} applied"
     said += f" ({percent(counted / case.updates)})"
     if lost := case.updates - counted:
         samples = f" ({plural(each * lost, 'sample')})" if each else ""

@@ -14,9 +14,9 @@ from ampmon_server.severities import RANKS
 from ampmon_server.words import count
 
 
-REPLAYED = " Replayed with this setting, the newest {updates} updates: {sentence}"
+REPLAYED = " Replayed with this setting, the newest {updates} steps: {sentence}"
 REFUTED = (
-    "Alternative, because replayed with this setting the newest {updates} updates gain nothing: "
+    "Alternative, because replayed with this setting the newest {updates} steps gain nothing: "
 )
 BEHIND = (
     "Alternative, because the recommended fix is for a finding that {why}: apply that first, then see whether this is "

@@ -48,8 +48,8 @@ from ampmon_server.words import count, percent, power, steps
 
 
 SHARES = ("subnormal", "zero")
-NO_UPDATE = "None of these runs has an update yet."
-OFF_GRID = "for no finite gradient of theirs is on fp16's grid, and others say nothing about fp16"
+NO_UPDATE = "None of these runs has a step yet."
+OFF_GRID = "because they have no finite fp16-representable gradient"
 ROW, LOW_ROW = 32, 20
 """Pixels that each run has in the rug of skips, and of more than eight runs."""
 
@@ -65,9 +65,9 @@ _SCALE = _meta(
     },
 )
 _SKIPS = _meta(
-    "Skipped updates",
+    "Skipped steps",
     {
-        "skipped": "An update in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
+        "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients and left the "
         "weights alone. A mark may stand for several; the counts beside the plot are of all in view."
     },
 )
@@ -76,7 +76,7 @@ _FATE = _meta(
     {
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
-        "fp16's grid": GRID_DEFINITION,
+        "fp16-representable": GRID_DEFINITION,
     },
 )
 
@@ -85,7 +85,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
     """The scale of each run: at most four points a pixel column, its extremes among them."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SCALE, nothing_of(runs, view, "update", NO_UPDATE))
+        return empty(_SCALE, nothing_of(runs, view, "step", NO_UPDATE))
     ends = [cells.all_updates[0] for _, cells in drawn]
     height = tall(len(drawn), 320)
     low, high = _span(np.array([[end["scale_min"], end["scale_max"]] for end in ends]))
@@ -104,7 +104,7 @@ def scale(runs: Sequence[Compared], view: View) -> Figure:
         meta={
             **_SCALE,
             "caption": "Labels show the latest value."
-            + left_out(runs, [run for run, _ in drawn], view, "update"),
+            + left_out(runs, [run for run, _ in drawn], view, "step"),
         },
         yaxis=y_axis(range=[low, high], **powers_of_two(low, high)),
         annotations=apart(labels, (low, high), height - 48, view),
@@ -115,7 +115,7 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
     """A row of marks for each run, and how many of its updates in view were skipped: exact, however wide a mark."""
     drawn, frame = _cut(runs, view)
     if not drawn:
-        return empty(_SKIPS, nothing_of(runs, view, "update", NO_UPDATE))
+        return empty(_SKIPS, nothing_of(runs, view, "step", NO_UPDATE))
     many = len(drawn) > COLOURS
     labels = []
     for row, (run, window) in enumerate(drawn):
@@ -134,7 +134,7 @@ def skips(runs: Sequence[Compared], view: View) -> Figure:
         meta={
             **_SKIPS,
             "caption": "Ticks mark skipped steps."
-            + left_out(runs, [run for run, _ in drawn], view, "update"),
+            + left_out(runs, [run for run, _ in drawn], view, "step"),
         },
         yaxis=y_axis(range=[0.6 - len(drawn), 0.6], showticklabels=False, tickvals=[]),
         annotations=labels,
@@ -181,7 +181,7 @@ def fate(runs: Sequence[Compared], view: View) -> Figure:
         height=height,
         meta={
             **_FATE,
-            "caption": "Shares of gradient elements at sampled updates; the newest beside each line."
+            "caption": "Shares of gradient elements at sampled steps; the newest beside each line."
             + told,
         },
         annotations=labels,

@@ -39,13 +39,13 @@ META = {
         "window": "What a number format can hold of it, at the scale in force: doubling the scale slides it down by "
         "one exponent. What lies above is infinity, what lies below is zero.",
         "overflow": "Above its largest number, 65\u202f504 in fp16, a format has only infinity (E4M3 only NaN), and "
-        "the update is skipped.",
+        "the step is skipped.",
         "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
         "smallest": "A format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
         "lost": "Shares of all elements drawn here, if all of them had the slider's scale. Below range is below the "
         "smallest number. Zero, inf and NaN have no exponent and are in no share: What if estimates how many of the "
         "zeros another scale brings back.",
-        "fp16's grid": GRID_DEFINITION,
+        "fp16-representable": GRID_DEFINITION,
     },
 }
 
@@ -253,4 +253,4 @@ def _caption(judged: Judged, slide: Slide) -> str:
         if merged > 1
         else ""
     )
-    return f"{plural(len(judged), 'sampled update')}. {scope(judged)} {reach}{shared}"
+    return f"{plural(len(judged), 'sampled step')}. {scope(judged)} {reach}{shared}"

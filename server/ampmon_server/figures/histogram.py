@@ -28,20 +28,20 @@ from ampmon_server.words import count, magnitude_of, percent, plural, power_of_t
 
 
 META = {
-    "title": "Its elements by magnitude",
+    "title": "Elements by magnitude",
     "definitions": {
         "magnitude": "A bar at 2ᵏ counts elements of the scaled gradient from 2ᵏ up to 2ᵏ⁺¹. Doubling the scale "
         "moves all of them one bar to the right.",
         "overflow": "Above its largest number, 65 504 in fp16, a format has only infinity (E4M3 only NaN).",
         "subnormal": "Below it, 2⁻¹⁴ in fp16, a format holds a number with fewer bits the smaller it is.",
-        "below grid": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
+        "below range": "Below a format's smallest number, 2⁻²⁴ in fp16: half of it and less becomes zero.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was.",
     },
 }
 
 WORDS = {
     "zero": "zero",
-    "below_grid": "below grid",
+    "below_grid": "below range",
     "subnormal": "subnormal",
     "normal": "normal",
     "not_finite": "overflow",
@@ -74,7 +74,7 @@ def histogram(source: Source, view: View) -> Figure:
     into = FORMATS[view.format]
     bars = _bars(sample, into)
     if not bars:
-        return empty(META, f"At step {count(sample.step)} no element of it was looked at.")
+        return empty(META, f"At step {count(sample.step)} none of its elements was sampled.")
     low = min(bars[0].at, FP16.exponent_min_subnormal) - 1.0
     high = max(bars[-1].at, FP16.exponent_max) + 1.0
     limits = [(at, words) for at, words in _limits(into) if low < at < high]
@@ -99,7 +99,7 @@ def _limits(into: FloatFormat) -> list[tuple[float, str]]:
     return [
         (into.exponent_max + 0.5, "overflow"),
         (into.exponent_min_normal - 0.5, "subnormal"),
-        (into.exponent_min_subnormal - 0.5, "below grid"),
+        (into.exponent_min_subnormal - 0.5, "below range"),
     ]
 
 

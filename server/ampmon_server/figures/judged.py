@@ -18,9 +18,9 @@ from ampmon_server.words import count, plural
 
 
 GRID_DEFINITION = (
-    "A parameter is on fp16's grid when at least 99 % of its gradient's elements are exactly fp16 numbers. "
-    "The gradients of the others were made or summed in fp32 (LayerNorm, embeddings, tied weights): "
-    "they are left out, for their small values say nothing about fp16."
+    "A parameter is representable when fp16 holds at least 99 % of its gradient's elements exactly. "
+    "Other gradients were computed or summed in fp32 (LayerNorm, embeddings, tied weights). "
+    "They are left out: their small values say nothing about fp16."
 )
 
 
@@ -117,17 +117,17 @@ def scope(judged: Judged) -> str:
     elements, looked, parameters = (
         int(newest.of(name)[0]) for name in ("elements", "looked", "parameters")
     )
-    seen = f", {count(looked)} of them looked at," if looked < elements else ""
+    seen = f", {count(looked)} of them sampled," if looked < elements else ""
     of = f"Of {count(elements)} elements{seen} in {plural(parameters, 'parameter')}"
     if newest.of("last_share")[0][SHARES.index("not_finite")] == 1:
-        return f"{of}, every one of them inf or NaN: that says nothing about fp16's grid."
+        return f"{of}, all of them inf or NaN: nothing to judge."
     if judged.side == "off":
         return (
-            f"{of}, none of them on fp16's grid: these gradients were made or summed in fp32, "
+            f"{of}, none of them fp16-representable: these gradients were computed or summed in fp32, "
             "so their small values say nothing about fp16."
         )
-    rest = f"; {plural(judged.left_out, 'parameter')} off it left out" if judged.left_out else ""
-    return f"{of} on fp16's grid{rest}."
+    rest = f"; {plural(judged.left_out, 'other parameter')} left out" if judged.left_out else ""
+    return f"{of} representable in fp16{rest}."
 
 
 def why_no_samples(window: Window, source: Source, view: View) -> str:
@@ -141,6 +141,6 @@ def why_no_samples(window: Window, source: Source, view: View) -> str:
     return nothing_here(
         view,
         "sampled gradient",
-        "No gradient sampled yet. One is at least every 128 updates, and after each change of the scale; "
-        "Config(every=1) samples every update. A stream of ampmon.stream has no gradients.",
+        "No gradient sampled yet. One is at least every 128 steps, and after each change of the scale; "
+        "Config(every=1) samples every step. A stream of ampmon.stream has no gradients.",
     )

@@ -31,9 +31,7 @@ MARGIN_NARROW = 24
 STACKED_TOP = 6
 """Pixels above a plot in the stack: half of a mark or of a label at its upper edge."""
 
-NO_USER_STEPS = (
-    "No step of your own was logged. ampmon.log({...}, step=...) gives one, such as an epoch's."
-)
+NO_USER_STEPS = "No logged step. Pass one with ampmon.log({...}, step=...), such as the epoch."
 DEAD = -128
 """1/scale is not finite in fp32 for scales of at most 2 to this power."""
 ENDLESS = 128
@@ -157,11 +155,13 @@ def nothing_here(view: View, what: str, before: str) -> str:
     if view.whole:
         return before
     if view.x == "time":
-        return f"No {what} in this stretch of time. Show the whole run, or zoom out."
+        return f"No {what} in this time range. Show the whole run, or zoom out."
     first, last = view.start or 0, None if view.stop is None else view.stop - 1
-    where = f"from step {count(first)} on" if last is None else f"in {steps(first, last)}"
-    whose = " of your own" if view.x == "user" else ""
-    return f"No {what} {where}{whose}. Show the whole run, or zoom out."
+    whose = "logged " if view.x == "user" else ""
+    where = (
+        f"from {whose}step {count(first)} on" if last is None else f"in {whose}{steps(first, last)}"
+    )
+    return f"No {what} {where}. Show the whole run, or zoom out."
 
 
 def why_no_updates(source: Source, view: View) -> str:
@@ -174,8 +174,8 @@ def why_no_updates(source: Source, view: View) -> str:
         return NO_USER_STEPS
     return nothing_here(
         view,
-        "update",
-        "No update yet. The first arrives when training calls scaler.step() and scaler.update().",
+        "step",
+        "No step yet. The first arrives when training calls scaler.step() and scaler.update().",
     )
 
 

@@ -28,7 +28,7 @@ META = {
         "clip_grad_norm_ measures after unscale_. Shards of a sharded model add up, replicas do not.",
         "band": "The least and the greatest norm of a column of several samples. Of samples that are one cell only "
         "the mean square is known, and the scales that they lie between.",
-        "not finite": "A sample in which some element was inf or NaN: it has no norm, and the update was skipped.",
+        "not finite": "A sample in which some element was inf or NaN: it has no norm, and the step was skipped.",
     },
 }
 

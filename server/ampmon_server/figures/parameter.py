@@ -42,22 +42,22 @@ PANELS = {"y": [0.72, 1.0], "y2": [0.26, 0.64], "y3": [0.0, 0.18]}
 LEVELS = (
     (float(np.log2(FP16.max)), "overflow: 65\u202f504"),
     (float(FP16.exponent_min_normal), "subnormal: 2<sup>-14</sup>"),
-    (float(FP16.exponent_min_subnormal), "grid: 2<sup>-24</sup>"),
+    (float(FP16.exponent_min_subnormal), "smallest: 2<sup>-24</sup>"),
 )
 
-SHARES = (("subnormal", "subnormal", "subnormal or below grid"), ("zeros", "zero", "zero"))
+SHARES = (("subnormal", "subnormal", "subnormal or below range"), ("zeros", "zero", "zero"))
 """Of the lines of shares the field, the role and the words."""
 
 CHOOSE = "No parameter is chosen: click on a row of the heatmap, or on a name in the table."
 
 META = {
-    "title": "This parameter along the run",
+    "title": "Parameter over time",
     "definitions": {
-        "subnormal or below grid": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
+        "subnormal or below range": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
         "bits the smaller they are, or lost.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
-        "largest magnitude": "Of the scaled gradient: what is left up to 65 504 is headroom. Where only a sample of "
-        "the elements was looked at, a lower bound.",
+        "largest magnitude": "Of the scaled gradient: what is left up to 65 504 is headroom. Where only some of "
+        "the elements were sampled, a lower bound.",
         "norm": "The 2-norm of the unscaled gradient: it does not move with the loss scale.",
     },
 }
@@ -239,7 +239,7 @@ def _titles(view: View) -> list[dict[str, Any]]:
 
 def _caption(of: ParameterSource, columns: _Columns) -> str:
     samples, most = int(columns.samples.sum()), int(columns.samples.max())
-    parts = [f"{plural(samples, 'sampled update')}."]
+    parts = [f"{plural(samples, 'sampled step')}."]
     lost = int(np.isinf(columns.of("amax")).sum())
     if lost:
         parts.append(f"Overflowed in {plural(lost, 'column')}.")

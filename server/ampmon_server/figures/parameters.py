@@ -87,25 +87,26 @@ class Statistic:
 
 STATISTICS: Mapping[str, Statistic] = {
     "subnormal": Statistic(
-        "subnormal_max", "subnormal or below grid", "subnormal", "%{z:.3~%}", True
+        "subnormal_max", "subnormal or below range", "subnormal", "%{z:.3~%}", True
     ),
     "zero": Statistic("zero_max", "zero", "zero", "%{z:.3~%}", True),
     "headroom": Statistic("amax", "headroom", "bits", "%{z:.1f} bits", False, ("−∞", "∞")),
     "norm": Statistic("norm", "norm", "log10", "10^%{z:.2f}", False, ("0", "∞")),
-    "on_grid": Statistic("on_grid_min", "on fp16's grid", "on grid", "%{z:.3~%}", True),
+    "on_grid": Statistic("on_grid_min", "fp16-representable", "on grid", "%{z:.3~%}", True),
 }
 
 META = {
     "title": "Gradients by parameter",
     "definitions": {
-        "subnormal or below grid": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
+        "subnormal or below range": "Elements of the scaled gradient below 2⁻¹⁴ that are not zero: held with fewer "
         "bits the smaller they are, or lost.",
         "zero": "Elements that are exactly zero, whether fp16 flushed them or they always were.",
         "headroom": "Bits between the largest element and fp16's largest number, 65 504.",
         "norm": "The 2-norm of the unscaled gradient.",
-        "on fp16's grid": "Elements that are exactly fp16 numbers; where fewer than 99 % are, fp32 made them.",
-        "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or share on "
-        "the grid.",
+        "fp16-representable": "Elements that are exactly representable in fp16. If fewer than 99 % are, they "
+        "were computed in fp32.",
+        "a column": "Shows the worst of its samples: the largest share or norm, the least headroom or "
+        "fp16-representable share.",
     },
 }
 
@@ -335,13 +336,13 @@ def _caption(of: ParameterSource, columns: Cells, rows: Rows, left_out: int) -> 
     newest = columns[int(columns["last"].argmax())]
     lost, off = _lost(of, newest)
     together = f" {count(int(newest['n']))} together" if newest["n"] > 1 else ""
-    parts = [f"{plural(samples, 'sampled update')}, {plural(len(rows.parameters), 'parameter')}."]
+    parts = [f"{plural(samples, 'sampled step')}, {plural(len(rows.parameters), 'parameter')}."]
     if rows.merged:
         parts.append(f"A row is the worst of a {rows.level}: {plural(len(rows), 'row')}.")
     if lost is not None:
         parts.append(
-            f"{percent(lost)} of the newest{together} are subnormal or below the grid"
-            + (f", without {plural(off, 'parameter')} off fp16's grid." if off else ".")
+            f"{percent(lost)} of the newest{together} are subnormal or below range"
+            + (f", without {plural(off, 'parameter')} not representable in fp16." if off else ".")
         )
     if left_out:
         parts.append(f"{plural(left_out, rows.level)} that lose less left out.")

@@ -32,10 +32,10 @@ META = {
     "title": "Ranks",
     "definitions": {
         "rank": "One process of a training that runs on several devices. All must hold the same scale and skip the "
-        "same updates, or their weights drift apart.",
-        "disagreement": "An update at which a rank's scale, or whether it skipped, is not that of the lowest rank that "
+        "same steps, or their weights drift apart.",
+        "disagreement": "A step at which a rank's scale, or whether it skipped, is not that of the lowest rank that "
         "has it.",
-        "no record": "Where a strip is broken the rank has no record of the update, though another has.",
+        "no record": "Where a strip is broken the rank has no record of the step, though another has.",
     },
 }
 
@@ -50,7 +50,7 @@ def ranks(source: Source, view: View) -> Figure:
     strips = [Strip(source, place, window) for place in range(len(source.ranks))]
     if not len(strips[0].every):
         gone = pruned(source.rows_from)
-        return empty(META, f"There is no update here at which ranks can be compared.{gone}")
+        return empty(META, f"There is no step here at which ranks can be compared.{gone}")
     traces = [_presence(strips, view), _skips(strips, view), _disagreements(strips, view)]
     drawn = [trace for trace in traces if trace is not None]
     return figure(
@@ -204,7 +204,7 @@ def _caption(source: Source, strips: list[Strip], window: Window) -> str:
     )
     every = plural(source.ranks[0].of, "rank")
     of = every if source.ranks[0].of == len(strips) else f"The lowest {len(strips)} of {every}"
-    where = f"{of}, compared at {count(looked)} of {plural(total, 'update')}"
+    where = f"{of}, compared at {count(looked)} of {plural(total, 'step')}"
     zoom = (
         " (the ends of each column and its newest skip: zoom in for more)" if looked < held else ""
     )

@@ -74,24 +74,24 @@ MARKS = (
     Mark("grow", "growth", "triangle-up", "growth", "growths"),
     Mark("backoff", "backoff", "triangle-down", "back-off", "back-offs"),
     Mark("grow_capped", "growth", "triangle-up-open", "growth refused", "growths refused"),
-    Mark("manual_set", "manual", "square", "set by hand", "times set by hand"),
-    Mark("dead", "skip", "x", "update at a dead scale", "updates at a dead scale"),
+    Mark("manual_set", "manual", "square", "set manually", "times set manually"),
+    Mark("dead", "skip", "x", "step at a dead scale", "steps at a dead scale"),
 )
 
 META = {
     "title": "Loss scale",
     "definitions": {
         "loss scale": "What the loss is multiplied by before backward, so that small gradients are not lost in fp16.",
-        "growth": "The scaler raises its scale after growth_interval updates in a row without an overflow; "
+        "growth": "The scaler raises its scale after growth_interval steps in a row without an overflow; "
         "it refuses where the new scale would be infinite.",
-        "back-off": "The scaler lowers its scale after an update whose gradients held an inf or a NaN.",
+        "back-off": "The scaler lowers its scale after a step whose gradients held an inf or a NaN.",
         "not restored": "A resumed run whose scaler began at its init_scale, since load_state_dict() was not "
         "called: it has to find the right scale again, by growing or by skipping.",
         "headroom": "How far the scale could rise before the largest gradient that was sampled would exceed "
         "65\u202f504: the shaded band above the scale. An upper bound, for gradients of activations overflow first.",
-        "skipped": "An update in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
+        "skipped": "A step in which a gradient held an inf or a NaN, and the weights were left alone: a mark below "
         "the plot in every column of pixels that holds one.",
-        "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every update overflows, "
+        "dead": "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32: every step overflows, "
         "and the scale cannot recover by itself.",
     },
 }
@@ -272,14 +272,12 @@ def _caption(cell: Cells, window: Window) -> str:
         if moved[mark.event] or mark.event in {"grow", "backoff"}
     ]
     unusable, (first, last) = int(cell["unusable"]), window.steps
-    gap = (
-        f" In {plural(unusable, 'update')} the scale was not a positive number." if unusable else ""
-    )
+    gap = f" In {plural(unusable, 'step')} the scale was not a positive number." if unusable else ""
     lost = last - first + 1 - int(cell["n"])
     gap += f" There is no record of {plural(lost, 'step')} in between." if lost else ""
     most = int(window.updates["n"].max())
     if most > len(_POINTS):
-        gap += f" Of up to {count(most)} updates in a column the first, last, least and greatest are drawn."
+        gap += f" Of up to {count(most)} steps in a column the first, last, least and greatest are drawn."
     after = power_of_two(float(cell["after_last"]))
     return (
         f"{after} after step {count(int(cell['last']))}. {', '.join(words)} in {steps(first, last)}.{gap}"

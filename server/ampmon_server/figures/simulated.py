@@ -29,14 +29,14 @@ from ampmon_server.words import plural, power_of_two, steps
 
 
 META = {
-    "title": "Simulator: the scale under another policy",
+    "title": "Simulator: loss scale under another policy",
     "definitions": {
         "recorded": "The scale as it was, at so many places along the run. The chart of the loss scale has every move.",
         "simulated": "What the policy would have made of the overflows that the run tells of: in the middle of 64 "
-        "replays that hold each update to what it did.",
+        "replays that hold each step to what it did.",
         "band": "Between the least and the most of the replays, those that draw what the run does not tell among them, "
         "once at its best and once at its worst.",
-        "skips": "Updates that overflow and leave the weights alone. In brackets the least and the most.",
+        "skips": "Steps that overflow and leave the weights alone. In brackets the least and the most.",
     },
 }
 
@@ -137,7 +137,7 @@ def _scale(level: float) -> str:
 
 def _stretch(found: ReplaySource) -> str:
     of = found.simulated
-    where = f"{plural(of.updates, 'update')} replayed, {steps(of.first, of.last)}"
+    where = f"{plural(of.updates, 'step')} replayed, {steps(of.first, of.last)}"
     if found.whole:
         return f"{where}: the whole run."
     return f"{where}: the newest, from the scale that was in force, without calibration."

@@ -27,11 +27,11 @@ BAR_PIXELS = 8
 """A bar is about this wide."""
 
 META = {
-    "title": "Skipped updates",
+    "title": "Skipped steps",
     "definitions": {
-        "skipped": "An update in which any optimizer on any rank found an inf or a NaN in its gradients "
+        "skipped": "A step in which any optimizer on any rank found an inf or a NaN in its gradients "
         "and left the weights alone.",
-        "update": "One scaler.update() after at least one scaler.step(): one iteration.",
+        "step": "One scaler.update() after at least one scaler.step(): one iteration.",
     },
 }
 
@@ -67,7 +67,7 @@ def _bars(window: Window, columns: Cells, span: float, view: View) -> Trace:
     middles = np.floor_divide(window.x.at(held, "first"), span) * span + half
     return {
         "type": "bar",
-        "name": "skipped updates",
+        "name": "skipped steps",
         "x": plot_x(middles, view),
         "y": typed(held["skipped"]),
         "width": span / 1000 if view.x == "time" else span,
@@ -128,7 +128,7 @@ def _rows(cells: Cells, *names: str) -> Iterable[tuple[int, ...]]:
 
 
 def _of(skipped: int, total: int) -> str:
-    return f"{count(skipped)} of {count(total)} updates skipped ({percent(skipped / total)})"
+    return f"{count(skipped)} of {count(total)} steps skipped ({percent(skipped / total)})"
 
 
 def _caption(window: Window, per_bar: int) -> str:
@@ -136,6 +136,6 @@ def _caption(window: Window, per_bar: int) -> str:
     gone = pruned(window.pruned_before)
     if not cell["skipped"]:
         total = count(int(cell["n"]))
-        return f"No update skipped in {where}: {total} of {total} applied.{gone}"
-    bars = f" A bar counts up to {count(per_bar)} updates." if per_bar > 1 else ""
+        return f"No step skipped in {where}: {total} of {total} applied.{gone}"
+    bars = f" A bar counts up to {count(per_bar)} steps." if per_bar > 1 else ""
     return f"{_of(int(cell['skipped']), int(cell['n']))} in {where}.{bars}{gone}"

@@ -31,7 +31,7 @@ from ampmon_server.words import SPACE, steps
 META = {
     "title": "Time and memory",
     "definitions": {
-        "time per update": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
+        "time per step": "From one scaler.update() to the next, by the monotonic clock: data loading, evaluation and "
         "checkpoints included. The line is the mean of a column of pixels, the band reaches to the longest.",
         "peak memory": "The most memory that the device had allocated, as torch.cuda.max_memory_allocated() tells, "
         "read when a gradient is sampled. There is none of a CPU.",
@@ -47,9 +47,7 @@ def timing(source: Source, view: View) -> Figure:
     cells = window.updates
     timed, measured = cells[_is_timed(cells)], cells[cells["memory_peak"] > 0]
     if not len(timed) and not len(measured):
-        return empty(
-            META, "No time is known yet: the first update of a process has none before it."
-        )
+        return empty(META, "No time is known yet: the first step of a process has none before it.")
     both = len(measured) > 0
     traces = _times(timed, window, view) if len(timed) else []
     traces += _memory(measured, window, view) if both else []
@@ -61,7 +59,7 @@ def timing(source: Source, view: View) -> Figure:
         meta={**META, "caption": _caption(timed, measured)},
         xaxis={**x_axis(window, view), "anchor": "y2" if both else "y"},
         yaxis=_time_axis(timed, [0.52, 0.94] if both else [0, 1]),
-        annotations=[panel_label("time per update", 1), panel_label("peak memory", 0.46)]
+        annotations=[panel_label("time per step", 1), panel_label("peak memory", 0.46)]
         if both
         else [],
     )
@@ -82,7 +80,7 @@ def _mean(cells: Cells) -> Floats:
 def _times(cells: Cells, window: Window, view: View) -> list[Trace]:
     mean, most = _mean(cells), cells["duration_max_ns"] / 1e9
     x = window.x.at(cells, "first")
-    line = _line("time per update", cells, mean, window, view)
+    line = _line("time per step", cells, mean, window, view)
     line["text"] = [
         f"{where}: {_seconds(each)}" + (f"<br>the longest {_seconds(top)}" if top > each else "")
         for where, each, top in zip(_where(cells), mean.tolist(), most.tolist(), strict=True)
@@ -162,7 +160,7 @@ def _caption(timed: Cells, measured: Cells) -> str:
     if len(timed):
         mean = float(timed["duration_ns"].sum() / timed["timed"].sum() / 1e9)
         longest = float(timed["duration_max_ns"].max()) / 1e9
-        said.append(f"{_seconds(mean)} an update on average, {_seconds(longest)} at the longest.")
+        said.append(f"{_seconds(mean)} a step on average, {_seconds(longest)} at the longest.")
         if len(timed) > 1 and (timed["n"] == 1).all():
             half, most = np.percentile(_mean(timed), (50, 95), method="inverted_cdf")
             said.append(f"Half took {_seconds(half)} or less, 95{SPACE}% {_seconds(most)} or less.")

@@ -68,7 +68,7 @@ class Fate:
 HELD = Fate("normal", "normal", "normal", True)
 LOST = (
     Fate("subnormal", "subnormal", "subnormal", True),
-    Fate("below_grid", "below grid", "below-grid", False),
+    Fate("below_grid", "below range", "below-grid", False),
     Fate("zero", "zero", "zero", True),
     Fate("not_finite", "inf or NaN", "skip", False),
 )
@@ -79,14 +79,14 @@ META = {
     "definitions": {
         "normal": "Elements that fp16 holds with full precision: 2⁻¹⁴ and above.",
         "subnormal": "2⁻²⁴ and above, below 2⁻¹⁴: held with fewer bits the smaller they are.",
-        "below grid": "Not zero, but below 2⁻²⁴, fp16's smallest number: only a gradient made in fp32 can be.",
+        "below range": "Not zero, but below 2⁻²⁴, fp16's smallest number: only a gradient made in fp32 can be.",
         "zero": "Exactly zero, whether fp16 flushed it or it always was (dead units, unused rows of an embedding).",
         "flushed": FLUSHED,
-        "inf or NaN": "Overflowed: one such element skips the update.",
-        "standard error": "± beside a share, and a band of 95 % around its line, where only a sample of the elements "
-        "was looked at: how far the share of all elements may be from it, by what differs between the runs of 16 "
+        "inf or NaN": "Overflowed: one such element skips the step.",
+        "standard error": "± beside a share, and a band of 95 % around its line, where only some elements "
+        "were sampled: how far the share of all elements may be from it, by what differs between the runs of 16 "
         "neighbours in the sample.",
-        "fp16's grid": GRID_DEFINITION,
+        "fp16-representable": GRID_DEFINITION,
     },
 }
 

@@ -43,12 +43,12 @@ _FP16, _BF16 = FP16.name.lower(), BF16.name.lower()
 NAMES = {"fp16": "fp16", "bf16": "bf16", "e4m3": "fp8 E4M3", "e5m2": "fp8 E5M2"}
 
 META = {
-    "title": "What if: another scale, another format",
+    "title": "What if: another loss scale or format",
     "definitions": {
         "flushed to zero": "Values so small that the format has only zero for them. Zeros that are so at any scale are "
         "not counted, as far as the run tells them apart.",
         "subnormal": "Held with fewer bits the smaller they are.",
-        "overflow": "Values beyond the format's largest number: one is enough to skip the update. Gradients of "
+        "overflow": "Values beyond the format's largest number: one is enough to skip the step. Gradients of "
         "activations are larger than those of weights and overflow first, so the real limit lies lower.",
         "band": "Between the least and the most that the histograms allow, widened by the error of such estimates "
         "as it was measured: of 3136 pairs of scales 95 % lie within.",
@@ -287,7 +287,7 @@ def _formats(asked: ScaleSource) -> dict[str, Any]:
 
 
 def _caption(asked: ScaleSource) -> str:
-    whose = "all parameters on fp16's grid" if asked.parameter is None else asked.parameter
+    whose = "all fp16-representable parameters" if asked.parameter is None else asked.parameter
     return (
         f"The newest gradient of {whose}, {steps(asked.first, asked.last)}, moved to other scales in "
         f"{NAMES[asked.format]}. {_zeros(asked)}What was flushed or overflowed on its way, in gradients of "
@@ -328,7 +328,7 @@ def _compared(asked: ScaleSource, shares: Curve, at: _Marks) -> str:
 
 def _told(asked: ScaleSource, shares: Curve, level: int) -> str:
     if level not in LEVELS:
-        return "beyond the scales that are looked at"
+        return "beyond the scales shown"
     index = LEVELS.index(level)
     parts = []
     for loss in LOSSES:

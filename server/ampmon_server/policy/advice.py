@@ -77,7 +77,7 @@ def sentence(was: Simulation, would: Simulation) -> str:
     if would.ended is not None:
         return f"Training would have ended: {would.ended}."
     if was.setting == would.setting:
-        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'update')}, as recorded; {_lost(was)}."
+        return f"{plural(was.skips.low, 'skip')} in {plural(was.updates, 'step')}, as recorded; {_lost(was)}."
     skips, recorded = would.skips, was.skips.low
     lost = "" if was.lost is None else f"; {_lost(would)} instead of {_lost(was)}"
     instead = f"{count(skips.low)} to {count(skips.high)} skips instead of {count(recorded)}{lost}."

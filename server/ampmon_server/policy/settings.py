@@ -118,7 +118,7 @@ _WORDS: Mapping[str, str] = {
     "init_scale": "a scale from 2^-126 to 2^127",
     "growth_factor": "more than 1 and at most 65536",
     "backoff_factor": "less than 1 and at least 2^-16",
-    "growth_interval": "a whole number of updates, from 1 to 2^31 - 1",
+    "growth_interval": "a whole number of steps, from 1 to 2^31 - 1",
 }
 
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {

@@ -8,7 +8,7 @@ from typing import Any
 from ampmon_server.words import count, plural
 
 
-NO_UPDATE = "Nothing to judge by: there is no update."
+NO_UPDATE = "No steps recorded yet."
 STOP = "Stop this run: it cannot recover."
 
 
@@ -53,7 +53,7 @@ def _gaps(run: dict[str, Any]) -> Iterator[str]:
 def _thinned(run: dict[str, Any]) -> Iterator[str]:
     if run["thinned"] > 0:
         yield (
-            f"Samples of {plural(run['thinned'], 'update')} left out on the training machine, to keep within the room "
+            f"Samples of {plural(run['thinned'], 'step')} left out on the training machine, to keep within the room "
             "that its records may take there. Scale and skips are whole; figures of the gradients have fewer samples."
         )
 

@@ -118,7 +118,7 @@ def _numbers(run: dict[str, Any]) -> str:
         ("Zero", _share(run["zero_fraction"], run["zero_fraction_error"]), "of gradient values"),
         ("Headroom", _bits(run, "headroom_bits"), "at most"),
         ("Records", count(run["records"]), f"{count(run['lost_records'])} lost"),
-        ("Gradients sampled", plural(run["sampled_updates"], "update"), ""),
+        ("Gradients sampled", plural(run["sampled_updates"], "step"), ""),
         ("Overhead", _share(run["overhead"]), f"of training time{_budget(run)}"),
         ("Processes", plural(run["ranks"], "rank"), plural(run["attempts"], "start")),
         ("Parameters", count(run["parameters"]), ""),
@@ -181,7 +181,7 @@ def _skips(told: Told) -> str:
     listed = {(each["scaler"], each["step"]) for each in told.skips}
     more = int(told.run["skipped"]) - len(listed)
     left = (
-        f"<p class='caption'>{plural(more, 'earlier skipped update')} not listed.</p>"
+        f"<p class='caption'>{plural(more, 'earlier skipped step')} not listed.</p>"
         if more > 0
         else ""
     )

@@ -40,8 +40,8 @@ def show_whatif(
 ) -> Response:
     """Estimate the shares of underflow, subnormal and overflow at each scale in each format, with bounds.
 
-    Of all parameters on fp16's grid, or of ``parameter``. ``best`` is the largest power of two that leaves ``headroom``
-    bits.
+    Of all fp16-representable parameters, or of ``parameter``. ``best`` is the largest power of two that leaves
+    ``headroom`` bits.
     """
     found = measured(service.store, run_id, stream, parameter)
     if isinstance(found, str):

@@ -23,7 +23,7 @@ SPAN = (
     "significand bits. {bf16}"
 )
 CEILING = (
-    "At this scale {share} of the values are subnormal, and at {ceiling} updates were skipped, though the parameters' "
+    "At this scale {share} of the values are subnormal, and at {ceiling} steps were skipped, though the parameters' "
     "gradients that are sampled span no more than {binades} powers of two: what overflows there is larger than they "
     "are, such as gradients on their way back through the activations, or those of other batches. {bf16}"
 )

@@ -37,9 +37,10 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     over = end <= int(first["last"][-1])
     updates = count(int(search["n"].sum()))
     title = (
-        f"The scale was found after {plural(skipped, 'skip')} in the first {updates} updates: {power_of_two(scale)}"
+        f"Initial scale too high: {plural(skipped, 'warm-up skip')} in the first {updates} steps, down to "
+        f"{power_of_two(scale)}"
         if over
-        else f"The scale is still being sought: {plural(skipped, 'skip')} in the first {updates} updates"
+        else f"Initial scale too high: {plural(skipped, 'skip')} in the first {updates} steps so far"
     )
     yield Finding(
         rule="calibration",

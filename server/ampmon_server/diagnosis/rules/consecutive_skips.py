@@ -59,8 +59,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
 def _title(streak: Streak) -> str:
     if streak.ongoing:
         return (
-            f"The last {count(streak.updates)} updates were all skipped; the scale fell to "
+            f"The last {count(streak.updates)} steps were all skipped; the scale fell to "
             f"{power_of_two(streak.after)}"
         )
     where = steps(streak.first, streak.last)
-    return f"{count(streak.updates)} updates in a row were skipped ({where})"
+    return f"{count(streak.updates)} steps in a row were skipped ({where})"

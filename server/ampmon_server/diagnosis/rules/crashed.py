@@ -11,7 +11,7 @@ from ampmon_server.words import count
 
 
 EXPLANATION = (
-    "The process exited unexpectedly. {how} Everything up to its last update is here; go on "
+    "The process exited unexpectedly. {how} Everything up to its last step is here; go on "
     "from the newest checkpoint, with the scaler's state."
 )
 RAISED = "It ended by an exception, {type}: its own output says where."

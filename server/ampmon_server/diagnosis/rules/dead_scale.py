@@ -27,7 +27,7 @@ from ampmon_server.words import count, in_code, power_of_two
 EXPLANATION = (
     "At 2⁻¹²⁸ and below, 1/scale is not finite in fp32. The next batch whose gradients are finite is divided by such "
     "a scale: its gradients become inf or NaN, no check sees it, and the optimizer writes them into the weights. A "
-    "scale gets there by some 144 skips in a row, so look also at why every update was skipped."
+    "scale gets there by some 144 skips in a row, so look also at why every step was skipped."
 )
 FIX = (
     "# Go on from a checkpoint saved before step {step}, with a scale that is alive:\n"

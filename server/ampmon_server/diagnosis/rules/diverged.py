@@ -24,10 +24,10 @@ EXPLANATION = (
     "The logged {name} had fallen from {start} to {low}. {where} it rose, and it has been {high} since. A loss that "
     "stays there no longer learns: more training from these weights rarely repairs it."
 )
-CALM = " The scale stayed at {scale}, and no update was skipped there: overflow is not the cause."
+CALM = " The scale stayed at {scale}, and no step was skipped there: overflow is not the cause."
 SKIPS = " {skips} skipped there, the first at step {step}{culprit}; the scale went from {before} to {after}."
 GREW = " The scale had grown to {scale} at step {step}."
-MOVED = " The scale went from {before} to {after}, and no update was skipped there."
+MOVED = " The scale went from {before} to {after}, and no step was skipped there."
 NORM = " The gradient norm was {ratio} times the median before: {named} grew most."
 NORMS = " The gradient norm was {ratio} times the median before."
 RATE = " The logged {name} had risen from {before} to {after} there: try a smaller one."
@@ -112,7 +112,7 @@ def _scale(scaler: ScalerCase, cells: Cells) -> str:
         first = culprits_of(scaler, within).first
         return (
             SKIPS.format(
-                skips=plural(skipped, "update was", "updates were"),
+                skips=plural(skipped, "step was", "steps were"),
                 step=count(int(within[0])),
                 culprit=f", {first} first to overflow" if first else "",
                 **ends,

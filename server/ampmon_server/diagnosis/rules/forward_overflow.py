@@ -42,7 +42,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
-        title=f"{plural(len(found), 'skip')} began forward{where}: no scale helps",
+        title=f"{plural(len(found), 'skip')} began forward{where}: changing the loss scale won't help",
         explanation=EXPLANATION.format(module=f"module {module}" if module else SOME),
         fix=in_settings_of(
             scaler.policy, FIX.format(module=f"module {module}" if module else SOME)

@@ -38,7 +38,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         rule="low_scale",
         severity="warning",
         title=f"The scale is {power_of_two(scale)}, below {thresholds.low_scale:g}, "
-        f"for {plural(last - first + 1, 'update')}",
+        f"for {plural(last - first + 1, 'step')}",
         explanation=EXPLANATION,
         fix=FIX,
         scaler=scaler.name,

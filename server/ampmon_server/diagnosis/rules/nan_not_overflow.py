@@ -25,7 +25,7 @@ UNKNOWN = (
 NOT_FINITE = (
     "The loss was inf or NaN before it was scaled: that comes from the data, from the forward pass (an overflow in "
     "fp16, 0/0, log of 0, a softmax over nothing) or from weights that are NaN already. Where the scaler knows the "
-    "model, the next such update tells in which module it begins."
+    "model, the next such step tells in which module it begins."
 )
 INPUT = (
     "The loss was inf or NaN before it was scaled, and so was what the model was given: the data hold it, or what is "
@@ -76,8 +76,8 @@ def _finding(
     return Finding(
         rule="nan_not_overflow",
         severity="critical" if bad else "warning",
-        title=f"{plural(skipped, 'update was', 'updates were')} skipped {what} ({steps(first, last)}): "
-        "no scale helps",
+        title=f"{plural(skipped, 'step was', 'steps were')} skipped {what} ({steps(first, last)}): "
+        "changing the loss scale won't help",
         explanation=why + HALVES.format(logged=_logged(case)),
         fix=in_settings_of(scaler.policy, fix),
         scaler=scaler.name,
@@ -100,7 +100,7 @@ def _cause(scaler: ScalerCase, found: Sequence[Streak]) -> tuple[str, str, str]:
     if 2 * len(lost) <= len(inside):
         if any(each.loss for each in inside):
             return "for NaN that began backward", BACKWARD, SAMPLE
-        return "for NaN without inf", UNKNOWN, f"{DATA}\n{SAMPLE}"
+        return "due to NaN", UNKNOWN, f"{DATA}\n{SAMPLE}"
     origins = Counter(each.origin for each in lost if each.origin in _SEEN)
     seen = origins.most_common(1)[0][0] if origins else ""
     return _SEEN.get(seen, ("because the loss was not finite", NOT_FINITE, f"{DATA}\n{WATCH}"))

@@ -16,7 +16,7 @@ from ampmon_server.words import count, plural
 
 
 EXPLANATION = (
-    "All ranks must skip the same updates and hold the same scale: a rank that steps where another does not has other "
+    "All ranks must skip the same steps and hold the same scale: a rank that steps where another does not has other "
     "weights from then on. It happens where gradients are sharded or reduced after the check, so that only the rank "
     "that holds the overflow sees it, and where each rank makes or restores a scaler of its own."
 )
@@ -44,7 +44,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="ranks_disagree",
         severity="critical",
-        title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'update')}, first at step "
+        title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'step')}, first at step "
         f"{count(first)}",
         explanation=EXPLANATION,
         fix=FIX,

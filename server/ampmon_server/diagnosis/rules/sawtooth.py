@@ -19,9 +19,9 @@ from ampmon_server.words import count, percent
 
 
 EXPLANATION = (
-    "The scaler grows its scale after growth_interval updates, meets an overflow, falls back, and tries again: that "
+    "The scaler grows its scale after growth_interval steps, meets an overflow, falls back, and tries again: that "
     "is how it works, and every try costs a batch. With a growth_interval of {interval} it tries so often that it "
-    "shows: with torch's 2000 it would be one update in 2000."
+    "shows: with torch's 2000 it would be one step in 2000."
 )
 FIX = "scaler = ampmon.GradScaler(growth_interval=2000)"
 ALIKE = 0.9
@@ -55,8 +55,8 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="sawtooth",
         severity=severity,
-        title=f"{percent(tries / updates)} of the updates are lost to trying a larger scale every "
-        f"{count(interval)} ({count(tries)} of {count(updates)})",
+        title=f"{percent(tries / updates)} of the steps are skipped because growth_interval="
+        f"{interval} is too short ({count(tries)} of {count(updates)})",
         explanation=EXPLANATION.format(interval=count(interval)),
         fix=FIX,
         scaler=scaler.name,

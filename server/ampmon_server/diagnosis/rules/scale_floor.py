@@ -43,7 +43,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         rule="scale_floor",
         severity="warning",
         title=f"The scale does not fall below {power_of_two(floor)}, and {count(skipped)} of the last "
-        f"{count(int(window['n'].sum()))} updates were skipped at it",
+        f"{count(int(window['n'].sum()))} steps were skipped at it",
         explanation=EXPLANATION.format(why=BY_HAND if by_hand else FLOOR),
         fix=FIX.format(init_scale=in_code(max(floor, 1.0))),
         scaler=scaler.name,

@@ -12,7 +12,7 @@ from ampmon_server.words import percent, plural
 
 
 EXPLANATION = (
-    "When an update is skipped the weights stay as they were, but the learning rate was changed all the same. The "
+    "When a step is skipped the weights stay as they were, but the learning rate was changed all the same. The "
     "schedule runs ahead of the training: a warm-up is shorter, and the decay comes earlier, than was written."
 )
 FIX = (
@@ -36,7 +36,7 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
             rule="scheduler_ahead",
             severity=severity if case.scheduled >= FEW else milder(severity, "notice"),
             title=f"The scheduler is {plural(case.scheduled, 'step')} ahead of the optimizer "
-            f"({percent(share)} of the updates)",
+            f"({percent(share)} of the steps)",
             explanation=EXPLANATION,
             fix=FIX,
             evidence={"scheduled": case.scheduled, "updates": case.updates},

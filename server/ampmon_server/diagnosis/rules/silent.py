@@ -67,7 +67,7 @@ def _stopped(rank: int | None, step: int) -> str:
 
 
 def _beside(update_s: float) -> str:
-    return f"; an update took {_duration(update_s)}" if update_s > 0 else ""
+    return f"; a step took {_duration(update_s)}" if update_s > 0 else ""
 
 
 def _duration(seconds: float) -> str:

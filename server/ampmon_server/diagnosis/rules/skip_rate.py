@@ -21,8 +21,8 @@ from ampmon_server.words import count, in_code, magnitude_of, percent
 
 
 EXPLANATION = (
-    "A skipped update leaves the weights as they were: the batch was computed for nothing. Torch tries a larger scale "
-    "after every growth_interval updates and loses an update if that is too large. "
+    "A skipped step leaves the weights as they were: the batch was computed for nothing. Torch tries a larger scale "
+    "after every growth_interval steps and loses a step if that is too large. "
 )
 GROWN = "{grown} skips came soon after the scale had grown: it tries larger scales too often."
 STEADY = (
@@ -30,15 +30,15 @@ STEADY = (
     "overflow at a scale that fits the others (newest: steps {steps}). Clipping gradients does not prevent them: they "
     "overflow before they can be clipped. Once the scale is small enough, such a batch reaches the weights."
 )
-PERIOD = " They are {period} updates apart, or a multiple: look at what the data loader does every {period} batches."
+PERIOD = " They are {period} steps apart, or a multiple: look at what the data loader does every {period} batches."
 HEAVY = " At {heavy} of them the logged {name} was {ratio} times the usual one."
 ORDINARY = " The logged {name} was ordinary at each of them."
 EVERYWHERE = " Every parameter overflowed in {everywhere} of {known}: no single layer is the cause."
 FIRST = " {first} was the first to overflow in {times} of {known}."
 CALM = (
-    " The gradient norm of the updates around them was the usual one: the training itself was calm."
+    " The gradient norm of the steps around them was the usual one: the training itself was calm."
 )
-UNSTEADY = " The gradient norm of the updates around them was {ratio} times the median: see what changed there."
+UNSTEADY = " The gradient norm of the steps around them was {ratio} times the median: see what changed there."
 LESS_OFTEN = (
     "scaler = ampmon.GradScaler(growth_interval={growth_interval})  # try a larger scale less often"
 )
@@ -54,7 +54,7 @@ SMALLER = (
     "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
     "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 )
-LOG = 'ampmon.log({"loss": loss})  # to compare the loss of the skipped updates with the others'
+LOG = 'ampmon.log({"loss": loss})  # to compare the loss of the skipped steps with the others'
 LOOK = (
     "# See which module is the first that is not finite:\n"
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
@@ -132,7 +132,7 @@ def _finding(skips: _Skips, severity: Severity, logged: Mapping[str, Cells]) -> 
     return Finding(
         rule="skip_rate",
         severity=severity,
-        title=f"{count(skipped)} of the last {count(updates)} updates were skipped "
+        title=f"{count(skipped)} of the last {count(updates)} steps were skipped "
         f"({percent(skipped / updates)}), {told.where}",
         explanation=EXPLANATION + told.why,
         fix=told.fix,
@@ -162,7 +162,7 @@ def _after_growth(skips: _Skips) -> _Told:
 
 def _at_steady_scale(skips: _Skips, logged: Mapping[str, Cells]) -> _Told:
     common = common_of(skips.scaler, skips.steady["skip_first"], logged)
-    every = f", every {count(common.period)} updates" if common.period else ""
+    every = f", every {count(common.period)} steps" if common.period else ""
     newest = ", ".join(count(step) for step in common.steps[-NEWEST:].tolist())
     steady = _some(skips.steady, skips.window)
     why = STEADY.format(steady=steady, steps=newest) + "".join(_words(common))

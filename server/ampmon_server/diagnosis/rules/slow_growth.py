@@ -24,7 +24,7 @@ EXPLANATION = (
     "{share} of the gradient values are subnormal: fp16 holds them with few significant bits, and smaller ones not at "
     "all. A scale {times} times as large would cure that and still fit, but {tries}. {cost}"
 )
-TRIES = "the scaler tries a larger one only after every growth_interval = {interval} updates without a skip"
+TRIES = "the scaler tries a larger one only after every growth_interval = {interval} steps without a skip"
 PAST = "torch tries a larger one only where its growth tracker comes to growth_interval = {interval}, and that is past"
 RESTART = (
     "state = scaler.state_dict()\n"
@@ -81,7 +81,7 @@ def _title(scaler: ScalerCase, seen: Underflow, bits: int) -> str:
     when = (
         "it never grows"
         if takes >= NEVER
-        else f"it will be there in {count(int(takes))} updates at the earliest"
+        else f"it will be there in {count(int(takes))} steps at the earliest"
     )
     return (
         f"{percent(seen.share)} of the gradient values are subnormal: the scale is {power_of_two(seen.scale)}, "

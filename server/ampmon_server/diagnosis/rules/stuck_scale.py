@@ -18,7 +18,7 @@ from ampmon_server.words import count, power_of_two
 
 
 EXPLANATION = (
-    "After growth_interval updates without a skip the scale doubles, or grows by growth_factor. Here it did not, "
+    "After growth_interval steps without a skip the scale doubles, or grows by growth_factor. Here it did not, "
     "though nothing was skipped: something sets its growth tracker back, as making the scaler anew, loading its state "
     "over and over, or giving update() a new_scale does. Small gradients are flushed to zero for longer than they "
     "need be."
@@ -29,7 +29,7 @@ FIX = (
 )
 
 PAST = (
-    "torch grows the scale when its growth tracker, which counts updates without a skip, comes to growth_interval. "
+    "torch grows the scale when its growth tracker, which counts steps without a skip, comes to growth_interval. "
     "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
     "tracker back, lets it grow again. Small gradients are flushed to zero for longer than they need be."
 )
@@ -59,7 +59,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="stuck_scale",
         severity="warning",
-        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} updates without a skip: {why}",
+        title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
         explanation=PAST if past else EXPLANATION,
         fix=RESTART.format(growth_interval=interval) if past else FIX,
         scaler=scaler.name,

@@ -19,8 +19,8 @@ EXPLANATION = (
     "subnormal ones are the sign of it, for most of what is lost is lost on the way back, before it can be counted. "
     "{cost}"
 )
-COSTS = "The gradient as a whole is wrong by about {low} to {high} here, beside fp16's own 0.06 %."
-HARMLESS = "It costs the gradient as a whole no more than fp16's own rounding yet."
+COSTS = "Estimated relative gradient error: {low} to {high}. Rounding to fp16 alone makes 0.06 %."
+HARMLESS = "The estimated gradient error is no larger than that of rounding to fp16."
 HIGHER = (
     "scaler = ampmon.GradScaler(init_scale={init_scale})  # {share} would be subnormal\n"
     "scaler.update()  # without new_scale, so that it can grow"
