@@ -162,7 +162,7 @@ def test_a_long_list_has_only_the_rows_on_the_screen(own_reader: Reader) -> None
     expect(table).to_have_attribute("aria-rowcount", str(COPIES + 2))
     assert here.bounding_box() == before
 
-    table.get_by_role("button", name="Updates").click()
+    table.get_by_role("button", name="Steps").click()
     reader.wait("the order", lambda: names(reader)[:2] == ["copy 1999", "copy 1998"])
     assert "sort=updates" in reader.page.url
     reader.page.get_by_role("searchbox").fill("COPY 177")

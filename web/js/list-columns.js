@@ -32,7 +32,7 @@ export const COLUMNS = [
   { name: "Project", sort: "project", first: "ascending", write: (cell, { run }) => titled(cell, run.project) },
   { name: "Owner", sort: "owner", rare: true, first: "ascending", write: (cell, { run }) => titled(cell, run.owner) },
   { name: "Ranks", sort: "ranks", rare: true, number: true, write: (cell, { run }) => say(cell, count(run.ranks)) },
-  { name: "Updates", sort: "updates", number: true, write: (cell, { run }) => say(cell, count(run.updates)) },
+  { name: "Steps", sort: "updates", number: true, write: (cell, { run }) => say(cell, count(run.updates)) },
   { name: "Loss", number: true, write: writeLoss },
   { name: "Scale now", sort: "scale", number: true, make: () => [sparkline(), h("span", { class: "now" })], write: writeScale },
   { name: "Skipped", sort: "skipped", number: true, write: writeSkipped },
@@ -108,7 +108,7 @@ function writeLoss(cell, { loss }) {
 function writeSkipped(cell, { run }) {
   const rate = run.skip_rate === null ? "" : ` (${percent(run.skip_rate)})`;
   say(cell, `${count(run.skipped)}${rate}`);
-  mark(cell, "title", `${count(run.skipped)} of ${count(run.updates)} updates skipped`);
+  mark(cell, "title", `${count(run.skipped)} of ${count(run.updates)} steps skipped`);
 }
 
 /**

@@ -204,7 +204,7 @@ function firstRun() {
   return [
     h("p", {}, "No run has reported here yet. Change one line of a training script, and start it:"),
     h("pre", { tabindex: "0" }, h("code", {}, LINES.join("\n"))),
-    h("p", {}, "Its run appears here with the first update. To see one at once, let ampmon train a small model:"),
+    h("p", {}, "Its run appears here with the first step. To see one at once, let ampmon train a small model:"),
     h("pre", { tabindex: "0" }, h("code", {}, "ampmon demo")),
   ];
 }
