@@ -18,7 +18,7 @@ from web.seat import Seat, seated
 
 TABS = 3
 """One has the stream, one takes over, and one does neither."""
-UPDATES = "td[data-name=Updates]"
+UPDATES = "td[data-name=Steps]"
 SKIPPED = "[data-number=skipped] dd"
 HIDE = """hidden => {
     Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});

@@ -78,7 +78,7 @@ def test_the_list_says_how_each_run_is(reader: Reader) -> None:
     reader.open()
     run.updates(9)
     run.updates(skipped=True)
-    reader.wait("the updates", lambda: reader.text("table.runs td[data-name=Updates]") == "10")
+    reader.wait("the updates", lambda: reader.text("table.runs td[data-name=Steps]") == "10")
     row = dict(
         zip(
             reader.texts("table.runs th"),
@@ -97,7 +97,7 @@ def test_a_tag_that_a_run_has_twice_is_shown_once(reader: Reader) -> None:
     """Equal tags are one on the page, however often its row is drawn again."""
     run = PostedRun(reader.server, "tagged twice", tags=("nightly", "nightly", "b"))
     reader.open("#/?search=tagged")
-    count = "table.runs td[data-name=Updates]"
+    count = "table.runs td[data-name=Steps]"
     for updates in ("1", "2", "3"):
         run.updates()
         reader.wait("the row", lambda updates=updates: reader.text(count) == updates)
