@@ -1,7 +1,7 @@
 """Runs that no training is likely to make and that the page must bear all the same, posted as a sender would.
 
-Names that are long, markup or written from the right; nothing, hardly anything or very much; only skips; a dead scale;
-ranks that disagree; gaps.
+Names that are long, markup or written from the right; nothing, hardly anything or very much; only skips, to a dead
+scale; ranks that disagree; gaps.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ LONG = 200_000
 RANKS = 4
 
 Post = Callable[[wire.Batch], None]
+
+
+def long_names(trainer: Trainer, post: Post) -> None:
+    """Parameters' names without a place to break."""
+    names = ("layer." * 30, "y" * 200)
+    _with_parameters(trainer, post, [wire.Parameter(name, (80,), "float16") for name in names])
 
 
 def unnamed(trainer: Trainer, post: Post) -> None:
@@ -62,14 +68,11 @@ def markup(trainer: Trainer, post: Post) -> None:
     _with_parameters(trainer, post, evil, trainer.scalars({MARKUP: 1.0}), told)
 
 
-def only_skips(trainer: Trainer, post: Post) -> None:
-    _skipping(trainer, post, [2.0 ** (24 - step) for step in range(40)])
-
-
 def dead_scale(trainer: Trainer, post: Post) -> None:
-    """Backed off until nothing is left of it, as of float32."""
+    """Nothing but skips: it is backed off until nothing is left of it, as of float32."""
     scales = [2.0 ** (16 - step) for step in range(166)]
-    _skipping(trainer, post, [*scales, *[0.0] * 40])
+    scales += [0.0] * 40
+    post(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))
 
 
 def ranks_that_disagree(trainer: Trainer, post: Post) -> None:
@@ -106,14 +109,13 @@ def not_finite(trainer: Trainer, post: Post) -> None:
 
 
 EXTREMES: dict[str, Callable[[Trainer, Post], None]] = {
-    "x" * 200: unnamed,
+    "x" * 200: long_names,
     MARKUP: markup,
     FROM_THE_RIGHT: unnamed,
     "no data": nothing,
     "one update": one_update,
     "one parameter": one_parameter,
     "5000 parameters": many_parameters,
-    "only skips": only_skips,
     "a dead scale": dead_scale,
     "ranks that disagree": ranks_that_disagree,
     "gaps": gaps,
@@ -162,7 +164,3 @@ def _with_parameters(
     )
     skip = trainer.update(skipped=True, optimizers=(step,))
     post(trainer.batch([*more, *updates, skip], headers=(trainer.attempt, header)))
-
-
-def _skipping(trainer: Trainer, post: Post, scales: list[float]) -> None:
-    post(trainer.batch([trainer.update(skipped=True, scale=scale) for scale in scales]))

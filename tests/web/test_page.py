@@ -323,30 +323,6 @@ def test_a_reload_keeps_the_theme_and_starts_the_keyboard_at_the_top(reader: Rea
     assert reader.ask("localStorage.length") == 0
 
 
-def test_nothing_sticks_out_sideways(reader: Reader) -> None:
-    """At the width of a phone and of a desk, neither page scrolls sideways, whatever the names."""
-    run = PostedRun(reader.server, "x" * 200, parameters=("layer." * 30, "y" * 200))
-    run.updates(9)
-    run.updates(skipped=True)
-    reader.open()
-    reader.wait("the list", lambda: reader.texts("table.runs td:first-child a"))
-    _fits(reader)
-    reader.show(run)
-    reader.wait("tables", lambda: reader.text("[data-ledger=parameters] tbody tr"))
-    _fits(reader)
-
-
-def _fits(reader: Reader) -> None:
-    for width in (390, 1440):
-        reader.size(width)
-
-        def narrow(width: int = width) -> bool:
-            # A chart is drawn anew after its window has another width.
-            return bool(reader.ask("document.documentElement.scrollWidth") <= width)
-
-        reader.wait("a page within its window", narrow)
-
-
 def test_a_run_that_is_not_there_is_said_to_be(reader: Reader) -> None:
     """A link to a run that was deleted says so; the next page that is well says no more of it."""
     reader.forgive("404")
