@@ -56,17 +56,6 @@ def test_a_screen_shows_the_verdict_the_numbers_and_the_whole_stack(reader: Read
     assert reader.page.locator(".run > .numbers > div").count() == 4
 
 
-def test_the_stack_is_on_one_axis(reader: Reader) -> None:
-    """Its charts have the same place for each step, and only the last has the numbers of steps below it."""
-    reader.open(_trained(reader, loss=0.5))
-    settle(reader)
-    plots = [reader.figure(name).locator(".nsewdrag").first.bounding_box() for name in STACK]
-    assert len({(box["x"], box["width"]) for box in plots if box}) == 1
-    labels = {name: reader.plot(name, "plot.querySelectorAll('.xtick').length") for name in STACK}
-    assert [name for name, number in labels.items() if number] == ["underflow"]
-    assert len({tuple(reader.range(name)) for name in STACK}) == 1
-
-
 def test_on_a_phone_the_stack_fits_one_screen(reader: Reader) -> None:
     """From its toolbar to its axis it is no higher than 844 pixels."""
     reader.size(390, 844)
@@ -101,15 +90,14 @@ def test_nothing_logged_leaves_no_hole(reader: Reader) -> None:
 
 
 def test_the_address_holds_the_tab(reader: Reader) -> None:
-    """A tab that is chosen is in the address: a reload shows it again, and back leads to the one before."""
+    """A tab that is chosen is in the address, and back leads to the one before."""
     reader.open(_trained(reader))
     settle(reader)
     assert reader.text(SELECTED) == "Gradients by layer"
     reader.tab("skips")
     reader.wait("the address", lambda: "tab=skips" in reader.ask("location.hash"))
     reader.tab("events")
-    reader.page.reload()
-    reader.wait("the tab", lambda: reader.text(SELECTED) == "Events")
+    reader.wait("the next", lambda: "tab=events" in reader.ask("location.hash"))
     reader.page.go_back()
     reader.wait("the one before", lambda: reader.text(SELECTED) == "Skipped steps")
     reader.wait("its rows", lambda: reader.texts("[data-ledger=skips] tbody tr"))
@@ -143,19 +131,25 @@ def test_a_tab_asks_for_its_charts_once_it_is_open(reader: Reader) -> None:
     reader.page.remove_listener("request", note)
 
 
-@pytest.mark.parametrize(("key", "leads_to"), [("ArrowRight", 1), ("ArrowLeft", -1), ("End", -1)])
-def test_tabs_are_steered_by_keys(reader: Reader, key: str, leads_to: int) -> None:
+def test_tabs_are_steered_by_keys(reader: Reader) -> None:
     """Arrows go from tab to tab and around, End to the last; one tab alone is a stop of the Tab key."""
     reader.open(_trained(reader))
     settle(reader)
     before = reader.range()
     reader.page.locator(f"#tab-{TABS[0]}").focus()
-    reader.page.keyboard.press(key)
-    to: Any = TABS[leads_to]
-    reader.wait("the tab", lambda: reader.ask("document.activeElement.id") == f"tab-{to}")
-    assert reader.page.locator(f"#in-{to}").is_visible()
-    assert reader.page.locator("[role=tabpanel]:visible").count() == 1
-    assert reader.page.locator("[role=tab][tabindex='0']").count() == 1
+    for key, leads_to in (
+        ("ArrowRight", 1),
+        ("ArrowLeft", 0),
+        ("ArrowLeft", -1),
+        ("ArrowRight", 0),
+        ("End", -1),
+    ):
+        reader.page.keyboard.press(key)
+        to: Any = TABS[leads_to]
+        reader.wait("the tab", lambda to=to: reader.ask("document.activeElement.id") == f"tab-{to}")
+        assert reader.page.locator(f"#in-{to}").is_visible()
+        assert reader.page.locator("[role=tabpanel]:visible").count() == 1
+        assert reader.page.locator("[role=tab][tabindex='0']").count() == 1
     assert reader.range() == before
 
 
@@ -170,10 +164,18 @@ def _line(reader: Reader, name: str, which: str) -> Any:
 
 
 def test_the_pointer_reads_all_charts_of_the_stack(reader: Reader) -> None:
-    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data."""
+    """Over one of them a line is on all, and each says in its row what it has at that step; no box hides the data.
+
+    Each step has the same place in all of them, and only the last has the numbers of steps below it.
+    """
     reader.size(1440, 900)
     reader.open(_trained(reader, loss=0.5))
     settle(reader)
+    plots = [reader.figure(name).locator(".nsewdrag").first.bounding_box() for name in STACK]
+    assert len({(box["x"], box["width"]) for box in plots if box}) == 1
+    labels = {name: reader.plot(name, "plot.querySelectorAll('.xtick').length") for name in STACK}
+    assert [name for name, number in labels.items() if number] == ["underflow"]
+    assert len({tuple(reader.range(name)) for name in STACK}) == 1
     reader.wait("the newest", lambda: "headroom" in _readout(reader, "scale"))
     assert "normal" in _readout(reader, "underflow")
     box = reader.figure("skips").locator(".nsewdrag").bounding_box()
@@ -193,7 +195,7 @@ def test_the_pointer_reads_all_charts_of_the_stack(reader: Reader) -> None:
 
 
 def test_a_skip_that_is_gone_to_is_marked_and_stays_in_view(reader: Reader) -> None:
-    """A key brings the stack on the screen and marks the step in all of it; zoom, reload and back keep the mark."""
+    """A key brings the stack on the screen and marks the step in all of it; zoom and reload keep mark and tab."""
     reader.open(f"{_trained(reader, loss=0.5)}?tab=events")
     settle(reader)
     reader.page.locator("#tab-events").scroll_into_view_if_needed()
@@ -210,6 +212,7 @@ def test_a_skip_that_is_gone_to_is_marked_and_stays_in_view(reader: Reader) -> N
     assert low < 20 < high
     reader.page.reload()
     reader.wait("the mark again", lambda: _line(reader, "scale", "mark"))
+    assert reader.text(SELECTED) == "Events"
     reader.page.keyboard.press("0")
     reader.wait("no mark", lambda: _line(reader, "scale", "mark") is None)
     assert "at=" not in reader.ask("location.hash")

@@ -48,7 +48,7 @@ def test_a_scale_is_tried_with_a_slider(reader: Reader) -> None:
 
     reader.figure("whatif").locator("select").select_option("bf16")
     reader.wait("bf16", lambda: "bfloat16" in reader.text(f"{PART} code"))
-    reader.load(reader.ask("location.hash"))
+    reader.open(reader.ask("location.hash"))
     _shown(reader, "whatif")
     reader.wait("the same scale in bf16", lambda: f"At {tried} in bf16" in reader.text(".sentence"))
     _marked_without_clipboard(reader)
