@@ -56,7 +56,7 @@ IN_A_BROWSER = (
 )
 
 
-HALF_WAY = "tests/web/test_g"
+HALF_WAY = "tests/web/test_ex"
 """About half of what is done in a browser comes before it. One worker alone would be at it long after the others."""
 
 
@@ -83,9 +83,10 @@ class _ByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        if nodeid.startswith(IN_A_BROWSER):
-            return "a browser" if nodeid < HALF_WAY else "another browser"
-        return "scripts" if _runs_scripts(self.config.rootpath / file) else file
+        runs_scripts = _runs_scripts(self.config.rootpath / file)
+        if nodeid.startswith(IN_A_BROWSER):  # the first of them train, too
+            return "a browser" if nodeid < HALF_WAY or runs_scripts else "another browser"
+        return "scripts" if runs_scripts else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

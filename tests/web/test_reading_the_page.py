@@ -13,7 +13,6 @@ from playwright.sync_api import expect
 import scripts
 from browser import Lent
 from serving import Server
-from web.axe import violations
 from web.layout import faults
 from web.reader import NOWHERE, Reader
 from web.seat import Seat
@@ -163,23 +162,23 @@ def test_step_6_which_one_to_write(on_run: Reader) -> None:
 
 
 def test_a_real_training_is_whole_in_every_view(on_run: Reader, run_id: str) -> None:
-    """For a real fp16 training every view is drawn without cut-off parts, at both widths, and axe finds nothing."""
+    """For a real fp16 training every view is drawn without cut-off parts: all tabs on a desk, one on a phone."""
     reader = on_run
     reader.open(NOWHERE)
     reader.theme("dark")
-    # The steps on a desktop and axe on the charts are checked on made-up runs: one more drawing costs a second or two.
-    for view, width in (("?x=time&parameter=middle.weight", 1440), ("", 390)):
+    # The tabs on a phone, the steps on a desktop and axe are checked on made-up runs.
+    for view, width, tabs in (
+        ("?x=time&parameter=middle.weight", 1440, (*TABS[1:], TABS[0])),
+        ("", 390, TABS[:1]),
+    ):
         reader.size(width, ALL_OF_IT)
         reader.open(f"#/runs/{run_id}{view}")
-        for tab in TABS:
+        for tab in tabs:
             reader.tab(tab)
             settle(reader)
             assert faults(reader.page) == []
-        reader.tab(TABS[0])
-        settle(reader)
         for name in CHARTS:
             assert reader.figure(name).locator(".main-svg").first.is_visible()
-    assert violations(reader.page) == []
 
 
 def test_every_step_of_the_walk_is_a_test() -> None:
