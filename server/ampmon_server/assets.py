@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,25 @@ def web_directory() -> Path:
     """The directory that holds index.html."""
     packaged = _HERE / "web"
     return packaged if packaged.is_dir() else _HERE.parents[1] / "web"
+
+
+def page_files(kind: str) -> dict[str, Path]:
+    """The page's modules ("js") or style sheets ("css"), by name."""
+    return {path.name: path for path in sorted((web_directory() / kind).glob(f"*.{kind}"))}
+
+
+def page_version() -> str:
+    """A hash of the page's modules and style sheets. They are read again only once one has changed."""
+    files = [*page_files("css").values(), *page_files("js").values()]
+    return _hash_of(tuple((path, path.stat().st_mtime_ns) for path in files))
+
+
+@lru_cache(maxsize=1)
+def _hash_of(files: tuple[tuple[Path, int], ...]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for path, _ in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def documentation_directory() -> Path:

@@ -73,9 +73,9 @@ ROUTES = {
     "POST /api/v1/tokens": ("admin", "all"),
     "DELETE /api/v1/tokens/{id}": ("admin", "all"),
     "GET /": ("read", ""),
-    "GET /css/{name}": ("read", ""),
+    "GET /css/{version}/{name}": ("read", ""),
     "GET /roles.json": ("read", ""),
-    "GET /js/{name}": ("read", ""),
+    "GET /js/{version}/{name}": ("read", ""),
     "GET /docs": ("read", ""),
     "GET /docs/{name:path}": ("read", ""),
     "GET /findings": ("read", ""),
@@ -161,10 +161,11 @@ class Walk:
         method, _, path = call.partition(" ")
         self._made += 1
         run_id = trained(self._store) if method == "DELETE" and "{run_id}" in path else self._run
-        folder = path.rpartition("/")[0].rpartition("/")[2]
+        folder = path.replace("/{version}", "").rpartition("/")[0].rpartition("/")[2]
         path = path.replace(":path", "").format(
             run_id=run_id,
             name=NAMES.get(folder, "overflow"),
+            version="1",
             id=self._token(path),
             rule="skip_rate",
             mute_id=self._mute(path),

@@ -89,15 +89,20 @@ def paths(app: FastAPI, method: str) -> list[str]:
         "/docs",
         "/redoc",
         "/metrics",
-        "/js/../css/base.css",
-        "/js/%2e%2e/index.html",
+        "/js/1/../../css/1/base.css",
+        "/js/1/%2e%2e/index.html",
     ]
     return [path for path in (*plain, *odd, *others) if path not in OPEN]
 
 
 def path_of(route: BaseRoute) -> str:
     path = str(getattr(route, "path"))  # noqa: B009 - mounts and routes both have one
-    for name, value in (("run_id", RUN), ("name", "main.js"), ("name:path", "index.html")):
+    for name, value in (
+        ("run_id", RUN),
+        ("version", "1"),
+        ("name", "main.js"),
+        ("name:path", "index.html"),
+    ):
         path = path.replace(f"{{{name}}}", value)
     return path
 
@@ -144,7 +149,9 @@ def test_logging_in_has_two_methods(app: FastAPI) -> None:
 
 
 FRAMED = Settings(frame_ancestors=("https://hub.example",))
-SHELL = re.compile(r"/+|/roles\.json|/(css|js|vendor|findings)/[^/]+|/docs(/.*)?|/findings")
+SHELL = re.compile(
+    r"/+|/roles\.json|/(css|js)/[^/]+/[^/]+|/(vendor|findings)/[^/]+|/docs(/.*)?|/findings"
+)
 
 
 @pytest.fixture
@@ -165,7 +172,7 @@ def test_in_a_frame_a_stranger_gets_the_shell_alone(framed: FastAPI) -> None:
                 assert method == "GET", path
                 assert SHELL.fullmatch(path), path
                 opened.add(path)
-    assert {"/", "/js/main.js", "/roles.json"} <= opened
+    assert {"/", "/js/1/main.js", "/roles.json"} <= opened
 
 
 def test_who_may_frame_stands_in_the_policy() -> None:

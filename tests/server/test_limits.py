@@ -106,7 +106,7 @@ REFUSED: list[tuple[int, str, str, dict[str, str]]] = [
     (401, "GET", "/login?code=never", HOST),
     (401, "POST", "/login", {**HOST, "Origin": "http://127.0.0.1"}),
     (403, "POST", "/login", HOST),
-    (404, "GET", "/js/never.js", HOST),
+    (404, "GET", "/js/1/never.js", HOST),
     (421, "GET", "/healthz", {"Host": "evil.example"}),
     (421, "GET", f"{PROOF}evil.example:1", HOST),
     (422, "GET", f"{PROOF_PATH}?nonce=1", HOST),

@@ -158,7 +158,11 @@ def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> Non
     def ask(times: int) -> None:
         for _ in range(times):
             for method in ("GET", "POST", "TRACE", "BREW", odd().encode().hex().upper()):
-                for path in (f"/{odd()}", f"/api/v1/runs/{uuid4()}", f"/js/{odd().encode().hex()}"):
+                for path in (
+                    f"/{odd()}",
+                    f"/api/v1/runs/{uuid4()}",
+                    f"/js/1/{odd().encode().hex()}",
+                ):
                     client.request(method, path)
                     stranger.request(method, path)
 
@@ -170,7 +174,7 @@ def test_no_path_makes_a_series(client: TestClient, stranger: TestClient) -> Non
 
     assert set(after) == before
     labels = {value for _, pairs in after for name, value in pairs if name == "route"}
-    assert {"other", "/js/{name}", "/api/v1/runs/{run_id}"} <= labels
+    assert {"other", "/js/{version}/{name}", "/api/v1/runs/{run_id}"} <= labels
     assert value(after, "http_requests_total", method="other", route="other", status="4xx") >= 20
 
 

@@ -1,6 +1,6 @@
-// Where the server is: the directory above this one, whatever path a proxy shows it under.
+// Where the server is, whatever path a proxy shows it under: this module is at js/VERSION/root.js below it.
 
-const ROOT = new URL("..", import.meta.url);
+const ROOT = new URL("../..", import.meta.url);
 
 /**
  * The address of something on the server.

@@ -80,26 +80,27 @@ def file_answer(path: Path, request: Request, cache: str = "no-cache") -> Respon
     return _tagged(answer, tag)
 
 
-def script_answer(script: bytes, request: Request, cache: str = "no-cache") -> Response:
-    """A script that is held in memory, or 304 where the client holds it."""
-    tag = _tag_of(script)
+def content_answer(
+    content: bytes, kind: str, request: Request, cache: str = "no-cache"
+) -> Response:
+    """A file that is held in memory, or 304 where the client holds it."""
+    tag = _tag_of(content)
     if _is_held(tag, request):
         return _held(tag, cache)
-    kind = "text/javascript"
-    packed = _gzipped(_gzipped_script(script), kind) if _takes_gzip(request) else None
-    answer = packed or Response(script, media_type=kind)
+    packed = _gzipped(_gzipped_content(content), kind) if _takes_gzip(request) else None
+    answer = packed or Response(content, media_type=kind)
     answer.headers["Cache-Control"] = cache
     return _tagged(answer, tag)
 
 
-@lru_cache(maxsize=1)
-def _tag_of(script: bytes) -> str:
-    return f'"{hashlib.sha256(script).hexdigest()[:32]}"'
+@lru_cache(maxsize=2)
+def _tag_of(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-@lru_cache(maxsize=1)
-def _gzipped_script(script: bytes) -> bytes:
-    return gzip.compress(script, mtime=0)
+@lru_cache(maxsize=2)
+def _gzipped_content(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
 
 
 @lru_cache(maxsize=128)

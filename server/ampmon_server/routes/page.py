@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from ampmon_server import assets, documentation
 from ampmon_server.auth.access import requires
 from ampmon_server.problems import problem
-from ampmon_server.routes.answers import file_answer, script_answer
+from ampmon_server.routes.answers import content_answer, file_answer
 from ampmon_server.store import NotFound
 
 
@@ -20,14 +20,18 @@ _IMMUTABLE = "private, max-age=31536000, immutable"
 @router.get("/")
 @requires("page")
 def index(request: Request) -> Response:
-    return file_answer(assets.web_directory() / "index.html", request)
+    """The page, whose modules and style sheets have addresses of their version: a browser keeps them for ever."""
+    version, shell = assets.page_version(), (assets.web_directory() / "index.html").read_text()
+    for kind in ("css", "js"):
+        shell = shell.replace(f'"{kind}/', f'"{kind}/{version}/')
+    return content_answer(shell.encode(), "text/html", request)
 
 
-@router.get("/css/{name}")
+@router.get("/css/{version}/{name}")
 @requires("page")
-def style(name: str, request: Request) -> Response:
+def style(version: str, name: str, request: Request) -> Response:
     """A sheet of the page's look."""
-    return _named(name, "css", request)
+    return _named("css", version, name, request)
 
 
 @router.get("/roles.json")
@@ -36,18 +40,21 @@ def roles(request: Request) -> Response:
     return file_answer(assets.web_directory() / "roles.json", request)
 
 
-@router.get("/js/{name}")
+@router.get("/js/{version}/{name}")
 @requires("page")
-def script(name: str, request: Request) -> Response:
+def script(version: str, name: str, request: Request) -> Response:
     """A module of the page."""
-    return _named(name, "js", request)
+    return _named("js", version, name, request)
 
 
-def _named(name: str, kind: str, request: Request) -> Response:
-    for path in (assets.web_directory() / kind).glob(f"*.{kind}"):
-        if path.name == name:
-            return file_answer(path, request)
-    raise NotFound("There is no such file.")
+def _named(kind: str, version: str, name: str, request: Request) -> Response:
+    path = assets.page_files(kind).get(name)
+    if path is None:
+        raise NotFound("There is no such file.")
+    # A page that an older server sent gets what there is now, and keeps none of it.
+    return file_answer(
+        path, request, _IMMUTABLE if version == assets.page_version() else "no-cache"
+    )
 
 
 @router.get("/docs/{name:path}")
@@ -90,7 +97,7 @@ def vendored(name: str, request: Request) -> Response:
     except assets.Tampered as tampered:
         return problem(503, str(tampered))
     if name == "plotly.min.js":
-        return script_answer(script, request)
+        return content_answer(script, "text/javascript", request)
     if name == f"plotly-{assets.plotly_version()}.min.js":
-        return script_answer(script, request, _IMMUTABLE)
+        return content_answer(script, "text/javascript", request, _IMMUTABLE)
     raise NotFound("There is no such script.")
