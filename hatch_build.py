@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 CONFIGURATION = ROOT / "mkdocs.yml"
 SITE = ROOT / "build" / "docs"
 SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
-PICTURE = re.compile(r'(<img [^>]*src=")([^"]+\.png)("[^>]*>)')
+PICTURE = re.compile(r'(<img [^>]*src=")([^"]+)(\.png|\.svg)("[^>]*>)')
 INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 
 
@@ -72,8 +72,8 @@ def in_both_themes(text: str, folder: Path) -> str:
     """A page's text with the dark sibling of each picture in ``folder`` that has one; the theme shows one of them."""
 
     def both(found: re.Match[str]) -> str:
-        before, light, after = found.groups()
-        dark = light.removesuffix(".png") + "-dark.png"
+        before, stem, kind, after = found.groups()
+        light, dark = f"{stem}{kind}", f"{stem}-dark{kind}"
         if not (folder / dark).is_file():
             return found[0]
         return "".join(

@@ -1,10 +1,10 @@
-"""`make screenshots`: every view, for a desk and a phone, light and dark; with --docs those that docs/img holds."""
+"""`make screenshots`: every view, for a desk and a phone, light and dark; with --docs those of docs/img."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,10 @@ from typing import Literal
 
 from playwright.sync_api import Browser
 
+from ampmon_server.styles import themes
 from browser import chromium
+from campaigns.pictures.drawn import DRAWN
+from campaigns.pictures.measured import Measured, train
 from campaigns.pictures.shots import DESK, PHONE, SHOTS, Runs
 from campaigns.pictures.trained import stored
 from serving import Server
@@ -30,18 +33,24 @@ IN_DOCS = {
     "compare": ("compare, top", DESK[0]),
     "phone": ("run, top", PHONE[0]),
 }
-"""Files of docs/img, each with its view and its width."""
+"""Files of docs/img, each with its view and its width. `DRAWN` are the others."""
+DARK = "-dark"
 
 
 def main() -> int:
     """Take the pictures; the exit code is 1 where the page quarrelled meanwhile."""
     given = _arguments()
+    if given.docs:
+        if drawn := [name for name in DRAWN if _wanted(name, given.only)]:
+            draw(train(), drawn, IMAGES)
+        if not any(_in_docs(given.only)):
+            return 0
     store = given.folder / "store"
     runs = stored(store)
     quarrels = []
     with _open(store) as (browser, server):
         photographer = Photographer(browser, server, runs)
-        for shot, width, theme, path in _in_docs() if given.docs else _all(given):
+        for shot, width, theme, path in _in_docs(given.only) if given.docs else _all(given):
             print(path)
             quarrels += photographer.take(shot, width, theme, path)
     print(*quarrels, sep="\n")
@@ -53,14 +62,27 @@ Picture = tuple[str, int, Literal["light", "dark"], Path]
 
 def _all(given: argparse.Namespace) -> Iterator[Picture]:
     for name, (where, width), theme in product(SHOTS, WIDTHS.items(), THEMES):
-        if not given.only or any(word in name for word in given.only):
+        if _wanted(name, given.only):
             file = f"{name.replace(',', '').replace(' ', '-')}-{where}-{theme}.png"
             yield name, width, theme, given.folder / file
 
 
-def _in_docs() -> Iterator[Picture]:
+def _in_docs(only: Sequence[str]) -> Iterator[Picture]:
     for (file, (name, width)), theme in product(IN_DOCS.items(), THEMES):
-        yield name, width, theme, IMAGES / f"{file}{'-dark' if theme == 'dark' else ''}.png"
+        if _wanted(name, only):
+            yield name, width, theme, IMAGES / f"{file}{DARK if theme == 'dark' else ''}.png"
+
+
+def draw(measured: Measured, names: Iterable[str], folder: Path) -> None:
+    """Draw these of `DRAWN`, in both themes."""
+    for name, theme in product(names, THEMES):
+        path = folder / f"{name}{DARK if theme == 'dark' else ''}.svg"
+        print(path)
+        path.write_text(DRAWN[name](measured, themes()[theme]))
+
+
+def _wanted(name: str, only: Sequence[str]) -> bool:
+    return not only or any(word in name for word in only)
 
 
 class Photographer:
@@ -98,7 +120,7 @@ def _open(directory: Path) -> Iterator[tuple[Browser, Server]]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.pictures", description=__doc__)
-    parser.add_argument("--only", nargs="+", help="views by parts of their names")
+    parser.add_argument("--only", nargs="+", default=(), help="views by parts of their names")
     parser.add_argument("--docs", action="store_true", help="take those of docs/img")
     parser.add_argument(
         "--folder",

@@ -77,18 +77,21 @@ def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
 
 def test_a_picture_has_its_dark_sibling_beside_it(tmp_path: Path) -> None:
     """A picture with a sibling for the dark theme becomes two, of which the theme shows one; another stays as it is."""
-    for name in ("a.png", "a-dark.png", "b.png"):
+    for name in ("a.png", "a-dark.png", "b.png", "c.svg", "c-dark.svg"):
         (tmp_path / name).touch()
     both = hatch_build.in_both_themes(
-        '<img alt="A" src="a.png" /><img alt="B" src="b.png" />', tmp_path
+        '<img alt="A" src="a.png" /><img alt="B" src="b.png" /><img alt="C" src="c.svg" />',
+        tmp_path,
     )
 
     assert re.findall(r'src="([^"]+)"', both) == [
         "a.png#only-light",
         "a-dark.png#only-dark",
         "b.png",
+        "c.svg#only-light",
+        "c-dark.svg#only-dark",
     ]
-    assert both.count('loading="lazy"') == 2
+    assert both.count('loading="lazy"') == 4
 
 
 def test_a_link_that_leads_nowhere_would_be_found(documentation: Path) -> None:
@@ -124,6 +127,7 @@ def test_the_server_shows_the_site(client: TestClient) -> None:
         "theme.js": "text/javascript",
         "search.json": "application/json",
         "findings/img/skip_rate.png": "image/png",
+        "img/sawtooth.svg": "image/svg+xml",
         "llms.txt": "text/plain",
     }.items():
         answer = client.get(f"/docs/{name}")
