@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent
 CONFIGURATION = ROOT / "mkdocs.yml"
 SITE = ROOT / "build" / "docs"
 SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
-PICTURE = re.compile(r'(<img [^>]*src=")([^"]+)(\.png|\.svg)("[^>]*>)')
+PICTURE = re.compile(r'(<img [^>]*src=")([^"]+)(\.png|\.svg|\.webp)("[^>]*>)')
 INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 
 

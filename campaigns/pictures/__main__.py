@@ -16,6 +16,7 @@ from ampmon_server.styles import themes
 from browser import chromium
 from campaigns.pictures.drawn import DRAWN
 from campaigns.pictures.measured import Measured, train
+from campaigns.pictures.recorded import record
 from campaigns.pictures.shots import DESK, PHONE, SHOTS, Runs
 from campaigns.pictures.trained import stored
 from serving import Server
@@ -33,8 +34,8 @@ IN_DOCS = {
     "compare": ("compare, top", DESK[0]),
     "phone": ("run, top", PHONE[0]),
 }
-"""Files of docs/img, each with its view and its width. `DRAWN` are the others."""
-DARK = "-dark"
+"""Files of docs/img, each with its view and its width. `DRAWN` and the recording are the others."""
+RECORDING = "demo"
 
 
 def main() -> int:
@@ -43,12 +44,16 @@ def main() -> int:
     if given.docs:
         if drawn := [name for name in DRAWN if _wanted(name, given.only)]:
             draw(train(), drawn, IMAGES)
-        if not any(_in_docs(given.only)):
+        if not (_wanted(RECORDING, given.only) or any(_in_docs(given.only))):
             return 0
     store = given.folder / "store"
     runs = stored(store)
     quarrels = []
     with _open(store) as (browser, server):
+        if given.docs and _wanted(RECORDING, given.only):
+            quarrels += record(
+                browser, server, {theme: _image(f"{RECORDING}.webp", theme) for theme in THEMES}
+            )
         photographer = Photographer(browser, server, runs)
         for shot, width, theme, path in _in_docs(given.only) if given.docs else _all(given):
             print(path)
@@ -70,15 +75,20 @@ def _all(given: argparse.Namespace) -> Iterator[Picture]:
 def _in_docs(only: Sequence[str]) -> Iterator[Picture]:
     for (file, (name, width)), theme in product(IN_DOCS.items(), THEMES):
         if _wanted(name, only):
-            yield name, width, theme, IMAGES / f"{file}{DARK if theme == 'dark' else ''}.png"
+            yield name, width, theme, _image(f"{file}.png", theme)
 
 
 def draw(measured: Measured, names: Iterable[str], folder: Path) -> None:
     """Draw these of `DRAWN`, in both themes."""
     for name, theme in product(names, THEMES):
-        path = folder / f"{name}{DARK if theme == 'dark' else ''}.svg"
+        path = _image(f"{name}.svg", theme, folder)
         print(path)
         path.write_text(DRAWN[name](measured, themes()[theme]))
+
+
+def _image(name: str, theme: str, folder: Path = IMAGES) -> Path:
+    stem, _, kind = name.partition(".")
+    return folder / (f"{stem}-dark.{kind}" if theme == "dark" else name)
 
 
 def _wanted(name: str, only: Sequence[str]) -> bool:

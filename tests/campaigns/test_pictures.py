@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import torch
 from playwright.sync_api import Browser
 
 from ampmon_server.words import two_to
-from campaigns.pictures.__main__ import THEMES, Photographer, draw
+from campaigns.pictures.__main__ import IMAGES, THEMES, Photographer, draw
 from campaigns.pictures.drawn import DRAWN, LIMITS
 from campaigns.pictures.measured import Measured, train
+from campaigns.pictures.recorded import animated, frame
 from campaigns.pictures.shots import PHONE, SHOTS, Shot
 from posted import PostedRun
 from serving import Server
@@ -56,6 +58,32 @@ def test_a_view_is_pictured_and_an_error_on_the_page_is_reported(
     monkeypatch.setitem(SHOTS, "planted", planted)
     (quarrel,) = photographer.take("planted", PHONE[0], "light", path)
     assert "planted" in quarrel
+
+
+FRAMES_OF = """async data => {
+    const type = "image/webp";
+    const response = await fetch(`data:${type};base64,${data}`);
+    const decoder = new ImageDecoder({type, data: await response.arrayBuffer()});
+    await decoder.tracks.ready;
+    const count = decoder.tracks.selectedTrack.frameCount;
+    const {image} = await decoder.decode({frameIndex: count - 1});
+    return [count, image.codedWidth, image.codedHeight, image.duration / 1000];
+}"""
+
+
+def test_a_browser_plays_a_recording(browser: Browser, tmp_path: Path) -> None:
+    """Chromium plays both frames of a recording of its own page; those of docs/img take at most 2 MB each."""
+    (tmp_path / "page.html").write_text("<h1>0</h1>")
+    with browser.new_page() as page:
+        page.goto((tmp_path / "page.html").as_uri())  # a decoder is there in secure contexts only
+        width, height = (page.viewport_size or {}).values()
+        frames = [frame(page)]
+        page.evaluate("document.body.textContent = 1")
+        frames.append(frame(page))
+        recording = base64.b64encode(animated(frames, width, height, 500)).decode()
+        assert page.evaluate(FRAMES_OF, recording) == [2, width, height, 500]
+
+    assert all(path.stat().st_size <= 2_000_000 for path in IMAGES.glob("*.webp"))
 
 
 def test_the_limits_of_the_number_line_are_those_of_fp16() -> None:
