@@ -75,8 +75,9 @@ def test_a_browser_plays_a_recording(browser: Browser, tmp_path: Path) -> None:
     """Chromium plays both frames of a recording of its own page; those of docs/img take at most 2 MB each."""
     (tmp_path / "page.html").write_text("<h1>0</h1>")
     with browser.new_page() as page:
+        page.set_viewport_size({"width": 640, "height": 480})
         page.goto((tmp_path / "page.html").as_uri())  # a decoder is there in secure contexts only
-        width, height = (page.viewport_size or {}).values()
+        width, height = 640, 480
         frames = [frame(page)]
         page.evaluate("document.body.textContent = 1")
         frames.append(frame(page))
