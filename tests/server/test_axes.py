@@ -91,7 +91,7 @@ def test_every_chart_can_be_drawn_by_own_steps(app: FastAPI, client: TestClient)
     assert "logged step %{x:,.4~f}: " in heatmap["data"][0]["hovertemplate"]
     for name in set(FIGURES) - APART - {"scalars", "parameter"}:
         layout = client.get(f"/api/v1/runs/{silent.run_id}/figures/{name}?x=user").json()["layout"]
-        assert "No step of your own was logged" in layout["meta"]["empty"]
+        assert "No logged step" in layout["meta"]["empty"]
 
 
 LINES = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=8).map(

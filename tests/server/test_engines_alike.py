@@ -205,7 +205,8 @@ def ask_for_run(ask: Pair, run_id: UUID) -> None:
     ask(f"{path}/diagnosis")
     ask(f"{path}/simulate?growth_interval=100")
     ask(f"{path}/whatif")
-    ask(f"/runs/scales?runs={run_id}")
+    for drawn in ("scales", "losses"):
+        ask(f"/runs/{drawn}?runs={run_id}")
     ask(f"{path}/skips/nearest?side=after&step=3")
     ask(f"{path}/updates")
     ask.pages(f"{path}/updates?limit=77&start=3")

@@ -149,7 +149,7 @@ def test_a_parameter_is_drawn_at_the_newest_sample_in_view(
     assert figure["layout"]["meta"]["caption"].startswith(f"Step {step}, ")
     history = draw(store, trainer.run_id, "parameter", Asked(view, parameter=name))
     samples = 1 + (step > 0)
-    assert history["layout"]["meta"]["caption"].startswith(f"{samples} sampled update")
+    assert history["layout"]["meta"]["caption"].startswith(f"{samples} sampled step")
     found = draw(store, trainer.run_id, "parameters", Asked(view, search="*.weight"))
     assert found["data"][0]["y"] == [each.name for each in PARAMETERS]
     (blamed,) = store.skips(trainer.run_id, parameter=name).rows

@@ -41,7 +41,7 @@ def test_ranks_that_agree_have_a_strip_each(store: Store) -> None:
     assert (made.read(skips["x"]).tolist(), made.read(skips["y"]).tolist()) == ([1, 1], [0, -1])
     assert made.traces(figure, name="disagreement") == []
     assert figure["layout"]["meta"]["caption"] == (
-        "2 ranks, compared at 3 of 3 updates. They agree on the scale and on every skip."
+        "2 ranks, compared at 3 of 3 steps. They agree on the scale and on every skip."
     )
     assert figure["layout"]["yaxis"]["ticktext"] == ["rank 0", "rank 1"]
 
@@ -86,7 +86,7 @@ def test_of_many_ranks_the_lowest_are_compared_and_all_counted(store: Store) -> 
     """A run of more ranks than are set side by side is not said to have so few."""
     run = _run(store, *[[STEADY]] * (RANKS + 1))
     caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
-    assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 update. They agree")
+    assert caption.startswith("The lowest 64 of 65 ranks, compared at 1 of 1 step. They agree")
 
 
 def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None:
@@ -95,14 +95,14 @@ def test_where_rows_are_pruned_ranks_are_not_said_to_agree(store: Store) -> None
     run = _run(store, [STEADY] * 1000, odd)
     (due,) = store.due(Keep(rows_days=0))
     assert list(store.prune(due))
-    gone = "Before step 768 updates are held 16 together: their rows are pruned."
+    gone = "Before step 768, steps are stored in groups of 16: their rows are pruned."
     caption = draw(store, run.run_id, "ranks", Asked())["layout"]["meta"]["caption"]
     assert caption == (
-        "2 ranks, compared at 232 of 1\u202f000 updates. "
+        "2 ranks, compared at 232 of 1\u202f000 steps. "
         f"They agree on the scale and on every skip. {gone}"
     )
     meta = draw(store, run.run_id, "ranks", Asked(View(400, 600)))["layout"]["meta"]
-    assert meta["empty"] == f"There is no update here at which ranks can be compared. {gone}"
+    assert meta["empty"] == f"There is no step here at which ranks can be compared. {gone}"
 
 
 def test_one_rank_can_be_looked_at_alone(store: Store) -> None:
