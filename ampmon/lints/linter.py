@@ -23,6 +23,7 @@ from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.refusals import has_no_scale, why_no_gradients
+from ampmon.lints.steps import Steps, count_steps
 from ampmon.lints.teller import Teller, Warn
 from ampmon.outcome import is_sharded_scaler
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
@@ -38,6 +39,10 @@ LOADED = (
     "well. If it is the loading of the optimizer that steps here, load the scaler last."
 )
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
+ENOUGH = 3
+"""What is seen in so many updates in a row is no accident."""
+WAITING = 8
+"""Somebody may leave out a step whose gradients are too large; so many in a row are none."""
 UNSTEPPED_MAX = 1000
 """Losses scaled without any step: no batch is accumulated from so many."""
 
@@ -67,6 +72,10 @@ class _Seen:
     """Other optimizers, by id, that hold some of the same parameters, and these."""
     held: list[int]
     """Its parameters, by id, when it was first stepped."""
+    steps: Steps | None
+    waiting: int = 0
+    """Updates in a row for which it was unscaled, and not stepped."""
+    unscaled: bool = False
     rates: Rates = field(default_factory=Rates)
     weighed: bool = False
     """Whether it was seen if its rate stands still under a scheduler."""
@@ -101,6 +110,8 @@ class Linter:
         """Whether no loss was scaled since the scaler was made here or given a state, and which of the two."""
         self.schedule = Schedule(lambda: self._teller)
         self._losses = Losses(self._begins, report)
+        self._unpassed = 0
+        """Updates in a row with a scaled loss that was not passed backward."""
         self._scaler: weakref.ref[Any] | None = None
         self._beginning: Beginning | None = None
 
@@ -169,6 +180,7 @@ class Linter:
         """The gradients of an optimizer are about to be unscaled, by `unscale_` or in `step`."""
         if self._teller is not None:
             seen = self._of(optimizer, self._teller)
+            seen.unscaled |= explicit
             if seen.passes is not None:
                 seen.passes.unscaling(optimizer, explicit=explicit, teller=self._teller)
 
@@ -232,6 +244,7 @@ class Linter:
         for seen in self._seen.values():
             if seen.passes is not None:
                 seen.passes.moved()
+        self._wait(())
 
     def updated(self, steps: Collection[int]) -> bool:
         """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
@@ -264,20 +277,41 @@ class Linter:
     def _look_back(self, steps: Collection[int]) -> None:
         if (teller := self._teller) is None:
             return
+        self._wait(steps)
         seen = {step: self._seen[step] for step in steps if step in self._seen}
-        for step, each in seen.items():
-            if each.passes is not None:
-                each.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
-                each.passes = None if each.passes.over else each.passes
-            for other, names in each.shares:
-                if other in seen:
-                    both = [seen[key] for key in seen if key in (other, step)]
-                    self._tell_of_shared(teller, both, names)
+        for each in seen.values():
+            self._look_at(each, teller)
+        self._tell_of_shared(seen, teller)
+        self._see_losses(teller)
         self.early = self._idle or any(each.passes is not None for each in self._seen.values())
         if self._suspect:
             self._suspect = False
             optimizers = [optimizer for each in seen.values() if (optimizer := each.optimizer())]
             teller.submit(look(optimizers, self._name, teller))
+
+    def _look_at(self, seen: _Seen, teller: Teller) -> None:
+        if seen.passes is not None:
+            seen.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
+        if seen.steps is not None and seen.steps.past():
+            teller.say("stepped_past", optimizer=seen.steps.name)
+        if seen.passes is not None and seen.passes.over:
+            seen.passes = seen.steps = None
+
+    def _see_losses(self, teller: Teller) -> None:
+        unpassed = self._losses.count > self._losses.begun and not self._losses.by_hand
+        self._unpassed = self._unpassed + 1 if unpassed else 0
+        if self._unpassed == ENOUGH and not teller.knows("unscaled_loss"):
+            teller.say("never_backward")
+        self._losses.updated()
+
+    def _wait(self, steps: Collection[int]) -> None:
+        """See which optimizers were unscaled for an update, and not stepped."""
+        for key, seen in self._seen.items():
+            seen.waiting = seen.waiting + 1 if seen.unscaled and key not in steps else 0
+            seen.unscaled = False
+            optimizer = seen.optimizer()
+            if seen.waiting == WAITING and self._teller is not None and optimizer is not None:
+                self._teller.say("unstepped", optimizer=self._names.name(optimizer), count=WAITING)
 
     @harmless
     def _step_early(self, optimizer: torch.optim.Optimizer, path: wire.StepPath) -> None:
@@ -320,7 +354,8 @@ class Linter:
                     shares.append((key, both))
         held = list(map(id, parameters))
         passes = look_on(optimizer, self._losses, self._report, sure=self.early)
-        return _Seen(weakref.ref(optimizer), passes, shares, held)
+        steps = count_steps(optimizer, self._names.name(optimizer)) if passes is not None else None
+        return _Seen(weakref.ref(optimizer), passes, shares, held, steps)
 
     def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
         """Whether there are fp16 weights to be trained."""
@@ -332,11 +367,15 @@ class Linter:
         if fp16 and not self._sharded:
             teller.say("fp16_parameters", fp16, count=len(fp16))
 
-    def _tell_of_shared(self, teller: Teller, both: list[_Seen], names: list[str]) -> None:
-        optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
-        if len(optimizers) == 2:  # and not one of them gone already
-            first, second = map(self._names.name, optimizers)
-            teller.say("shared_parameter", names, first=first, second=second, count=len(names))
+    def _tell_of_shared(self, stepped: dict[int, _Seen], teller: Teller) -> None:
+        for key, seen in stepped.items():
+            for other, names in seen.shares:
+                both = [stepped[each] for each in stepped if each in (other, key)]
+                optimizers = [optimizer for each in both if (optimizer := each.optimizer())]
+                if len(optimizers) == 2:  # and not one of them gone already
+                    first, second = map(self._names.name, optimizers)
+                    count = len(names)
+                    teller.say("shared_parameter", names, first=first, second=second, count=count)
 
     def _name(self, parameter: torch.Tensor) -> str:
         index = self._registry.index(parameter)

@@ -19,6 +19,11 @@ _NEAR = 32
 class _Pass:
     """A backward pass that began in a scaled loss. Only the pass keeps it, so that one that raises is over too."""
 
+    def __init__(self, began: _Begin) -> None:
+        self.began = began
+        self.reached: set[int] = set()
+        """The places at which it was met."""
+
     def end(self) -> None:
         _running.discard(self)
 
@@ -37,6 +42,8 @@ class Losses:
         self._report = report
         self.by_hand = False
         """Whether something without a graph was scaled, as by those who multiply or pass on gradients themselves."""
+        self.count = self.begun = 0
+        """Losses scaled since the last update, and backward passes that began in one."""
 
     def scaled(self, outputs: Any) -> None:
         """`scale()` has returned."""
@@ -44,20 +51,36 @@ class Losses:
             if node is None:
                 self.by_hand = True
             else:
+                self.count += 1
                 metadata: Any = node.metadata  # torch's own annotation takes it for a method
                 metadata[_SCALED] = True
                 node.register_prehook(_Begin(self))
 
-    def began(self) -> None:
+    def began(self, began: _Begin) -> None:
         """A backward pass has begun in a loss that this scaler scaled."""
         try:
-            begun = _Pass()
+            self.begun += 1
+            begun = _Pass(began)
             torch.autograd.Variable._execution_engine.queue_callback(begun.end)
             _running.add(begun)
             self._begins()
         except Exception as error:
             self._report("lint", error)
             self.by_hand = True
+
+    def reaching(self, place: int) -> tuple[bool, bool]:
+        """Of the pass that is running: whether it began in a loss of this scaler, and one that has come here before."""
+        own = [each for each in _running if each.began.of(self)]
+        new = [each for each in own if place not in each.reached]
+        again = any(place in each.began.reached for each in new)
+        for each in new:
+            each.reached.add(place)
+            each.began.reached.add(place)
+        return bool(own), again
+
+    def updated(self) -> None:
+        """An update has ended: count anew."""
+        self.count = self.begun = 0
 
     def bare(self) -> bool:
         """Whether the backward pass that is running began in no scaled loss. A captured pass does not count."""
@@ -67,15 +90,20 @@ class Losses:
 class _Begin:
     """A hook that keeps nothing alive."""
 
-    __slots__ = ("_losses",)
+    __slots__ = ("__weakref__", "_losses", "reached")
 
     def __init__(self, losses: Losses) -> None:
         self._losses = weakref.ref(losses)
+        self.reached: set[int] = set()
+        """The places that a pass of this loss has reached."""
+
+    def of(self, losses: Losses) -> bool:
+        return self._losses() is losses
 
     def __call__(self, _: Any) -> None:
         losses = self._losses()
         if losses is not None:
-            losses.began()
+            losses.began(self)
 
 
 def scaled_before(outputs: Any) -> bool:

@@ -12,6 +12,7 @@ from ampmon.lints.clearing import Clearing
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
 from ampmon.lints.teller import Teller
+from ampmon.lints.turns import Turns
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
 from ampmon.probe.ring import Readback
@@ -47,7 +48,7 @@ class Passes:
         self._losses, self._sure = losses, sure
         """Whether all losses of the update that is running were seen when they were scaled."""
         self._report = report
-        self._clearing = Clearing()
+        self._clearing, self._turns = Clearing(), Turns(losses)
         self._updates = 0
         self._count = 0
         """Backward passes since the last update."""
@@ -109,6 +110,7 @@ class Passes:
             self._weights = parameter._version
             self._clearing.passed(gradient)
         self._whole = self._whole and self._weights == parameter._version
+        self._turns.passed()
         if (self._sure or self._updates) and self._losses.bare():
             self._bare = self._count, self._version or 0
         else:
@@ -142,6 +144,8 @@ class Passes:
         version = _version(self._parameter())
         if explicit:
             self._unscaled = self._scaled
+        else:
+            self._turns.stepping()
         if self.autocast:
             teller.say("backward_under_autocast")
         if version is None or not self._count:
@@ -173,12 +177,14 @@ class Passes:
         added = self._left is not None and version == self._left + self._count
         kept = added or (self._scalings == 1 and self._untouched)
         self._kept = self._kept + 1 if kept else 0
+        self._turns.unscaling(teller, kept=kept)
         filled = self._filled is not None and self._filled.ready() and self._filled.result().item()
         if self._kept >= ENOUGH and filled:
             teller.say("uncleared_gradients")
 
     def stepping(self, optimizer: torch.optim.Optimizer, teller: Teller) -> None:
         """`step()` is being called, after `unscale_()`."""
+        self._turns.stepping()
         if self._unscaled is not None and self._scaled > self._unscaled:
             teller.say("unscale_in_accumulation")
         version = _version(self._parameter())
@@ -202,6 +208,7 @@ class Passes:
         self._clearing.updated(
             teller, accumulates=alone and kept and self._whole and self._scalings > 1
         )
+        self._turns.updated(teller, alone=alone)
         self._scaled, self._whole = 0, True
         self._bare = self._divided = None
         self._left = _version(self._parameter())

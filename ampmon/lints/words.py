@@ -73,6 +73,33 @@ LINTS: dict[str, Lint] = {
         "of the scale, and gradients overflow early.",
         "scaler.scale(loss).backward()  # scale() once for each loss",
     ),
+    "backward_twice": Lint(
+        "warning",
+        "A scaled loss is passed backward twice",
+        "Each backward pass adds the same gradients again. The step is as large as with twice the loss, and gradients "
+        "overflow at half the scale.",
+        "scaler.scale(loss).backward()  # once for each loss",
+    ),
+    "never_backward": Lint(
+        "warning",
+        "A loss is scaled and never passed backward",
+        "In each update, `scale()` returned a loss in which no backward pass began. The model learns nothing from it.",
+        "scaler.scale(loss).backward()  # each loss that you scale",
+    ),
+    "stepped_past": Lint(
+        "critical",
+        "{optimizer} steps twice in each update",
+        "After `scaler.step(optimizer)`, the loop calls `optimizer.step()` as well. The second step uses the same "
+        "gradients again. If they overflowed, `scaler.step` skips its step and this one writes inf or NaN into the "
+        "weights.",
+        "scaler.step(optimizer)  # and no optimizer.step()\nscaler.update()",
+    ),
+    "unstepped": Lint(
+        "critical",
+        "{optimizer} has not stepped in {count} updates, although its gradients were unscaled",
+        "`unscale_` and `update` were called, and `step` was not. The model learns nothing from these batches.",
+        "scaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.update()",
+    ),
     "unscaled_twice": Lint(
         "critical",
         "Gradients are divided by the scale twice",

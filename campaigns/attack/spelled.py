@@ -111,7 +111,12 @@ def _paths() -> Iterator[tuple[str, str, str]]:
         assert isinstance(route, APIRoute)
         for method in route.methods or ():
             path = route.path.replace(":path}", "}").format(
-                run_id=uuid4(), name="scale", rule="skip_rate", id="0" * 12, mute_id=uuid4()
+                run_id=uuid4(),
+                version=1,
+                name="scale",
+                rule="skip_rate",
+                id="0" * 12,
+                mute_id=uuid4(),
             )
             yield method, path, required_access(route)
 

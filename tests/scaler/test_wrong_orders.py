@@ -35,51 +35,8 @@ RIGHT: dict[str, Order] = {
         "unscale_:other step:other update",
     }.items()
 }
-UNTOLD = {
-    "zero_grad forward scale backward backward step update",
-    "zero_grad forward scale backward step step_past update",
-    "zero_grad forward scale backward backward unscale_ clip step update",
-    "zero_grad forward scale backward unscale_ clip clip step update",
-    "zero_grad forward scale backward unscale_ clip step step_past update",
-    "zero_grad forward scale backward unscale_ clip update",
-    "zero_grad_to_0 forward scale backward backward unscale_ clip step update",
-    "zero_grad_to_0 forward scale backward unscale_ clip clip step update",
-    "zero_grad_to_0 forward scale backward unscale_ clip step step_past update",
-    "zero_grad_to_0 forward scale backward unscale_ clip update",
-    "zero_grad forward scale backward backward forward scale backward unscale_ step update",
-    "zero_grad forward scale backward backward forward scale unscale_ step update",
-    "zero_grad forward scale backward forward scale backward backward unscale_ step update",
-    "zero_grad forward scale backward forward scale backward unscale_ step step_past update",
-    "zero_grad forward scale backward forward scale backward unscale_ update",
-    "zero_grad forward scale backward forward scale unscale_ step backward update",
-    "zero_grad forward scale backward forward scale unscale_ step update",
-    "zero_grad forward scale forward scale backward backward unscale_ step update",
-    "zero_grad forward scale forward scale backward unscale_ step backward update",
-    "zero_grad forward scale forward scale backward unscale_ step update",
-    "zero_grad forward scale backward backward forward scale backward unscale_ clip step update",
-    "zero_grad forward scale backward backward forward scale unscale_ clip step update",
-    "zero_grad forward scale backward forward scale backward backward unscale_ clip step update",
-    "zero_grad forward scale backward forward scale backward unscale_ clip clip step update",
-    "zero_grad forward scale backward forward scale backward unscale_ clip step step_past update",
-    "zero_grad forward scale backward forward scale backward unscale_ clip update",
-    "zero_grad forward scale backward forward scale unscale_ clip step backward update",
-    "zero_grad forward scale backward forward scale unscale_ clip step update",
-    "zero_grad forward scale forward scale backward backward unscale_ clip step update",
-    "zero_grad forward scale forward scale backward unscale_ clip step backward update",
-    "zero_grad forward scale forward scale backward unscale_ clip step update",
-    "zero_grad forward scale backward backward unscale_ step zero_grad:other "
-    "forward:other scale backward unscale_:other step:other update",
-    "zero_grad forward scale backward unscale_ step step_past zero_grad:other "
-    "forward:other scale backward unscale_:other step:other update",
-    "zero_grad forward scale backward unscale_ step zero_grad:other "
-    "forward:other scale backward backward unscale_:other step:other update",
-    "zero_grad forward scale backward unscale_ step zero_grad:other "
-    "forward:other scale backward unscale_:other update",
-    "zero_grad forward scale backward unscale_ zero_grad:other "
-    "forward:other scale backward unscale_:other step:other update",
-}
-"""Orders of which nothing is told yet: a loss passed backward twice or not at all, an optimizer stepped past the
-scaler or not at all, and clipping twice, which differs only in rounding."""
+CLIPPED_TWICE = "clip clip"
+"""Harmless: the second clipping changes no more than rounding does. Of no other order is nothing told."""
 
 
 def wrong(order: Order) -> Iterator[Order]:
@@ -181,9 +138,8 @@ def test_each_wrong_order_is_told_or_harmless(data_directory: Path, loop: str) -
         except (AssertionError, RuntimeError):
             continue
     lints = told(data_directory)
-    untold = {order for name, order in silent.items() if not lints[name]}
-    orders = {" ".join(order) for order in wrong(RIGHT[loop])}
-    assert untold == UNTOLD & orders
+    untold = [order for name, order in silent.items() if not lints[name]]
+    assert [order for order in untold if CLIPPED_TWICE not in order] == []
 
 
 def test_no_right_order_is_told(data_directory: Path) -> None:

@@ -61,8 +61,8 @@ def test_a_version_that_nobody_tested_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 FOLDERS = {
-    "/js": "main.js",
-    "/css": "base.css",
+    "/js/1": "main.js",
+    "/css/1": "base.css",
     "/vendor": "plotly.min.js",
     "/docs/findings/img": "backward_overflow.png",
 }

@@ -75,7 +75,7 @@ def routes_of(app: FastAPI) -> list[APIRoute]:
 
 def path_of(route: APIRoute, run_id: UUID) -> str:
     return route.path.replace(":path}", "}").format(
-        run_id=run_id, name="scale", rule="skip_rate", id="0" * 12, mute_id=UUID(int=1)
+        run_id=run_id, version=1, name="scale", rule="skip_rate", id="0" * 12, mute_id=UUID(int=1)
     )
 
 
