@@ -365,6 +365,67 @@ CODE = (
         plan=Plan(updates=1100, batch=4),
         rules=("scheduler_frozen",),
     ),
+    Patient(
+        name="loss not scaled",
+        about="scale() is called, and the loss itself passed backward",
+        attempts=(sick_code.Unscaled,),
+        rules=("unscaled_loss",),
+    ),
+    Patient(
+        name="scaled twice",
+        about="scale() of a scaled loss",
+        attempts=(sick_code.ScaledTwice,),
+        rules=("scaled_twice",),
+    ),
+    Patient(
+        name="passed backward twice",
+        about="with retain_graph=True",
+        attempts=(sick_code.BackwardTwice,),
+        rules=("backward_twice",),
+    ),
+    Patient(
+        name="a loss that goes nowhere",
+        about="of two scaled losses one is passed backward",
+        attempts=(sick_code.NeverBackward,),
+        rules=("never_backward",),
+    ),
+    Patient(
+        name="stepped twice",
+        about="optimizer.step() after the scaler's",
+        attempts=(sick_code.StepsTwice,),
+        rules=("stepped_past",),
+    ),
+    Patient(
+        name="never stepped",
+        about="unscaled and clipped, and step() forgotten",
+        attempts=(sick_code.NeverSteps,),
+        rules=("unstepped",),
+    ),
+    Patient(
+        name="unscaled twice",
+        about="update() between unscale_ and step",
+        attempts=(sick_code.UnscaledTwice,),
+        rules=("unscaled_twice",),
+    ),
+    Patient(
+        name="cleared before each step",
+        about="to zero, after the backward pass",
+        attempts=(sick_code.ClearedBeforeStep,),
+        rules=("cleared_before_step",),
+    ),
+    Patient(
+        name="cleared within each batch",
+        about="before each of four backward passes",
+        attempts=(sick_code.ClearedWithin,),
+        plan=Plan(accumulate=4),
+        rules=("cleared_within_batch",),
+    ),
+    Patient(
+        name="a scaler for each epoch",
+        about="six of them",
+        attempts=(sick_code.ScalerMadeAnew,),
+        rules=("scaler_made_anew",),
+    ),
 )
 
 RUNS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -156,3 +157,86 @@ class ScheduledNever(Scheduled):
 
     def schedule(self, *, skipped: bool) -> None:
         pass
+
+
+class Unscaled(Training):
+    """Passes the loss itself backward, and drops the scaled one."""
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss)
+        loss.backward()
+
+
+class ScaledTwice(Training):
+    """Scales what is scaled already."""
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(self.scaler.scale(loss)).backward()
+
+
+class BackwardTwice(Training):
+    """Passes each loss backward twice."""
+
+    def backward(self, loss: Tensor) -> None:
+        scaled = self.scaler.scale(loss)
+        scaled.backward(retain_graph=True)
+        scaled.backward()
+
+
+class NeverBackward(Training):
+    """Of two losses, the second is scaled and goes nowhere."""
+
+    def backward(self, loss: Tensor) -> None:
+        super().backward(loss)
+        self.scaler.scale(loss * 2)
+
+
+class StepsTwice(Training):
+    """Steps the optimizer itself, after the scaler has."""
+
+    def step(self) -> None:
+        super().step()
+        self.optimizer.step()
+
+
+class NeverSteps(Training):
+    """Unscales and clips, and forgets to step."""
+
+    def step(self) -> None:
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+
+
+class UnscaledTwice(Training):
+    """Updates the scaler between unscaling and the step."""
+
+    def step(self) -> None:
+        self.scaler.unscale_(self.optimizer)
+        self.scaler.update()
+        self.scaler.step(self.optimizer)
+
+
+class ClearedBeforeStep(Training):
+    """Sets the gradients to zero after the backward pass, not before it."""
+
+    def step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=False)
+        super().step()
+
+
+class ClearedWithin(Training):
+    """Clears the gradients before each backward pass of a batch."""
+
+    def backward(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        super().backward(loss)
+
+
+class ScalerMadeAnew(Training):
+    """Makes a scaler for each epoch, of which there are six."""
+
+    def numbers(self) -> Iterator[int]:
+        for number in super().numbers():
+            if number and number % (self.plan.updates // 6) == 0:
+                self.scaler = self.make_scaler()
+            yield number
