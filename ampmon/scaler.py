@@ -125,7 +125,9 @@ class Monitored(_Base):
             if gear is not None and gear.stepping(optimizer):
                 return gear.step(self, optimizer, *args, **kwargs)
             monitor.stepping(self, optimizer)
-            return super().step(optimizer, *args, **kwargs)
+            returned = super().step(optimizer, *args, **kwargs)
+            monitor._linter.has_stepped(optimizer)
+            return returned
         except Exception as error:
             monitor.raised(self, "step", error, optimizer)
             raise

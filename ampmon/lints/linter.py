@@ -23,7 +23,7 @@ from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.refusals import has_no_scale, why_no_gradients
-from ampmon.lints.steps import Steps, count_steps
+from ampmon.lints.steps import Steps
 from ampmon.lints.teller import Teller, Warn
 from ampmon.outcome import is_sharded_scaler
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
@@ -195,6 +195,13 @@ class Linter:
             seen.weighed = True
             self._tell_of_frozen(optimizer, seen)
 
+    @harmless
+    def has_stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """`step()` has returned."""
+        seen = self._seen.get(id(optimizer)) if self.early else None
+        if seen is not None and seen.steps is not None and seen.optimizer() is optimizer:
+            seen.steps.stepped(optimizer)
+
     def stepped(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
         """So many steps were taken of which nothing was told; the next one tells whether the rate differs by then."""
         seen = self._seen.get(id(optimizer))
@@ -292,8 +299,9 @@ class Linter:
     def _look_at(self, seen: _Seen, teller: Teller) -> None:
         if seen.passes is not None:
             seen.passes.updated(self._scale, teller, alone=len(self._seen) == 1)
-        if seen.steps is not None and seen.steps.past():
-            teller.say("stepped_past", optimizer=seen.steps.name)
+        optimizer = seen.optimizer()
+        if seen.steps is not None and optimizer is not None and seen.steps.past(optimizer):
+            teller.say("stepped_past", optimizer=self._names.name(optimizer))
         if seen.passes is not None and seen.passes.over:
             seen.passes = seen.steps = None
 
@@ -354,7 +362,7 @@ class Linter:
                     shares.append((key, both))
         held = list(map(id, parameters))
         passes = look_on(optimizer, self._losses, self._report, sure=self.early)
-        steps = count_steps(optimizer, self._names.name(optimizer)) if passes is not None else None
+        steps = Steps(optimizer) if passes is not None else None
         return _Seen(weakref.ref(optimizer), passes, shares, held, steps)
 
     def _weigh(self, teller: Teller, parameters: list[tuple[torch.Tensor, str]]) -> None:
