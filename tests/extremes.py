@@ -14,17 +14,12 @@ import msgspec
 import numpy as np
 
 from ampmon import wire
-from ampmon_server.settings import Settings
 from batches import PARAMETERS, Trainer, activations, statistics
-from benchmarks.store.filling import fill
-from benchmarks.store.samples import Real
-from benchmarks.store.track import track
 
 
 MARKUP = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>&amp;{{7*7}}'
 FROM_THE_RIGHT = "ניסוי תישילש הצירה עם fp16 — تجربة طويلة جدا للتدريب بنصف الدقة"
 MANY = 5000
-LONG = 200_000
 RANKS = 4
 
 Post = Callable[[wire.Batch], None]
@@ -132,14 +127,6 @@ def make(post: Post, names: Iterable[str] = EXTREMES, project: str = "extreme") 
         EXTREMES[name](trainer, post)
         made[name] = trainer.run_id
     return made
-
-
-def make_long(settings: Settings, updates: int = LONG) -> UUID:
-    """Store a run of so many updates, one in a hundred sampled, each of twenty parameters."""
-    parameters = [wire.Parameter(f"blocks.{place}.weight", (80,), "float16") for place in range(20)]
-    samples = [statistics(20, seed=seed) for seed in range(4)]
-    (run,) = fill(settings, [(track(updates), Real(parameters, samples))])
-    return run
 
 
 def _with_parameters(

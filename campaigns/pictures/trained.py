@@ -12,8 +12,13 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from ampmon import wire
 from ampmon_server.settings import Settings
-from extremes import make, make_long
+from batches import statistics
+from benchmarks.store.filling import fill
+from benchmarks.store.samples import Real
+from benchmarks.store.track import track
+from extremes import make
 from posted import post
 from serving import Server
 
@@ -27,6 +32,8 @@ DEMO = "GPT reads Python"
 """What the demo calls its run."""
 DEMO_STEPS = 900
 TRAINING_S = 600.0
+LONG = 200_000
+"""Updates of the long run."""
 
 Runs = dict[str, UUID]
 
@@ -37,7 +44,7 @@ def stored(directory: Path) -> Runs:
     if not whole.exists():
         settings = Settings(data_directory=directory)
         directory.mkdir(parents=True, exist_ok=True)
-        make_long(settings)
+        _make_long(settings)
     server.start()
     try:
         if not whole.exists():
@@ -76,3 +83,10 @@ def _train(server: Server, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)], env=environment, stdout=subprocess.DEVNULL
     )
+
+
+def _make_long(settings: Settings) -> None:
+    """Store a run of which one update in a hundred is sampled, each of twenty parameters."""
+    parameters = [wire.Parameter(f"blocks.{place}.weight", (80,), "float16") for place in range(20)]
+    samples = [statistics(20, seed=seed) for seed in range(4)]
+    fill(settings, [(track(LONG), Real(parameters, samples))])
