@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ampmon.lints.teller import Teller
+from ampmon.lints.teller import ENOUGH, Teller
 from ampmon.probe.ring import Readback
-
-
-ENOUGH = 3
-"""What is seen in so many updates is no accident."""
 
 
 class Clearing:

@@ -24,7 +24,7 @@ from ampmon.lints.precision import computes_in
 from ampmon.lints.rates import FROZEN_AFTER, Rates, Schedule
 from ampmon.lints.refusals import has_no_scale, why_no_gradients
 from ampmon.lints.steps import Steps
-from ampmon.lints.teller import Teller, Warn
+from ampmon.lints.teller import ENOUGH, Teller, Warn
 from ampmon.outcome import is_sharded_scaler
 from ampmon.parameters import Models, OptimizerNames, ParameterRegistry, named_models
 from ampmon.series import Stream
@@ -39,8 +39,6 @@ LOADED = (
     "well. If it is the loading of the optimizer that steps here, load the scaler last."
 )
 UNSCALED = "Gradients that were made without `scale()` must not be divided by the scale."
-ENOUGH = 3
-"""What is seen in so many updates in a row is no accident."""
 WAITING = 8
 """Somebody may leave out a step whose gradients are too large; so many in a row are none."""
 UNSTEPPED_MAX = 1000

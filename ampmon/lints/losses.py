@@ -79,7 +79,7 @@ class Losses:
         return bool(own), again
 
     def updated(self) -> None:
-        """An update has ended: count anew."""
+        """An update has ended: start the counts again."""
         self.count = self.begun = 0
 
     def bare(self) -> bool:

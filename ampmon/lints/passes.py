@@ -11,7 +11,7 @@ import torch
 from ampmon.lints.clearing import Clearing
 from ampmon.lints.losses import Losses
 from ampmon.lints.optimizers import parameters_of
-from ampmon.lints.teller import Teller
+from ampmon.lints.teller import ENOUGH, Teller
 from ampmon.lints.turns import Turns
 from ampmon.probe.gradients import MEASURED, is_distributed, plain_gradients
 from ampmon.probe.order import forget_hooks
@@ -20,8 +20,6 @@ from ampmon.probe.ring import Readback
 
 UPDATES = 8
 """For so many updates of an optimizer a hook looks on: a loop that is wrong is so from the beginning."""
-ENOUGH = 3
-"""What is seen so often is no accident."""
 _SAME = 1e-4
 _SMALL = 1e-3
 """Who clips gradients divided by the scale does not clip them to less than this."""

@@ -7,10 +7,8 @@ import weakref
 import torch
 
 from ampmon.lints.optimizers import parameters_of
+from ampmon.lints.teller import ENOUGH
 
-
-ENOUGH = 3
-"""What is seen in so many updates in a row is no accident."""
 
 State = tuple[object, ...]
 _watched: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()

@@ -10,6 +10,8 @@ from ampmon.series import Deferred, Stream
 
 
 NAMED_MAX = 64
+ENOUGH = 3
+"""What is seen in so many updates in a row is no accident."""
 
 Warn: TypeAlias = Callable[[str, str], None]
 """Warns of a message, once for each key."""

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from ampmon.lints.losses import Losses
-from ampmon.lints.teller import Teller
-
-
-ENOUGH = 3
-"""What is seen in so many updates in a row is no accident."""
+from ampmon.lints.teller import ENOUGH, Teller
 
 
 class Turns:
