@@ -124,7 +124,9 @@ def _chosen(
     if reference.name is not None:
         return baseline, reference.name
     ordered = [baseline, *runs] if baseline else runs
-    return baseline, next((name for run in ordered for name in logged_of(store, run)), None)
+    return baseline, next(
+        (name for run in ordered for name in logged_of(store, UUID(run.run_id))), None
+    )
 
 
 def _with_logged(
@@ -136,7 +138,8 @@ def _with_logged(
 ) -> Compared:
     """A run with what it logged, and the band if it is the baseline, or where it leaves that."""
     baseline, name = by
-    logged, run_id = logged_of(store, run), UUID(run.run_id)
+    run_id = UUID(run.run_id)
+    logged = logged_of(store, run_id)
     if name is None or name not in logged:
         return replace(drawn, source=replace(drawn.source, logged=list(logged)))
     cells = store.scalar_series(run_id, [name], _stretch(drawn, view), columns=view.columns)
@@ -214,7 +217,7 @@ def _came(store: Store, run: Summary) -> Iterator[tuple[str, str]]:
     for name, share, error in shares:
         yield f"{name} now", NONE if share is None else within(share, error)
     yield "training", effective(store.case(UUID(run.run_id))).sentence
-    logged = logged_of(store, run)
+    logged = logged_of(store, UUID(run.run_id))
     for name, told in islice(logged.items(), SCALARS_MAX):
         yield f"{name} (last)", _value(join(told.value, KINDS.index(told.value_kind)))
         yield f"{name} (min)", _value(told.least)

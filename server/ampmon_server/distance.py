@@ -39,9 +39,10 @@ class Distance:
     skipped: int | None = None
 
 
-def logged_of(store: Store, run: Summary) -> Logged:
+def logged_of(store: Store, run_id: UUID) -> Logged:
+    """Names with "loss" in them come first. Raises NotFound."""
     found: dict[str, Name] = {}
-    for each in store.scalar_names(UUID(run.run_id)):
+    for each in store.scalar_names(run_id):
         found.setdefault(each.name, each)
     return dict(sorted(found.items(), key=lambda item: ("loss" not in item[0], item[0])))
 
@@ -63,11 +64,12 @@ class Loss:
 def loss_of(store: Store, run_id: UUID) -> Loss | None:
     """The first logged name with "loss" in it; None where there is none, or no such run."""
     try:
-        names = store.scalar_names(run_id)
+        first = next(iter(logged_of(store, run_id).values()), None)
     except NotFound:
         return None
-    found = next((each for each in names if "loss" in each.name), None)
-    return Loss(found.name, found.value, found.value_kind, found.least) if found else None
+    if first is None or "loss" not in first.name:
+        return None
+    return Loss(first.name, first.value, first.value_kind, first.least)
 
 
 def baseline_of(runs: Sequence[Summary], asked: UUID | None) -> Summary | None:
@@ -87,7 +89,7 @@ def departure_of(
     store: Store, baseline: Summary, run: Summary, name: str
 ) -> Departure | int | None:
     """As `departure`, over the steps that both have."""
-    held = [logged_of(store, each).get(name) for each in (baseline, run)]
+    held = [logged_of(store, UUID(each.run_id)).get(name) for each in (baseline, run)]
     if None in held:
         return None
     stop = min(each.step for each in held if each) + 1

@@ -27,6 +27,7 @@ from ampmon_server.figures.together import (
     hovered,
     left_out,
     nothing_of,
+    ownless,
     since_start,
     tall,
 )
@@ -99,8 +100,7 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
     for run in runs:
         x = XAxis(view.x, run.source.user)
         cells = run.source.scalars.get(name)
-        ownless = view.x == "user" and run.source.user is None
-        if cells is not None and not ownless and len(seen := in_view(cells, x, view)):
+        if cells is not None and not ownless(run, view) and len(seen := in_view(cells, x, view)):
             found.append((run, seen, x, ends([seen], x, view)))
     low = min((each[3][0] for each in found), default=0)
     high = max((each[3][1] for each in found), default=0)

@@ -86,12 +86,12 @@ class Compared:
 
 def nothing_of(runs: Sequence[Compared], view: View, what: str, before: str) -> str:
     """Why nothing of any run is drawn."""
-    if all(_ownless(run, view) for run in runs):
+    if all(ownless(run, view) for run in runs):
         return NO_USER_STEPS
     return nothing_here(view, what, before)
 
 
-def _ownless(run: Compared, view: View) -> bool:
+def ownless(run: Compared, view: View) -> bool:
     """Whether x is the user's own step, and the run was given none."""
     return view.x == "user" and run.source.user is None
 
@@ -100,9 +100,7 @@ def left_out(runs: Sequence[Compared], drawn: Sequence[Compared], view: View, wh
     """Sentences on the runs of which no ``what`` is in view."""
     places = {run.place for run in drawn}
     gone = [run for run in runs if run.place not in places]
-    own, others = (
-        [run for run in gone if _ownless(run, view) is ownless] for ownless in (True, False)
-    )
+    own, others = ([run for run in gone if ownless(run, view) is own] for own in (True, False))
     return without("for no step of their own was logged", own) + without(
         f"for no {what} of theirs is in view", others
     )
