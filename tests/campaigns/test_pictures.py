@@ -74,15 +74,14 @@ FRAMES_OF = """async data => {
 def test_a_browser_plays_a_recording(browser: Browser, tmp_path: Path) -> None:
     """Chromium plays both frames of a recording of its own page; those of docs/img take at most 2 MB each."""
     (tmp_path / "page.html").write_text("<h1>0</h1>")
-    with browser.new_page() as page:
-        page.set_viewport_size({"width": 640, "height": 480})
+    with browser.new_page(viewport={"width": 640, "height": 480}) as page:
         page.goto((tmp_path / "page.html").as_uri())  # a decoder is there in secure contexts only
-        width, height = 640, 480
         frames = [frame(page)]
         page.evaluate("document.body.textContent = 1")
         frames.append(frame(page))
-        recording = base64.b64encode(animated(frames, width, height, 500)).decode()
-        assert page.evaluate(FRAMES_OF, recording) == [2, width, height, 500]
+        animated(frames, recording := tmp_path / "recording.webp", 500)
+        data = base64.b64encode(recording.read_bytes()).decode()
+        assert page.evaluate(FRAMES_OF, data) == [2, 640, 480, 500]
 
     assert all(path.stat().st_size <= 2_000_000 for path in IMAGES.glob("*.webp"))
 
