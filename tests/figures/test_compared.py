@@ -13,7 +13,7 @@ from ampmon_server.cells.departure import Departure, band
 from ampmon_server.figures import Figure, Source, View
 from ampmon_server.figures.compared import COMPARED, fate, scale, skips
 from ampmon_server.figures.layout import NO_USER_STEPS
-from ampmon_server.figures.logged import logged
+from ampmon_server.figures.logged import LONG, logged
 from ampmon_server.figures.together import COLOURS, RUNS_MAX, Compared
 from ampmon_server.series import UserSteps
 
@@ -206,14 +206,17 @@ def _logged(
 
 
 def test_logged_values_of_runs_are_drawn_as_they_are_or_as_running_medians() -> None:
-    """A line a run with every value, where it is not finite a hole; smoothed, a single outlier is gone."""
+    """A line a run with every value, where it is not finite a hole; smoothed, a single outlier is gone, or faint."""
     values = [1.0, 9.0, 1.0, 1.0, np.nan, 1.0, 2.0, 1.0]
     (line,) = _logged({"a": values})["data"]
     np.testing.assert_array_equal(made.read(line["y"]), values)
-    (line,) = _logged({"a": values}, smooth=5)["data"]
+    faint, line = _logged({"a": values}, smooth=5)["data"]
+    np.testing.assert_array_equal(made.read(faint["y"]), values)
+    assert faint["opacity"] < 0.5
     assert [each for each in made.read(line["y"]) if np.isfinite(each)] == [1.0] * 7
     many = _logged({str(place): values for place in range(COLOURS + 1)})["data"]
     assert np.nanmax([made.read(each["y"]) for each in many if each["mode"] == "lines"]) == 1
+    assert len(_logged({"a": [1.0] * LONG})["data"]) == 3  # the band, and a faint line besides
 
 
 def test_a_run_whose_newest_value_is_not_finite_is_labelled_so() -> None:

@@ -57,5 +57,5 @@ def test_a_run_is_added_and_made_the_baseline_on_the_page(reader: Reader) -> Non
     reader.wait("the address", lambda: "smooth=5" in reader.page.url)
     reader.wait("the caption", lambda: "running median of 5 columns" in reader.caption("logged"))
     reader.page.get_by_role("button", name="Baseline: distant base").click()
-    reader.wait("no band", lambda: reader.plot("logged", "plot.data.length") == 3)
+    reader.wait("no band", lambda: reader.plot("logged", "plot.data.length") == 6)
     assert "baseline" not in reader.page.url

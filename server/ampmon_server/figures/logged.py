@@ -37,11 +37,13 @@ from ampmon_server.words import count
 
 
 SMOOTHINGS = (0, 5, SMOOTH, 65)
+LONG = 8 * SMOOTH
+"""Of so many values a line that joins them all hides how the loss goes: it is smoothed unless one is asked for it."""
 _META = {
     "title": "Logged value",
     "definitions": {
         "value": "What ampmon.log was given. Where several fall into one column of pixels, its first, last, least and "
-        "greatest are drawn. Smoothed, it is the running median of the columns' means.",
+        "greatest are drawn. Smoothed, it is the running median of the columns' means, over a faint line of them all.",
         "band": f"The running median of {SMOOTH} columns of the baseline, and two standard deviations of its noise on "
         "each side. A run leaves it where its own median stays outside for as many columns.",
     },
@@ -50,13 +52,17 @@ _META = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is drawn of a run: ``value`` [p] at ``x`` [p], of these steps, and the window with its own x."""
+    """What is drawn of a run: ``value`` [p] at ``x`` [p], of these steps, and the window with its own x.
+
+    Smoothed, it is drawn over ``beneath``, which it smooths.
+    """
 
     run: Compared
     x: Ints | Floats
     step: Ints
     value: Floats
     window: Window
+    beneath: _Line | None = None
 
 
 def logged(runs: Sequence[Compared], view: View) -> Figure:
@@ -67,20 +73,23 @@ def logged(runs: Sequence[Compared], view: View) -> Figure:
     if not names:
         return empty(_META, 'Nothing is logged yet. Call ampmon.log({"loss": loss}).')
     name = next((name for run in runs for name in run.source.scalars), names[0])
-    smooth = SMOOTH if len(runs) > COLOURS else 0
-    view = view if view.smooth is not None else replace(view, smooth=smooth)
+    if view.smooth is None:
+        longest = max((len(run.source.scalars.get(name, ())) for run in runs), default=0)
+        view = replace(view, smooth=SMOOTH if longest >= LONG or len(runs) > COLOURS else 0)
     meta = {**_META, "title": name, "choices": _choices(names, name, view)}
     if view.x == "time":
         runs = [since_start(run) for run in runs]
     drawn, frame = _lines(runs, name, view)
     if not drawn:
         return empty(meta, nothing_of(runs, view, "value", "None of these runs has logged it yet."))
-    axis = reaching(np.concatenate([line.value for line in drawn]), view)
+    beneath = [line.beneath for line in drawn if line.beneath] if len(runs) <= COLOURS else []
+    axis = reaching(np.concatenate([line.value for line in (*beneath, *drawn)]), view)
     height = tall(len(drawn), 360)
     of_runs = [line.run for line in drawn]
     return chart(
         [
             *(_shade(line, axis, view) for line in drawn if line.run.band),
+            *(_faint(line, view) for line in beneath),
             *(_trace(line, view) for line in drawn),
             *(_mark(line, view) for line in drawn if line.run.left),
         ],
@@ -112,13 +121,29 @@ def _lines(runs: Sequence[Compared], name: str, view: View) -> tuple[list[_Line]
 
 def _line(run: Compared, cells: Cells, window: Window, view: View) -> _Line:
     columns = columns_of(cells, window)
+    line = _Line(run, *points_of(columns, window), window)
     if not view.smooth:
-        return _Line(run, *points_of(columns, window), window)
+        return line
     value = mean(columns)
     known = np.isfinite(value)
     value[known] = smoothed(value[known], view.smooth)
     x = window.x.of(columns["first"], columns["time_first"])
-    return _Line(run, x, columns["first"], value, window)
+    return _Line(run, x, columns["first"], value, window, line)
+
+
+def _faint(line: _Line, view: View) -> Trace:
+    """What a smoothed line smooths: so much of it that one sees how far it goes from it."""
+    return {
+        "type": "scatter",
+        **hovered(line.run),
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "mode": "lines",
+        "line": {"color": line.run.line["color"], "width": 1},
+        "opacity": 0.3,
+        "x": plot_x(line.x, view),
+        "y": typed(line.value),
+    }
 
 
 def _trace(line: _Line, view: View) -> Trace:
@@ -223,7 +248,10 @@ def _choices(names: Sequence[str], name: str, view: View) -> list[dict[str, Any]
 
 
 def _caption(drawn: Sequence[_Line], view: View) -> str:
-    smooth = f"Each line is the running median of {view.smooth} columns. " if view.smooth else ""
+    over = ", over what was logged" if view.smooth and len(drawn) <= COLOURS else ""
+    smooth = (
+        f"Each line is the running median of {view.smooth} columns{over}. " if view.smooth else ""
+    )
     caption = f"{smooth}Labels show the latest value."
     if any(line.run.band for line in drawn):
         caption += " The band is the baseline's, with two standard deviations of its noise."
