@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
+    from ampmon.checking import Preflight, preflight
     from ampmon.config import Config
     from ampmon.feed import Policy, stream
     from ampmon.notebook import show
@@ -26,12 +27,14 @@ __all__ = [
     "Config",
     "GradScaler",
     "Policy",
+    "Preflight",
     "__version__",
     "auto",
     "finish",
     "init",
     "log",
     "metrics",
+    "preflight",
     "show",
     "stream",
     "watch",
@@ -42,11 +45,13 @@ _HOMES = {
     "Config": "ampmon.config",
     "GradScaler": "ampmon.scaler",
     "Policy": "ampmon.feed",
+    "Preflight": "ampmon.checking",
     "auto": "ampmon.unchanged",
     "finish": "ampmon.process",
     "init": "ampmon.run",
     "log": "ampmon.run",
     "metrics": "ampmon.run",
+    "preflight": "ampmon.checking",
     "show": "ampmon.notebook",
     "stream": "ampmon.feed",
     "watch": "ampmon.scaler",

@@ -238,6 +238,22 @@ class Gathered:
             return None, None
         return ("input" if spoiled else "loss"), None
 
+    def departed(self, other: Gathered, share: float) -> int | None:
+        """The first module whose largest output differs by that share from another pass's, while no input does."""
+        ours, others = self._values(), other._values()
+
+        def alike(pair: tuple[list[int], list[int]]) -> bool:
+            one = _largest(ours.get(each, 0.0) for each in pair[0])
+            two = _largest(others.get(each, 0.0) for each in pair[1])
+            return not all(pair) or abs(one - two) <= share * max(one, two)
+
+        for call, same in zip(self.calls, other.calls, strict=False):
+            if call.module != same.module:
+                return None
+            if alike((call.given, same.given)) and not alike((call.put_out, same.put_out)):
+                return call.module
+        return None
+
     def _values(self) -> dict[int, float]:
         """The magnitudes by number."""
         for numbers, copy in self.magnitudes_on_device:

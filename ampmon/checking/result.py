@@ -1,0 +1,111 @@
+"""What a preflight found, as a table for people and as values for programs. Knows no tensor."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+COLUMNS = 80
+ROWS = 10
+NAME = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCheck:
+    """One module. Errors are relative to the norm of the fp32 gradient of its own parameters, biases left out.
+
+    They are None without such a gradient, and where one is not finite.
+    """
+
+    name: str
+    kind: str
+    """Its class."""
+    finite: bool
+    """Whether its gradients were finite in fp16 at ``init_scale``."""
+    overflows: Literal["forward", "backward"] | None
+    """In which pass it was the first that overflowed, if it was."""
+    error: float | None
+    """In fp16 at ``init_scale``."""
+    fixed_error: float | None
+    """In fp16 with the fix."""
+    bf16_error: float | None
+    largest_scale: float | None
+    """The largest power of two at which none of its fp16 gradients overflows, if that is known."""
+    keep_fp32: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """What fp16 does to the gradients of a model on one batch. ``print()`` shows it as a table."""
+
+    verdict: str
+    problem: bool
+    """Whether you have to change something. GradScaler lowers a scale that is too large by itself."""
+    fix: str = ""
+    """Code; empty if there is nothing to change."""
+    device: str
+    init_scale: float
+    scale: float | None = None
+    """A loss scale that suits, None if none does."""
+    error: float | None = None
+    """Of the whole gradient in fp16 at ``init_scale``, relative to its norm in fp32; None if it is not finite."""
+    fixed_error: float | None = None
+    """The same with the fix."""
+    bf16_error: float | None = None
+    modules: tuple[ModuleCheck, ...] = ()
+    """The worst first; without those that have no gradient of their own."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as JSON takes it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield textwrap.fill(self.verdict, COLUMNS, break_long_words=False)
+        if self.modules:
+            yield ""
+            yield from self._table()
+        if self.fix:
+            yield ""
+            yield from textwrap.indent(self.fix, "    ").split("\n")
+
+    def _table(self) -> Iterator[str]:
+        fixed = bool(self.fix) and self.scale is not None
+        columns = [f"FP16 {power(self.init_scale)}", *(["FIXED"] if fixed else []), "BF16"]
+        yield _row("MODULE", *columns, "MAX SCALE")
+        for each in self.modules[:ROWS]:
+            broken = "overflows" if each.overflows else "" if each.finite else "inf/NaN"
+            after = "in fp32" if each.keep_fp32 else percent(each.fixed_error)
+            yield _row(
+                each.name if len(label := f"{each.name} ({each.kind})") > NAME else label,
+                broken or percent(each.error),
+                *([after] if fixed else []),
+                percent(each.bf16_error),
+                power(each.largest_scale),
+            )
+        if len(self.modules) > ROWS:
+            yield f"and {len(self.modules) - ROWS} more"
+        whole = ["", percent(self.fixed_error)] if fixed else [percent(self.error)]
+        yield _row("whole gradient", *whole, percent(self.bf16_error), "")
+
+
+def _row(name: str, *cells: str) -> str:
+    """A name's end tells more than its beginning."""
+    name = name if len(name) <= NAME else f"…{name[1 - NAME :]}"
+    return (f"{name:{NAME}}" + "".join(f"{cell:>11}" for cell in cells)).rstrip()
+
+
+def percent(share: float | None) -> str:
+    if share is None or not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
+
+
+def power(scale: float | None) -> str:
+    return "–" if scale is None else f"2^{math.log2(scale):g}"

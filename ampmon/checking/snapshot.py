@@ -1,0 +1,90 @@
+"""Leaves a model, its gradients and all random generators as they were, bit for bit, also after an error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Within it no parameter has a gradient, and none of its hooks of accumulated gradients is called.
+
+    Puts back parameters, buffers, gradients, attributes and hooks of all modules, and the states of torch's, NumPy's
+    and Python's generators. Holds a copy of the model's tensors meanwhile.
+    """
+    attributes = [_saved(vars(module)) for module in model.modules()]
+    tensors = {
+        id(each): each
+        for saved in attributes
+        for _, values in saved
+        for each in values.values()
+        if isinstance(each, torch.Tensor)
+    }
+    copies = [(each, each._version, each.detach().clone()) for each in tensors.values()]
+    hooks = [
+        (found, dict(found))
+        for each in tensors.values()
+        if (found := getattr(each, "_post_accumulate_grad_hooks", None))
+    ]
+    numbers, python = np.random.get_state(), random.getstate()
+    with gradients_aside(tensors.values()), _forked(tensors.values()):
+        for found, _ in hooks:
+            found.clear()
+        try:
+            yield
+        finally:
+            for place, held in (*chain.from_iterable(attributes), *hooks):
+                place.clear()
+                place.update(held)
+            with torch.no_grad():
+                for tensor, version, copy in copies:
+                    if tensor._version != version or not torch.equal(tensor, copy):
+                        tensor.copy_(copy)
+            np.random.set_state(numbers)
+            random.setstate(python)
+
+
+@contextmanager
+def gradients_aside(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Within it these have no gradient, and after it the one that they had."""
+    had = [(each, each.grad) for each in tensors if each.is_leaf and each.requires_grad]
+    for tensor, _ in had:
+        tensor.grad = None
+    try:
+        yield
+    finally:
+        for tensor, gradient in had:
+            tensor.grad = gradient
+
+
+def leaves(loss: torch.Tensor) -> list[torch.Tensor]:
+    """What a backward pass from ``loss`` leaves gradients in, as far as the graph is there already."""
+    found, met, ahead = [], set(), [loss.grad_fn]
+    while ahead:
+        node: Any = ahead.pop()
+        if node is not None and node not in met:
+            met.add(node)
+            ahead += [before for before, _ in node.next_functions]
+            if (leaf := getattr(node, "variable", None)) is not None:
+                found.append(leaf)
+    return found
+
+
+def _saved(attributes: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """A module's attributes and each dictionary in them (parameters, buffers, hooks), with what they hold now."""
+    inner = [each for each in attributes.values() if isinstance(each, dict)]
+    return [(each, dict(each)) for each in (attributes, *inner)]
+
+
+def _forked(tensors: Iterable[torch.Tensor]) -> AbstractContextManager[None]:
+    """torch's generators as they are now, on the host and on the accelerators of these tensors."""
+    devices = {each.device for each in tensors if each.device.type not in ("cpu", "meta")}
+    kind = next((each.type for each in devices), "cuda")
+    return torch.random.fork_rng([each.index or 0 for each in devices], device_type=kind)
