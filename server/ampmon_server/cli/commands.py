@@ -13,6 +13,7 @@ from ampmon_server import demo
 from ampmon_server.cli import (
     alerts,
     bundle,
+    check,
     db,
     doctor,
     export,
@@ -58,6 +59,7 @@ _RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "alerts": alerts.run,
     "archive": changing.run,
     "bundle": bundle.run,
+    "check": check.run,
     "completion": completing.run,
     "db": db.run,
     "demo": demo.main,
@@ -110,6 +112,9 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "doctor", help="say what is wrong with a run, or explain an error message"
         )
+    )
+    check.add_arguments(
+        commands.add_parser("check", help="check a model for fp16 before you train it")
     )
     health.add_arguments(commands.add_parser("health", help="check a server's health (exit code)"))
     report.add_arguments(

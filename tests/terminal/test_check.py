@@ -1,0 +1,88 @@
+"""`ampmon check`: a preflight of a script's function, as a person and a program get it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ampmon_server.cli import main
+
+
+SCRIPT = """
+import torch
+from torch import nn
+from beside_it import FACTOR
+
+print("loading")
+
+class Squares(nn.Module):
+    def forward(self, inputs):
+        squares = inputs * inputs + 1e-3
+        return inputs.sign() * (squares / squares.mean(-1, keepdim=True)).sqrt()
+
+def healthy(factor=1.0):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), Squares(), nn.Linear(64, 4))
+    batch = factor * torch.randn(8, 16), torch.randint(0, 4, (8,))
+    return model, batch, lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+def sick():
+    return healthy(FACTOR)
+
+def broken():
+    raise OSError("no data")
+
+def half():
+    model, batch, loss_fn = healthy()
+    return model.half(), batch, loss_fn
+
+def two():
+    return 1, 2
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beside_it.py").write_text("FACTOR = 1000.0\n")
+    path = tmp_path / "checked_training.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_is_checked(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A healthy model exits with 0, a sick one with 1 and the fix, in 80 columns but for code, and as JSON."""
+    assert main(["check", f"{script}:healthy"]) == 0
+    assert capsys.readouterr().out.startswith("Nothing to change")
+
+    assert main(["check", f"{script}:sick"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "first in module 1 (Squares)" in " ".join(lines[:2])
+    assert "    with torch.autocast" in lines[-2]
+    assert max(map(len, lines[:-2])) <= 80
+
+    assert main(["check", f"{script}:sick", "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["problem"], answer["modules"][0]["name"]) == (True, "1")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (":broken", "OSError: no data"),
+        (":half", "call model.float"),
+        (":two", "it has to return (model, batch, loss_fn)"),
+        (":none", "has no function 'none'"),
+        ("", "no such script; write SCRIPT.py:FUNCTION"),
+    ],
+)
+def test_what_cannot_be_checked_is_told(
+    script: Path, function: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function that fails, returns something else or is not there exits with 2 and the reason."""
+    assert main(["check", f"{script}{function}"]) == 2
+    answer = capsys.readouterr()
+    assert words in answer.err
+    assert answer.out == ""
