@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import chain
 from typing import TypeVar
 
 import torch
 
-from ampmon.checking.passes import Bench, Pass
+from ampmon.checking.passes import Bench, Pass, Places
 from ampmon.checking.result import Preflight
 from ampmon.checking.verdict import compared, harmed, not_finite
 from ampmon.errors import ConfigurationError
@@ -22,8 +21,6 @@ STEP = 256.0
 """A scale that overflows is divided by it, until one fits; how much larger it may be is then read off."""
 ROUNDS = 8
 """So many modules that overflow one after the other in the forward pass are kept in fp32."""
-DEPARTED = 0.1
-"""A module whose largest output fp16 changes by this share, though its inputs are right, loses its gradient too."""
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Batch = TypeVar("Batch")
@@ -44,7 +41,7 @@ def preflight(
     - ``loss_fn``: returns the loss, a tensor with one element. It enters no autocast and calls no ``backward()``.
     - ``init_scale``: the loss scale to try first.
 
-    Runs a forward and backward pass in fp32, fp16 and bf16. If fp16 overflows, or changes the gradient of a module by
+    Runs a forward and backward pass in fp32, fp16 and bf16. If fp16 overflows, or underflows and changes a gradient by
     more than 1 % and more than bf16 does, further passes find a loss scale or modules in fp32 that cure it. A fix is
     named only if a pass has proven it. ``print()`` the result, or use ``to_dict()``.
 
@@ -59,19 +56,19 @@ def preflight(
     if not (math.isfinite(init_scale) and init_scale > 0):
         raise ConfigurationError(f"init_scale={init_scale!r}: a finite number above 0")
     bench = Bench(model, batch, loss_fn)
-    truth = bench.truth()
+    truth = bench.run(torch.float32)
     if not truth.finite:
         return not_finite(bench, truth, init_scale)
     first = bench.run(torch.float16, init_scale)
     bf16 = bench.run(torch.bfloat16)
-    return compared(bench, first, bf16, _Search(bench, truth, first, bf16).cured())
+    return compared(bench, first, bf16, _Search(bench, first, bf16).cured())
 
 
 class _Search:
     """Looks for the first pass in fp16 without a problem, of those with the fewest changes first."""
 
-    def __init__(self, bench: Bench, truth: Pass, first: Pass, bf16: Pass) -> None:
-        self._bench, self._truth, self._first, self._bf16 = bench, truth, first, bf16
+    def __init__(self, bench: Bench, first: Pass, bf16: Pass) -> None:
+        self._bench, self._first, self._bf16 = bench, first, bf16
 
     def cured(self) -> Pass | None:
         """That pass; None where none was found."""
@@ -80,56 +77,54 @@ class _Search:
         fitted = self._fitted(())
         if self._is_clean(fitted):
             return fitted
-        for kept in self._candidates(fitted):
+        for found in self._candidates(fitted):
+            kept = tuple(dict.fromkeys((*fitted.kept, *found)))
             # A model may not take fp32 in that place.
             with suppress(RuntimeError):
-                if self._may_keep(kept) and self._is_clean(tried := self._fitted(kept)):
+                if found and self._may_keep(kept) and self._is_clean(tried := self._fitted(kept)):
                     return tried
         return None
 
     def _is_clean(self, tried: Pass) -> bool:
         return tried.finite and not harmed(tried, self._bf16)
 
-    def _may_keep(self, kept: tuple[int, ...]) -> bool:
-        """The model in fp32 as a whole, or most of it, is no cure."""
-        trained = [place for place in kept if place in self._first.errors]
-        most = 2 * len(trained) > len(self._first.errors)
-        return not most and not any(map(self._bench.is_model, kept))
+    def _may_keep(self, kept: Places) -> bool:
+        """The model in fp32 as a whole, or most of what is trained, is no cure."""
+        modules, trained = self._bench.modules, self._first.errors
+        inside = {each for place in kept for each in modules[place].modules()}
+        return 2 * sum(modules[place] in inside for place in trained) <= len(trained)
 
-    def _candidates(self, fitted: Pass) -> Iterator[tuple[int, ...]]:
-        """Modules at fault to keep in fp32; then what is beside them too, for gradients are made from both sides."""
-        departed = fitted.gathered.departed(self._truth.gathered, DEPARTED)
-        if departed is not None:
-            yield _joined(fitted.kept, (departed,))
+    def _candidates(self, fitted: Pass) -> Iterator[Places]:
+        """Modules at fault; then also what is beside them, for a gradient is made by the module after."""
+        yield () if fitted.departed is None else (fitted.departed,)
         origin, began = self._first.began()
         made = (began,) if origin == "backward" and began is not None else ()
-        for wrong, step in ((made, -1), (harmed(fitted, self._bf16), 1)):
-            if wrong:
-                yield _joined(fitted.kept, wrong)
-                yield _joined(fitted.kept, fitted.beside(wrong, step))
+        order = fitted.order
+        small = tuple(sorted(fitted.small)) or harmed(fitted, self._bf16)
+        for found, step in ((made, -1), (small, 1)):
+            yield found
+            beside = (fitted.index(place) + step for place in found)
+            yield (*found, *(order[at] for at in beside if 0 <= at < len(order)))
 
-    def _fitted(self, kept: tuple[int, ...]) -> Pass:
+    def _fitted(self, kept: Places) -> Pass:
         """A pass at a scale that fits, with these modules in fp32 and those that overflow in the forward pass."""
-        scale = self._first.scale
-        tried = self._bench.run(torch.float16, scale, kept) if kept else self._first
+        first, run = self._first, self._bench.run
+        tried = run(torch.float16, first.scale, kept) if kept else first
         for _ in range(ROUNDS):
             origin, place = tried.began()
+            scale = tried.scale
             if origin == "forward" and place is not None and place not in kept:
-                if not self._may_keep((*kept, place)):
-                    break
                 kept = (*kept, place)
+                if not self._may_keep(kept):
+                    return tried
             elif origin == "backward" and scale > 1:
                 scale = max(scale / STEP, 1.0)
             else:
                 break
-            tried = self._bench.run(torch.float16, scale, kept)
+            tried = run(torch.float16, scale, kept)
         limits = [fits for place in tried.largest if (fits := tried.fits(place)) is not None]
-        suits = min(limits, default=scale) / ROOM
-        fits_already = self._is_clean(tried) and scale == self._first.scale
-        if tried.finite and suits > scale and not fits_already:
-            tried = self._bench.run(torch.float16, suits, kept)
+        suits = min(limits, default=0.0) / ROOM
+        settled = tried.scale >= first.scale and self._is_clean(tried)
+        if tried.finite and suits > tried.scale and not settled:
+            tried = run(torch.float16, suits, kept)
         return tried
-
-
-def _joined(*places: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(chain(*places)))

@@ -1,18 +1,19 @@
-"""One forward and backward pass in a precision, at a scale, with some modules kept in fp32, and what it came to."""
+"""Forward and backward passes of one model on one batch: in a precision, at a scale, with some modules in fp32."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import MappingProxyType, SimpleNamespace
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from ampmon.activations import Activations, Gathered, ModuleRegistry
+from ampmon.checking.refusals import checked_loss, checked_model
 from ampmon.checking.snapshot import gradients_aside, leaves, unchanged
 from ampmon.config import Config
 from ampmon.errors import ConfigurationError
@@ -23,229 +24,152 @@ from ampmon.wire import ForwardOrigin
 
 
 Began: TypeAlias = ForwardOrigin | Literal["backward"]
+Places: TypeAlias = tuple[int, ...]
+"""Modules, by their places in the model."""
+Tensors: TypeAlias = Sequence[torch.Tensor]
+
+SUBNORMAL = 0.05
+"""A larger share of subnormal gradients is a sign that fp16 loses some."""
+DEPARTED = 0.1
+"""A module whose largest output fp16 changes by this share, though its inputs are right, loses its gradient too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Modules are known by their places. ``errors`` are those of the gradients, relative to fp32's norm.
+    """What a pass at ``scale`` came to, the modules ``kept`` in fp32.
 
-    ``order`` is that of the forward pass. ``largest`` are the largest magnitudes of scaled gradients, of a module's
-    parameters and of what it put out; NaN where one is not finite. ``made`` are the modules that made those.
+    ``order`` is that of the forward pass. ``largest`` are the largest magnitudes of scaled fp16 gradients, NaN where
+    one is not finite, and ``made`` the modules that made those. ``small`` are modules with many subnormal ones, and
+    ``departed`` is the first whose output fp16 changes much. ``errors`` are those of gradients, by module and of all,
+    relative to their norm in the first pass.
     """
 
     scale: float
-    kept: tuple[int, ...]
+    kept: Places
     loss: float
     gathered: Gathered
-    order: Sequence[int]
-    largest: Mapping[int, float]
-    made: frozenset[int]
-    errors: Mapping[int, float] = field(default_factory=dict)
-    error: float = math.nan
+    order: list[int]
+    largest: dict[int, float]
+    made: set[int]
+    small: set[int]
+    departed: int | None
+    errors: dict[int, float]
+    error: float
 
     @property
     def finite(self) -> bool:
-        return math.isfinite(self.loss) and all(map(math.isfinite, self.largest.values()))
-
-    def over(
-        self, limit: float, other: Mapping[int, float] = MappingProxyType({})
-    ) -> tuple[int, ...]:
-        """The modules whose gradient is wrong by more than that and than in another pass, in forward order."""
-        return tuple(
-            place
-            for place in sorted(self.errors, key=self._index)
-            if not self.errors[place] <= max(limit, other.get(place, 0.0))
-        )
+        return math.isfinite(self.loss) and not self.made
 
     def began(self) -> tuple[Began | None, int | None]:
         """Where the first value arose that is not finite, and in which module, as far as that was seen."""
         if not math.isfinite(self.loss):
             return self.gathered.lost()
-        return ("backward", max(self.made, key=self._index)) if self.made else (None, None)
+        return ("backward", max(self.made, key=self.index)) if self.made else (None, None)
 
     def fits(self, place: int) -> float | None:
-        """The largest power of two as a scale at which no gradient of a module overflows."""
+        """The largest power of two as a scale at which no gradient of a module overflows, if that is known."""
         largest = self.largest.get(place, 0.0)
-        if not (math.isfinite(self.loss) and math.isfinite(largest) and largest > 0):
+        if not (math.isfinite(self.loss) and 0 < largest < math.inf):
             return None
-        return 2.0 ** math.floor(math.log2(FP16.max / largest) + math.log2(self.scale))
+        return 2.0 ** math.floor(math.log2(FP16.max / largest * self.scale))
 
-    def beside(self, places: Sequence[int], step: int) -> tuple[int, ...]:
-        """These, and the modules that are called before (-1) or after (1) them."""
-        at = [self._index(place) + step for place in places]
-        return (*places, *(self.order[i] for i in at if 0 <= i < len(self.order)))
-
-    def _index(self, place: int) -> int:
+    def index(self, place: int) -> int:
+        """When a module was called."""
         return self.order.index(place) if place in self.order else -1
 
 
 class Bench:
-    """Runs passes of a model on one batch; each begins with the same weights, buffers and random states.
+    """Runs passes; each begins with the same weights, buffers and random states. The first is what others are held to.
 
-    Raises ConfigurationError for a model that cannot be checked.
+    Raises ConfigurationError for what cannot be checked.
     """
 
     def __init__(self, model: Any, batch: Any, loss_fn: Callable[[Any, Any], torch.Tensor]) -> None:
-        self._model, self._batch, self._loss_fn = model, batch, loss_fn
-        self.device = _checked(model)
-        self._activations = Activations(model, Config(activations=1, sample="all"), _raise)
+        self.device = checked_model(model)
         self.modules = dict(ModuleRegistry(model).meet(every_path=True))
-        owned = {
+        self._model, self._batch, self._loss_fn = model, batch, loss_fn
+        self._activations = Activations(model, Config(activations=1, sample="all"), _raise)
+        self._owners = {
             each: (place, name)
             for place, module in reversed(self.modules.items())
             for name, each in module.named_parameters(recurse=False)
             if each.requires_grad
         }
-        self._parameters = list(owned)
-        self._owners = list(owned.values())
-        self._truth: list[torch.Tensor] = []
+        self._truth: tuple[Tensors, Gathered] | None = None
 
     def name(self, place: int) -> tuple[str, str]:
         """A module's name and its class."""
         told = self._activations.modules[place]
         return told.name, told.kind
 
-    def label(self, place: int) -> str:
-        return "module {} ({})".format(*self.name(place))
-
-    def is_model(self, place: int) -> bool:
-        return self.modules[place] is self._model
-
-    def truth(self) -> Pass:
-        """The pass in fp32, with which all later ones are compared."""
-        found, self._truth = self._run(None, 1.0, ())
-        return found
-
-    def run(self, dtype: torch.dtype, scale: float = 1.0, kept: tuple[int, ...] = ()) -> Pass:
-        """A pass under autocast, its loss multiplied by a scale, with the modules ``kept`` in fp32."""
-        return self._run(dtype, scale, kept)[0]
-
-    def _run(
-        self, dtype: torch.dtype | None, scale: float, kept: tuple[int, ...]
-    ) -> tuple[Pass, list[torch.Tensor]]:
+    def run(self, dtype: torch.dtype, scale: float = 1.0, kept: Places = ()) -> Pass:
+        """A pass in fp32, or under autocast to another ``dtype``, its loss multiplied by ``scale``."""
+        is_fp32 = dtype == torch.float32
         with unchanged(self._model), torch.enable_grad():
             for place in kept:
                 _keep(self.modules[place], self.device)
             self._activations.begin(0, here=True)
             torch.clear_autocast_cache()
+            autocast = torch.autocast(
+                self.device, dtype=None if is_fp32 else dtype, enabled=not is_fp32
+            )
             try:
-                with (
-                    _no_other_autocast(self.device, dtype),
-                    torch.autocast(self.device, dtype=dtype, enabled=dtype is not None),
-                ):
-                    loss = _scalar(self._loss_fn(self._model, self._batch))
+                with _no_other_autocast(self.device, dtype), autocast:
+                    loss = checked_loss(self._loss_fn(self._model, self._batch))
                 with gradients_aside(leaves(loss)):
                     (loss.float().sum() * scale).backward()
-                    gradients = [_dense(each) for each in self._parameters]
+                    gradients = [_dense(each) for each in self._owners]
                 gathered, _ = self._activations.end()
             finally:
                 self._activations.drop()
         assert gathered is not None
-        return self._told(scale, kept, loss.item(), gathered, gradients), gradients
+        self._truth = self._truth or (gradients, gathered)
+        return self._told(scale, kept, loss.item(), gathered, gradients)
 
     def _told(
-        self,
-        scale: float,
-        kept: tuple[int, ...],
-        loss: float,
-        gathered: Gathered,
-        gradients: list[torch.Tensor],
+        self, scale: float, kept: Places, loss: float, gathered: Gathered, gradients: Tensors
     ) -> Pass:
         record = gathered.result()
         came_back = Statistics.from_wire(record.gradients) if record else Statistics.nothing(())
         order: list[int] = came_back.parameters.tolist()
-        finite = came_back.inf + came_back.nan == 0
         largest = dict(zip(order, came_back.amax.tolist(), strict=True))
         # A gradient comes back to a module from the one after it, which made it.
-        made = {order[min(row + 1, len(order) - 1)] for row in (~finite).nonzero()[0]}
-        for (place, _), gradient in zip(self._owners, gradients, strict=True):
-            amax, held = _magnitude(gradient)
+        broken: list[int] = (came_back.inf + came_back.nan).nonzero()[0].tolist()
+        made = {order[min(row + 1, len(order) - 1)] for row in broken}
+        few = SUBNORMAL * came_back.looked
+        small = {order[row] for row in (came_back.classes().subnormal > few).nonzero()[0].tolist()}
+        for (place, _), gradient in zip(self._owners.values(), gradients, strict=True):
+            amax, subnormal, of_fp16 = _magnitudes(gradient)
             if not math.isfinite(amax):
                 largest[place] = math.nan
                 made.add(place)
-            elif held and place not in kept:
+            elif of_fp16 and place not in kept:
                 largest[place] = max(largest.get(place, 0.0), amax)
-        errors, error = self._errors(scale, gradients)
-        return Pass(scale, kept, loss, gathered, order, largest, frozenset(made), errors, error)
+                small |= {place} if subnormal > SUBNORMAL else set()
+        assert self._truth is not None
+        truth, forward = self._truth
+        departed = gathered.departed(forward, DEPARTED)
+        errors = self._errors(scale, gradients, truth)
+        return Pass(scale, kept, loss, gathered, order, largest, made, small, departed, *errors)
 
     def _errors(
-        self, scale: float, gradients: list[torch.Tensor]
+        self, scale: float, gradients: Tensors, truths: Tensors
     ) -> tuple[dict[int, float], float]:
         """By module and of all. Biases are left out: before a normalisation, theirs is 0 by nature, and noise."""
         wrong, norm = defaultdict[int, float](float), defaultdict[int, float](float)
-        for (place, name), gradient, truth in zip(
-            self._owners, gradients, self._truth, strict=False
-        ):
+        owners = self._owners.values()
+        for (place, name), gradient, truth in zip(owners, gradients, truths, strict=True):
             if not name.endswith("bias"):
                 wrong[place] += _square(gradient / scale - truth)
                 norm[place] += _square(truth)
         errors = {each: math.sqrt(wrong[each] / norm[each]) for each in norm if norm[each] > 0}
         total = sum(norm.values())
-        return errors, math.sqrt(sum(wrong.values()) / total) if total > 0 else math.nan
-
-
-def _checked(model: Any) -> str:
-    """The type of the device that a model is on."""
-    if not isinstance(model, torch.nn.Module):
-        raise ConfigurationError(f"model: a torch.nn.Module is needed, not {type(model).__name__}")
-    for name, module in model.named_modules():
-        _refuse_wrapper(name or "model", module)
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    if not trained:
-        raise ConfigurationError(
-            "model: no parameter requires a gradient, so there is none to check"
-        )
-    for name, each in trained.items():
-        if torch.nn.parameter.is_lazy(each):
-            raise ConfigurationError(f"{name} is not initialized: run the model once first")
-        if each.dtype != torch.float32:
-            kind = str(each.dtype).removeprefix("torch.")
-            raise ConfigurationError(
-                f"{name} is {kind}: preflight checks autocast, which needs fp32 parameters; "
-                "call model.float() first"
-            )
-    kinds = {each.device.type for each in trained.values()}
-    kind = next(iter(kinds))
-    if len(kinds) > 1 or kind == "meta" or not torch.amp.is_autocast_available(kind):
-        raise ConfigurationError(
-            f"model: parameters on {', '.join(sorted(kinds))}; they have to be on one kind of device with autocast"
-        )
-    return kind
-
-
-def _refuse_wrapper(name: str, module: torch.nn.Module) -> None:
-    wrappers = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
-    if found := wrappers & {each.__name__ for each in type(module).__mro__}:
-        raise ConfigurationError(
-            f"{name} is wrapped in {found.pop()}: pass the model as it was before, on one rank"
-        )
-    compiled = getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod")
-    if compiled or isinstance(module, torch.jit.ScriptModule):
-        raise ConfigurationError(
-            f"{name} is compiled, so its modules cannot be seen: pass the model as it was before"
-        )
-
-
-def _scalar(loss: Any) -> torch.Tensor:
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        found = (
-            f"shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        )
-        raise ConfigurationError(
-            f"loss_fn: it has to return the loss as a tensor with one element, not {found}; "
-            "return loss.mean(), say"
-        )
-    if not loss.requires_grad:
-        raise ConfigurationError(
-            "loss_fn: the loss depends on no parameter that requires a gradient; "
-            "look for detach(), item() or torch.no_grad()"
-        )
-    return loss
+        return errors, math.sqrt(sum(wrong.values()) / total) if total > 0 else 0.0
 
 
 @contextmanager
-def _no_other_autocast(device: str, dtype: torch.dtype | None) -> Iterator[None]:
-    """Raise where a module is called under an autocast that is not ours; without one, fp32 may be chosen."""
+def _no_other_autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
+    """Raise where a module is called under an autocast that is not ours: it would be so in fp32 too."""
 
     def look(module: torch.nn.Module, _: Any) -> None:
         if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != dtype:
@@ -279,17 +203,19 @@ def _dense(parameter: torch.Tensor) -> torch.Tensor:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def _magnitude(gradient: torch.Tensor) -> tuple[float, bool]:
-    """The largest magnitude, and whether fp16 made the gradient: then its values are numbers of fp16."""
+def _magnitudes(gradient: torch.Tensor) -> tuple[float, float, bool]:
+    """The largest, the share of subnormal ones, and whether fp16 made the gradient: then all are numbers of fp16."""
     if not gradient.numel():
-        return 0.0, False
-    on_grid = (gradient == gradient.half()).float().mean().item()
-    return gradient.abs().max().item(), on_grid >= ON_GRID_SHARE
+        return 0.0, 0.0, False
+    magnitudes = gradient.abs()
+    subnormal = (magnitudes > 0) & (magnitudes < FP16.min_normal)
+    shares = (each.float().mean().item() for each in (subnormal, gradient == gradient.half()))
+    small, on_grid = shares
+    return magnitudes.max().item(), small, on_grid >= ON_GRID_SHARE
 
 
 def _square(tensor: torch.Tensor) -> float:
-    norm = torch.linalg.vector_norm(tensor.detach(), dtype=widest(tensor.device))
-    return float(norm.item() ** 2)
+    return float(torch.linalg.vector_norm(tensor, dtype=widest(tensor.device)).item() ** 2)
 
 
 def _raise(_: str, error: Exception) -> None:

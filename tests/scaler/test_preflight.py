@@ -247,11 +247,11 @@ def under_autocast(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
     [
         (lambda: [mlp()], loss_of, "a torch.nn.Module is needed, not list"),
         (lambda: mlp().requires_grad_(False), loss_of, "no parameter requires a gradient"),
-        (lambda: mlp().half(), loss_of, "0.weight is float16: .* call model.float"),
+        (lambda: mlp().half(), loss_of, "0.weight is torch.float16, .* call model.float"),
         (lambda: torch.compile(mlp(), backend="eager"), loss_of, "is compiled"),
         (lambda: nn.DataParallel(mlp()), loss_of, "wrapped in DataParallel"),
         (lambda: nn.Sequential(nn.LazyLinear(4)), loss_of, "0.weight is not initialized"),
-        (lambda: mlp().to("meta"), loss_of, "parameters on meta"),
+        (lambda: mlp().to("meta"), loss_of, "its weights are on meta"),
         (mlp, None, "loss_fn: a function"),
         (mlp, lambda model, given: model(given[0]), r"not shape \[32, 4\]"),
         (mlp, lambda model, given: loss_of(model, given).item(), "not float"),
@@ -271,3 +271,40 @@ def test_a_scale_has_to_be_a_number_above_zero() -> None:
     """A first scale of 0 is an error."""
     with pytest.raises(ConfigurationError, match="init_scale=0"):
         ampmon.preflight(mlp(), batch(), loss_of, init_scale=0)
+
+
+class Kink(nn.Module):
+    """A ReLU whose inputs are rounded to fp16's grid at 8 first: some of them become 0."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.relu(inputs + 8 - 8)
+
+
+def test_rounding_is_no_problem() -> None:
+    """A ReLU that rounding turns off changes gradients by more than 1 %, and nothing is to be changed for it."""
+    found = ampmon.preflight(mlp(Kink()), batch(), loss_of)
+
+    assert "by rounding alone" in found.verdict
+    assert not found.problem
+    assert max(each.error or 0 for each in found.modules) > 0.01
+
+
+class Adapter(nn.Module):
+    """A layer, and beside it a share of another one that is too small for fp16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.adapter = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.base(inputs) + 1e-9 * self.adapter(inputs)
+        return outputs
+
+
+def test_one_layer_that_underflows_is_kept_in_fp32() -> None:
+    """Where one layer alone has gradients too small for fp16, that layer is the fix, and the scale stays."""
+    found = ampmon.preflight(mlp(Adapter()), batch(), loss_of)
+
+    assert [each.name for each in found.modules if each.keep_fp32] == ["1.adapter"]
+    assert found.scale == 65536.0
+    assert (found.modules[0].error or 0) > 0.01
