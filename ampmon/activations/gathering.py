@@ -136,6 +136,7 @@ class Gathering:
         modules = list(self._outputs)
         return Gathered(
             measured=self.measures,
+            recomputed=self._recomputed,
             modules=sorted(modules) if self._recomputed else modules,
             outputs=self._outputs,
             calls=self._calls,
@@ -190,6 +191,7 @@ class Gathered:
     """One iteration's sample of the activations, on the host or on its way there. Modules are places in the header."""
 
     measured: bool
+    recomputed: bool
     modules: list[int]
     outputs: dict[int, list[int]]
     calls: list[_Call]
@@ -231,9 +233,10 @@ class Gathered:
             return all(math.isfinite(values.get(number, 0.0)) for number in numbers)
 
         spoiled = [call for call in self.calls if not finite(call.put_out)]
-        for call in spoiled:
-            if finite(call.given):
-                return "forward", call.module
+        made = [call.module for call in spoiled if finite(call.given)]
+        if made:
+            # A module leaves after those in it; one that is called again in the backward pass leaves before.
+            return "forward", max(made) if self.recomputed else made[0]
         if not self.calls:
             return None, None
         return ("input" if spoiled else "loss"), None

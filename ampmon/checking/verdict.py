@@ -22,7 +22,7 @@ SCALE = 'scaler = ampmon.GradScaler("{device}", init_scale=2.0**{exponent:g})'
 BEGAN = {
     "forward": " in the forward pass, first in {module}",
     "backward": " in the backward pass at a loss scale of {scale}, first in {module}",
-    "loss": " in loss_fn, after the last module",
+    "loss": " in loss_fn, where the loss has to be computed from output.float()",
     "input": " in the model's input",
     None: "",
 }

@@ -273,6 +273,25 @@ def test_a_scale_has_to_be_a_number_above_zero() -> None:
         ampmon.preflight(mlp(), batch(), loss_of, init_scale=0)
 
 
+class Checkpointed(nn.Module):
+    """A part of a model that is called again on the way back."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.part = nn.Sequential(*layers)
+
+    def forward(self, inputs: Tensor) -> Any:
+        return checkpoint(self.part, inputs, use_reentrant=True)
+
+
+def test_a_module_in_a_checkpoint_is_named() -> None:
+    """A norm that overflows in a part under reentrant checkpointing is named, and not the part."""
+    found = ampmon.preflight(mlp(Checkpointed(Gain(1000.0), Energy())), batch(), loss_of)
+
+    assert "first in module 1.part.1 (Energy)" in found.verdict
+    assert [each.name for each in found.modules if each.keep_fp32] == ["1.part.1"]
+
+
 class Kink(nn.Module):
     """A ReLU whose inputs are rounded to fp16's grid at 8 first: some of them become 0."""
 
