@@ -112,11 +112,9 @@ class _Search:
         tried = run(torch.float16, first.scale, kept) if kept else first
         for _ in range(ROUNDS):
             origin, place = tried.began()
-            scale = tried.scale
-            if origin == "forward" and place is not None and place not in kept:
-                kept = (*kept, place)
-                if not self._may_keep(kept):
-                    return tried
+            scale, more = tried.scale, () if place is None else (place,)
+            if origin == "forward" and self._may_keep((*kept, *more)) and place not in kept:
+                kept = (*kept, *more)
             elif origin == "backward" and scale > 1:
                 scale = max(scale / STEP, 1.0)
             else:

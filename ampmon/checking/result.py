@@ -57,7 +57,8 @@ class Preflight:
     """The same with the fix."""
     bf16_error: float | None = None
     modules: tuple[ModuleCheck, ...] = ()
-    """The worst first; without those that have no gradient of their own."""
+    """The worst first. Each has ``name``, ``kind`` (its class), ``error``, ``fixed_error``, ``bf16_error``, ``finite``,
+    ``overflows`` (forward or backward, if it was the first), ``largest_scale`` and ``keep_fp32``."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as JSON takes it."""
