@@ -15,7 +15,7 @@ NPM := $(shell command -v npm 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots audit lock wheel clean
+.PHONY: help demo serve test test-tools fuzz attack busy test-campaigns test-frameworks faults docs lint web platforms format bench bench-probe kernels gpu bench-store bench-delivery bench-diagnosis bench-team bench-page soak year simulate-check clinic screenshots gallery audit lock wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ simulate-check: $(VENV)/.dev ## train small models under other policies and comp
 
 screenshots: $(VENV)/.dev ## picture every view of the page, of real trainings, into build/screenshots (a quarter of an hour; ARGS="--docs")
 	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.pictures $(ARGS)
+
+gallery: $(VENV)/.dev ## train ten runs, each sick in one way, and write docs/gallery with their reports (minutes)
+	@PYTHONPATH=tests:. $(BIN)/python -m campaigns.gallery
 
 audit: $(VENV)/.dev ## look the installed packages up among known holes (needs the network)
 	@$(PIP) install 'pip-audit>=2.7' && $(BIN)/pip-audit --skip-editable $(ARGS) || \

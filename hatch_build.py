@@ -18,6 +18,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).parent
 CONFIGURATION = ROOT / "mkdocs.yml"
 SITE = ROOT / "build" / "docs"
+PLOTLY = SITE / "gallery" / "plotly.min.js"
+"""What the gallery's reports draw with; a server sends its own."""
 SOURCES = ("docs", "web/docs", "ampmon", "mkdocs.yml", "hatch_build.py")
 PICTURE = re.compile(r'(<img [^>]*src=")([^"]+)(\.png|\.svg|\.webp)("[^>]*>)')
 INLINE = re.compile(r"<script>(.+?)</script>", re.DOTALL)
@@ -32,14 +34,23 @@ class DocumentationHook(BuildHookInterface[Any]):
             return
         build()
         if version != "editable":
-            build_data["force_include"][str(SITE)] = "ampmon_server/web/docs"
+            files = (each for each in SITE.rglob("*") if each.is_file() and each != PLOTLY)
+            build_data["force_include"] |= {
+                str(file): f"ampmon_server/web/docs/{file.relative_to(SITE)}" for file in files
+            }
 
 
 def build() -> None:
     """Build the site unless it is newer than its sources. Raises CalledProcessError for a broken link or anchor."""
     index = SITE / "llms.txt"
-    if index.is_file() and index.stat().st_mtime > _changed():
-        return
+    if not index.is_file() or index.stat().st_mtime <= _changed():
+        _build(index)
+    plotly = find_spec("plotly")  # not there where only a wheel is built
+    if plotly and plotly.origin and not PLOTLY.is_file():
+        shutil.copyfile(Path(plotly.origin).parent / "package_data" / PLOTLY.name, PLOTLY)
+
+
+def _build(index: Path) -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     run = "from zensical.main import cli; cli()"
     options = ["build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]

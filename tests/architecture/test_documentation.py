@@ -20,6 +20,7 @@ from ampmon_server.app import create_app
 from ampmon_server.figures import FIGURES
 from ampmon_server.settings import Settings
 from campaigns import reference
+from campaigns.gallery import exhibits
 
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +163,14 @@ def test_every_figure_and_event_is_documented() -> None:
 def test_the_generated_reference_is_up_to_date(name: str) -> None:
     """The pages of the command line and of the API are what `make docs` makes of the parsers and of OpenAPI."""
     assert (ROOT / "docs" / name).read_text() == reference.page(name)
+
+
+def test_the_gallery_is_what_its_command_shows() -> None:
+    """The page of the gallery is what `make gallery` writes: ten exhibits, each with the page of its finding."""
+    page = (ROOT / "docs" / "gallery.md").read_text()
+
+    assert page == exhibits.page()
+    assert len({each.rule for each in exhibits.EXHIBITS}) == 10
 
 
 def test_the_search_for_what_is_missing_can_fail() -> None:

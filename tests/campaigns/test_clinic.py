@@ -1,21 +1,37 @@
-"""The clinic at its smallest: four patients. `make clinic` examines all of them."""
+"""The clinic at its smallest: four patients, of which one is a report of the gallery."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from playwright.sync_api import expect
+
+from ampmon_server.assets import plotly_script
+from browser import chromium
 from campaigns.clinic.drawn import find
 from campaigns.clinic.recommended import Recommendations
 from campaigns.clinic.report import Examined, enough
 from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import verdict
+from campaigns.gallery.exhibits import EXHIBITS
+from campaigns.gallery.reports import PLOTLY, make
 
 
-def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """It keeps who was trained."""
+    return Session(tmp_path_factory.mktemp("clinic"))
+
+
+def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(
+    session: Session,
+) -> None:
     """Real trainings are diagnosed rightly and given the same one change everywhere; a wrong verdict is told."""
     sick, healthy = find("overflow in backward only"), find("typical")
     patients = [sick, healthy, find("growth too eager"), find("activations sampled")]
-    session = Session(tmp_path / "clinic")
     verdicts = session.run(patients)
     assert [each for each in verdicts if not each.right] == []
     assert enough(Examined(verdicts, [], "", 0.0))
@@ -35,3 +51,26 @@ def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(tmp_p
     ]
     assert [each for each in swapped if each.right] == []
     assert not enough(Examined(swapped, [], "", 0.0))
+
+
+def test_a_report_of_the_gallery_opens_from_its_folder(session: Session, tmp_path: Path) -> None:
+    """A report draws its charts and leads back, beside its pictures; it is not written if it shows another finding."""
+    (exhibit,) = (each for each in EXHIBITS if each.patient == "growth too eager")
+    with pytest.raises(ValueError, match="the first finding is sawtooth, not skip_rate"):
+        make([replace(exhibit, rule="skip_rate")], session, tmp_path, "0")
+    assert not any(tmp_path.iterdir())
+
+    make([exhibit], session, tmp_path, "0")
+    shutil.copyfile(plotly_script(), tmp_path / PLOTLY)
+    said: list[str] = []
+    with chromium() as browser:
+        page = browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.goto((tmp_path / f"{exhibit.name}.html").as_uri())
+        expect(page.locator("[data-figure=scale] .plot-container")).to_be_visible()
+        expect(page.locator(".finding").first).to_contain_text("growth_interval=3")
+        hrefs = page.locator("main > p a").evaluate_all("all => all.map(one => one.pathname)")
+    assert said == []
+    assert [Path(each).name for each in hrefs] == ["gallery.html", "sawtooth.html"]
+    light, dark = ((tmp_path / f"{exhibit.name}{end}.png").read_bytes() for end in ("", "-dark"))
+    assert light != dark

@@ -62,7 +62,7 @@ def test_the_site_loads_nothing_from_elsewhere(documentation: Path) -> None:
     loaded = [
         (page.name, address)
         for page, tag, address in refers(documentation)
-        if tag != "a" and ":" in address[:8]
+        if tag != "a" and ":" in address[:8] and not address.startswith("data:")
     ]
     inline = [
         page
@@ -129,11 +129,14 @@ def test_the_server_shows_the_site(client: TestClient) -> None:
         "findings/img/skip_rate.png": "image/png",
         "img/sawtooth.svg": "image/svg+xml",
         "llms.txt": "text/plain",
+        "gallery/report.js": "text/javascript",
     }.items():
         answer = client.get(f"/docs/{name}")
         assert answer.status_code == 200, name
         assert answer.headers["content-type"].startswith(kind)
     assert client.get("/docs").headers["location"] == "docs/"
+    plotly = client.get("/docs/gallery/plotly.min.js")
+    assert plotly.content == assets.plotly()
 
 
 def test_the_addresses_that_ampmon_prints_lead_to_the_site(

@@ -40,7 +40,7 @@ def test_a_reader_searches_from_the_dashboard_to_an_entry(reader: Reader) -> Non
 
 @pytest.mark.parametrize(
     ("name", "theme", "width"),
-    [("index", "light", 1440), ("findings/skip_rate", "light", 390), ("python", "dark", 390)],
+    [("index", "light", 1440), ("gallery", "light", 390), ("python", "dark", 390)],
 )
 def test_a_page_weighs_little_and_keeps_the_rules_of_axe(
     reader: Reader, name: str, theme: Literal["light", "dark"], width: int
@@ -53,3 +53,12 @@ def test_a_page_weighs_little_and_keeps_the_rules_of_axe(
     # The theme's own: it puts each copy button into a nav without a name.
     assert [each for each in violations(reader.page) if ".md-code__nav" not in each] == []
     assert reader.ask("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_report_of_the_gallery_opens_from_the_server(reader: Reader) -> None:
+    """From the gallery's page one comes to a report, which draws with the page's Plotly under the server's policy."""
+    reader.theme("dark")
+    reader.load("docs/gallery.html")
+    reader.page.get_by_role("link", name="Open the report").last.click()
+    expect(reader.page.locator("[data-figure=norm] .plot-container")).to_be_visible()
+    assert violations(reader.page) == []

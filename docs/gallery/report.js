@@ -1,0 +1,95 @@
+// Puts a theme's colours in the place of the roles that figures name. Pure; figures/roles.py does the same.
+
+/** @import { Figure, Roles } from "../types/page.js" */
+
+const PREFIX = "role:";
+
+// Only under a key that ends so stands a role: elsewhere in a figure stand names, which may begin like one.
+const COLOURS = /color(scale)?$/;
+
+/**
+ * A copy of `figure` with its roles' colours.
+ * @param {Figure} figure
+ * @param {Roles} roles
+ */
+function resolve(figure, roles) {
+  return /** @type {Figure} */ (walk(figure, roles, ""));
+}
+
+/**
+ * @param {unknown} part
+ * @param {Roles} roles
+ * @param {string} key under which it stands
+ * @returns {unknown}
+ */
+function walk(part, roles, key) {
+  if (typeof part === "string") return COLOURS.test(key) && part.startsWith(PREFIX) ? colour(part.slice(PREFIX.length), roles) : part;
+  if (Array.isArray(part)) return part.map((item) => walk(item, roles, key));
+  if (typeof part !== "object" || part === null) return part;
+  return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, walk(value, roles, key)]));
+}
+
+/**
+ * @param {string} role
+ * @param {Roles} roles
+ */
+function colour(role, roles) {
+  const found = roles[role];
+  if (found === undefined) throw new Error(`unknown role: ${role}`);
+  return found;
+}
+
+// Draws the figures of a report, which holds all of this as one file and loads nothing: in the reader's theme, and light on paper.
+
+
+/** @import { Figure, Roles } from "../types/page.js" */
+
+const CONFIG = { displayModeBar: false, showSendToCloud: false, plotlyServerURL: "", responsive: true };
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+// As in report.css.
+const phone = matchMedia("screen and (max-width: 720px)");
+const themes = /** @type {{light: Roles, dark: Roles}} */ (held("roles"));
+const wide = /** @type {Record<string, Figure>} */ (held("figures"));
+const narrow = /** @type {Record<string, Figure>} */ (held("figures-narrow"));
+
+/** @param {string} id of the element that holds it as JSON */
+function held(id) {
+  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
+}
+
+/**
+ * @param {Roles} roles
+ * @param {Record<string, Figure>} figures
+ */
+function draw(roles, figures) {
+  for (const [name, figure] of Object.entries(figures)) {
+    const place = document.querySelector(`[data-figure="${name}"] .plot`);
+    if (place instanceof HTMLElement) void drawIn(place, roles, figure);
+  }
+}
+
+/**
+ * Draws a figure, or says in its place why not: one that fails must not take the others along.
+ * @param {HTMLElement} place
+ * @param {Roles} roles
+ * @param {Figure} figure
+ */
+async function drawIn(place, roles, figure) {
+  try {
+    const { data, layout } = resolve(figure, roles);
+    await window.Plotly?.react(place, data, /** @type {object} */ (layout), CONFIG);
+  } catch (error) {
+    place.textContent = `Not drawn: ${error instanceof Error ? error.message : String(error)}`;
+  }
+}
+
+function drawAsSeen() {
+  draw(dark.matches ? themes.dark : themes.light, phone.matches ? narrow : wide);
+}
+
+for (const query of [dark, phone]) query.addEventListener("change", drawAsSeen);
+window.addEventListener("beforeprint", () => draw(themes.light, wide));
+window.addEventListener("afterprint", drawAsSeen);
+drawAsSeen();
+
