@@ -14,6 +14,10 @@ from ampmon_server import assets
 from ampmon_server.cli import main
 
 
+LIT_HTML = ("3.3.3", "b878e7f95dec8a9b6e9b217faca6b6a11bad82ebc44c0caa77419ed83edd81f2")
+"""The release that web/js/lit-html.js was taken from, and the script's SHA-256 there."""
+
+
 def test_the_installed_script_is_the_one_that_was_tested() -> None:
     """Its version is listed, with the hash of what is served."""
     served = hashlib.sha256(assets.plotly_script().read_bytes()).hexdigest()
@@ -51,6 +55,14 @@ def test_a_script_that_changes_while_it_is_served_is_served_as_it_was(
     for name in ("plotly", f"plotly-{assets.plotly_version()}"):
         served = client.get(f"/vendor/{name}.min.js").content
         assert hashlib.sha256(served).hexdigest() == assets.PLOTLY_SHA256[assets.plotly_version()]
+
+
+def test_the_view_library_is_the_one_of_its_release() -> None:
+    """The copy of lit-html says which release it is of, and has that release's hash."""
+    script = (assets.web_directory() / "js" / "lit-html.js").read_bytes()
+
+    assert LIT_HTML[0].encode() in script
+    assert hashlib.sha256(script).hexdigest() == LIT_HTML[1]
 
 
 def test_a_version_that_nobody_tested_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

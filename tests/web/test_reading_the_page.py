@@ -149,8 +149,9 @@ def test_step_5_what_another_scale_would_do(on_run: Reader) -> None:
 def test_step_6_which_one_to_write(on_run: Reader) -> None:
     """One change is recommended, `middle` in fp32; a scale that the reader tries is an alternative, with its code."""
     fixes = on_run.page.locator(".finding .code")
-    assert fixes.first.text_content().startswith("Recommended:with torch.autocast(")
-    assert fixes.nth(1).text_content().startswith("Alternative, because")
+    assert fixes.first.locator("p").text_content() == "Recommended:"
+    assert fixes.first.locator("code").text_content().startswith("with torch.autocast(")
+    assert fixes.nth(1).locator("p").text_content().startswith("Alternative, because")
     on_run.tab("whatif")
     _look_at(on_run, "whatif")
     part = on_run.page.locator(".part.whatif .code")

@@ -1,15 +1,16 @@
 // The page of alerts: what fires, which messages failed, what is muted and what was sent, in all runs that the reader sees.
 
 import { format, wholeView } from "./address.js";
-import { AlertLine, attempt, clock } from "./alerts.js";
+import { alertLine, attempt, clock } from "./alerts.js";
 import { get, send } from "./api.js";
-import { h, say } from "./dom.js";
+import { verdictBadge } from "./badge.js";
+import { h } from "./dom.js";
 import { count } from "./format.js";
+import { html, render } from "./lit-html.js";
 import { paced } from "./pace.js";
 import { at } from "./root.js";
 import { Table } from "./table.js";
-import { toast } from "./toast.js";
-import { setVerdict, verdict } from "./verdict.js";
+import { tried } from "./toast.js";
 import { mayChange } from "./who.js";
 
 /** @import { Address, ListedMute, Message, OpenAlert } from "../types/page.js" */
@@ -32,9 +33,7 @@ url = "ntfys://ntfy.sh/ampmon-3f9c1a7e"`;
 /** Rows under a heading, a few until the reader asks for more. @template Row */
 class Section {
   limit = ROWS;
-  #count = h("span", { class: "more" });
-  #none;
-  #more;
+  element;
 
   /**
    * @param {string} title
@@ -43,10 +42,11 @@ class Section {
    * @param {() => void} onMore called once it may have more rows
    */
   constructor(title, none, table, onMore) {
+    this.title = title;
+    this.none = none;
     this.table = table;
-    this.#none = h("p", { class: "caption" }, none);
-    this.#more = h("button", { type: "button", onclick: () => this.#grow(onMore) }, "Show more");
-    this.element = h("section", { class: "ledger", "data-section": title, hidden: true }, h("header", {}, h("h2", {}, title), this.#count), this.#none, table.element, this.#more);
+    this.onMore = onMore;
+    this.element = h("section", { class: "ledger", "data-section": title, hidden: true });
   }
 
   /**
@@ -55,19 +55,24 @@ class Section {
    */
   show(rows, total = rows.length) {
     const shown = rows.slice(0, this.limit);
-    this.element.hidden = total === 0 && this.#none.textContent === "";
-    this.#none.hidden = total > 0;
-    this.table.element.hidden = total === 0;
-    this.#more.hidden = shown.length === total || this.limit === ROWS_MAX;
     const all = shown.length === total;
-    say(this.#count, all && total === 0 ? "" : all ? count(total) : `${count(shown.length)} of ${count(total)}`);
+    const words = all ? count(total) : `${count(shown.length)} of ${count(total)}`;
+    this.element.hidden = total === 0 && this.none === "";
     this.table.update(shown);
+    render(
+      html`
+        <header><h2>${this.title}</h2><span class="more">${total ? words : ""}</span></header>
+        <p class="caption" ?hidden=${total > 0}>${this.none}</p>
+        ${this.table.element}
+        <button type="button" ?hidden=${all || this.limit === ROWS_MAX} @click=${() => this.#grow()}>Show more</button>
+      `,
+      this.element,
+    );
   }
 
-  /** @param {() => void} onMore */
-  #grow(onMore) {
+  #grow() {
     this.limit = Math.min(MORE * this.limit, ROWS_MAX);
-    onMore();
+    this.onMore();
   }
 }
 
@@ -78,16 +83,12 @@ export class AlertsPage {
   #started = false;
   #read = paced(() => this.#fetch().catch(() => {}), READ_MS);
   #now = () => void this.#fetch().catch(() => {});
-  /** @type {Map<string, AlertLine>} */
-  #lines = new Map();
   #firing = this.#section("Firing now", "No alert is firing.", this.#alertColumns(), alertKey);
   #pending = this.#section("Pending", "", this.#alertColumns(), alertKey);
   #failed = this.#section("Failed or waiting", "Every message was delivered.", FAILED, messageKey);
   #muted = this.#section("Muted", "Nothing is muted.", [...MUTED, { name: "Action", cell: (mute) => this.#unmute(mute) }], ({ mute_id }) => mute_id);
   #sent = this.#section("Sent in the last 7 days", "No message was sent. Test your destinations: ampmon alerts test --alerts alerts.toml", SENT, messageKey);
-  #sections = h("div", { hidden: true }, ...[this.#firing, this.#pending, this.#failed, this.#muted, this.#sent].map(({ element }) => element));
-  #setup = h("div", { class: "first", hidden: true }, ...setup());
-  element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"), this.#setup, this.#sections);
+  element = h("div", { class: "alerts-page" }, h("h1", {}, "Alerts"));
 
   /** Fetches at once the first time, and then no more often than every other second. */
   async refresh() {
@@ -113,10 +114,8 @@ export class AlertsPage {
       await Promise.all([get("/alerts"), get(`/alerts/messages?sent=false&limit=${this.#failed.limit}`), get("/mutes"), get(`/alerts/messages?sent=true&limit=${this.#sent.limit}`)])
     );
     this.#started = true;
-    const keys = new Set(open.alerts.map(alertKey));
-    for (const key of this.#lines.keys()) if (!keys.has(key)) this.#lines.delete(key);
-    this.#setup.hidden = open.configured;
-    this.#sections.hidden = !open.configured;
+    const sections = [this.#firing, this.#pending, this.#failed, this.#muted, this.#sent].map(({ element }) => element);
+    render(open.configured ? sections : html`<div class="first">${SETUP}</div>`, this.element);
     const worst = open.alerts.toSorted((one, other) => WORST_FIRST.indexOf(one.severity) - WORST_FIRST.indexOf(other.severity));
     this.#firing.show(worst.filter(({ state }) => state === "firing"));
     this.#pending.show(worst.filter(({ state }) => state === "pending"));
@@ -139,40 +138,22 @@ export class AlertsPage {
   /** @returns {Column<OpenAlert>[]} */
   #alertColumns() {
     return [
-      { name: "Severity", tight: true, cell: ({ severity }) => badge(severity) },
+      { name: "Severity", tight: true, cell: ({ severity }) => verdictBadge(severity) },
       { name: "Finding", cell: ({ title }) => unquoted(title) },
       RUN,
-      { name: "Status", cell: (alert) => this.#line(alert) },
+      { name: "Status", cell: (alert) => alertLine(alert.run_id, alert, this.#now, { may: mayChange(alert) }) },
     ];
-  }
-
-  /** @param {OpenAlert} alert */
-  #line(alert) {
-    const key = alertKey(alert);
-    const line = this.#lines.get(key) ?? new AlertLine(alert.run_id, this.#now);
-    this.#lines.set(key, line);
-    line.show(alert, "", mayChange(alert));
-    return line.element;
   }
 
   /** @param {ListedMute} mute */
   #unmute({ mute_id, owner }) {
-    return mayChange({ owner }) ? h("button", { type: "button", onclick: () => void this.#lift(mute_id) }, "Unmute") : "";
-  }
-
-  /** @param {string} mute */
-  async #lift(mute) {
-    try {
-      await send("DELETE", `/mutes/${encodeURIComponent(mute)}`);
-    } catch (error) {
-      toast(`Action failed: ${error instanceof Error ? error.message : error}`);
-    }
-    this.#now();
+    const lift = () => void tried(() => send("DELETE", `/mutes/${encodeURIComponent(mute_id)}`)).then(this.#now);
+    return mayChange({ owner }) ? html`<button type="button" @click=${lift}>Unmute</button>` : "";
   }
 }
 
 /** @type {Column<{run_id: string, name: string, project: string}>} */
-const RUN = { name: "Run", cell: ({ run_id, name, project }) => h("span", {}, link(run_id, name), " in ", h("bdi", {}, project)) };
+const RUN = { name: "Run", cell: ({ run_id, name, project }) => html`<span>${link(run_id, name)} in <bdi>${project}</bdi></span>` };
 
 /** @type {Column<Message>[]} */
 const FAILED = [
@@ -210,19 +191,12 @@ function messageKey({ run_id, rule, target, made }) {
   return `${run_id} ${rule} ${target} ${made}`;
 }
 
-/** @param {OpenAlert["severity"]} severity */
-function badge(severity) {
-  const made = verdict();
-  setVerdict(made, severity);
-  return made;
-}
-
 /**
  * @param {string} run
  * @param {string} name
  */
 function link(run, name) {
-  return h("a", { href: format({ page: "run", run, view: wholeView() }) }, h("bdi", {}, name));
+  return html`<a href=${format({ page: "run", run, view: wholeView() })}><bdi>${name}</bdi></a>`;
 }
 
 /** @param {string} title what was found, names in backticks */
@@ -236,16 +210,18 @@ function muted({ run_id, name, project }) {
   return project === null ? "all projects" : `project ${project}`;
 }
 
-function setup() {
-  const code = (/** @type {string} */ text) => h("pre", { tabindex: "0" }, h("code", {}, text));
-  return [
-    h("p", { class: "description" }, "This server sends no alerts. It can send a message to a phone, a chat or a mailbox when a run diverges, hangs or dies."),
-    h("p", {}, "1. Install Apprise beside the server:"),
-    code("pip install 'ampmon[server,alerts]'"),
-    h("p", {}, "2. Write a file alerts.toml with your destinations, for example a topic of the app ntfy:"),
-    code(CONFIGURATION),
-    h("p", {}, "3. Protect the file, send a test alert, and restart the server:"),
-    code("chmod 600 alerts.toml\nampmon alerts test --alerts alerts.toml\nampmon serve --alerts alerts.toml"),
-    h("p", {}, h("a", { href: at("docs/alerts.html") }, "Learn more about alerts")),
-  ];
+/** @param {string} text */
+function pre(text) {
+  return html`<pre tabindex="0"><code>${text}</code></pre>`;
 }
+
+const SETUP = html`
+  <p class="description">This server sends no alerts. It can send a message to a phone, a chat or a mailbox when a run diverges, hangs or dies.</p>
+  <p>1. Install Apprise beside the server:</p>
+  ${pre("pip install 'ampmon[server,alerts]'")}
+  <p>2. Write a file alerts.toml with your destinations, for example a topic of the app ntfy:</p>
+  ${pre(CONFIGURATION)}
+  <p>3. Protect the file, send a test alert, and restart the server:</p>
+  ${pre("chmod 600 alerts.toml\nampmon alerts test --alerts alerts.toml\nampmon serve --alerts alerts.toml")}
+  <p><a href=${at("docs/alerts.html")}>Learn more about alerts</a></p>
+`;

@@ -1,8 +1,8 @@
 // How the alert of a finding stands: since when it fires, who was told and who was not, and what a reader can do about it.
 
 import { send } from "./api.js";
-import { h, mark, say } from "./dom.js";
-import { toast } from "./toast.js";
+import { html } from "./lit-html.js";
+import { tried } from "./toast.js";
 
 /** @import { Alert, Delivery } from "../types/page.js" */
 
@@ -14,81 +14,39 @@ const MUTES = [
   ["forever", null],
 ];
 
-/** One alert, in a line below its finding, or by itself where the finding is gone. */
-export class AlertLine {
-  #standing = h("p", { class: "standing" });
-  #trouble = h("p", { class: "why" });
-  #acknowledge = h("button", { type: "button", onclick: () => void this.#acknowledged() }, "Acknowledge");
-  #mute = h(
-    "select",
-    { "aria-label": "Mute this alert", title: "Mute notifications", onchange: () => void this.#muted() },
-    h("option", { value: "" }, "Mute…"),
-    ...MUTES.map(([words], index) => h("option", { value: index }, words)),
-  );
-  #lift = h("button", { type: "button", onclick: () => void this.#lifted() }, "Unmute");
-  /** @type {Alert | null} */
-  #alert = null;
-  element = h("div", { class: "alert", hidden: true }, this.#standing, this.#trouble, h("p", { class: "deeds" }, this.#acknowledge, this.#mute, this.#lift));
-
-  /**
-   * @param {string} run
-   * @param {() => void} onChange called when it may stand otherwise
-   */
-  constructor(run, onChange) {
-    this.run = run;
-    this.onChange = onChange;
-  }
-
-  /**
-   * @param {Alert | null} alert
-   * @param {string} [title] what was found, where no finding says it
-   * @param {boolean} [may] whether the reader may change it
-   */
-  show(alert, title = "", may = true) {
-    this.#alert = alert;
-    this.element.hidden = alert === null;
-    if (alert === null) return;
-    const open = may && alert.state !== "resolved";
-    mark(this.element, "data-state", alert.state);
-    say(this.#standing, title ? `${title}: ${standing(alert)}` : sentence(standing(alert)));
-    const trouble = troubles(alert.deliveries).join(" ");
-    this.#trouble.hidden = trouble === "";
-    say(this.#trouble, trouble);
-    this.#acknowledge.hidden = !open || alert.acknowledged !== null;
-    this.#mute.hidden = !open || alert.mute !== null;
-    // What is muted for a whole project is lifted where it was muted.
-    this.#lift.hidden = !may || alert.mute?.run_id !== this.run;
-  }
-
-  async #acknowledged() {
-    await this.#do("POST", `/runs/${encodeURIComponent(this.run)}/alerts/${encodeURIComponent(this.#alert?.rule ?? "")}/acknowledge`);
-  }
-
-  async #muted() {
-    const chosen = MUTES[Number(this.#mute.value)];
-    this.#mute.value = "";
-    if (!chosen || !this.#alert) return;
-    const until = chosen[1] === null ? null : Date.now() * 1000 + chosen[1];
-    await this.#do("POST", "/mutes", { run_id: this.run, rule: this.#alert.rule, until });
-  }
-
-  async #lifted() {
-    if (this.#alert?.mute) await this.#do("DELETE", `/mutes/${encodeURIComponent(this.#alert.mute.mute_id)}`);
-  }
-
-  /**
-   * @param {"POST" | "DELETE"} method
-   * @param {string} path
-   * @param {object} [body]
-   */
-  async #do(method, path, body) {
-    try {
-      await send(method, path, body);
-    } catch (error) {
-      toast(`Action failed: ${error instanceof Error ? error.message : error}`);
-    }
-    this.onChange();
-  }
+/**
+ * An alert in a line below its finding, or by itself where the finding is gone.
+ * @param {string} run
+ * @param {Alert | null} alert
+ * @param {() => void} onChange called when it may stand otherwise
+ * @param {{title?: string, may?: boolean}} [told] what was found, where no finding says it; whether the reader may change it
+ */
+export function alertLine(run, alert, onChange, { title = "", may = true } = {}) {
+  if (alert === null) return "";
+  const open = may && alert.state !== "resolved";
+  const trouble = troubles(alert.deliveries).join(" ");
+  const act = (/** @type {Parameters<typeof send>} */ ...call) => void tried(() => send(...call)).then(onChange);
+  const acknowledge = () => act("POST", `/runs/${encodeURIComponent(run)}/alerts/${encodeURIComponent(alert.rule)}/acknowledge`);
+  const mute = (/** @type {Event} */ { target }) => {
+    const select = /** @type {HTMLSelectElement} */ (target);
+    const us = MUTES[Number(select.value)]?.[1] ?? null;
+    select.value = "";
+    act("POST", "/mutes", { run_id: run, rule: alert.rule, until: us && Date.now() * 1000 + us });
+  };
+  const lift = () => act("DELETE", `/mutes/${encodeURIComponent(alert.mute?.mute_id ?? "")}`);
+  // What is muted for a whole project is lifted where it was muted.
+  return html`<div class="alert" data-state=${alert.state}>
+    <p class="standing">${title ? `${title}: ${standing(alert)}` : sentence(standing(alert))}</p>
+    <p class="why" ?hidden=${!trouble}>${trouble}</p>
+    <p class="deeds">
+      <button type="button" ?hidden=${!open || alert.acknowledged !== null} @click=${acknowledge}>Acknowledge</button>
+      <select aria-label="Mute this alert" title="Mute notifications" ?hidden=${!open || alert.mute !== null} @change=${mute}>
+        <option value="">Mute…</option>
+        ${MUTES.map(([words], index) => html`<option value=${index}>${words}</option>`)}
+      </select>
+      <button type="button" ?hidden=${!may || alert.mute?.run_id !== run} @click=${lift}>Unmute</button>
+    </p>
+  </div>`;
 }
 
 /**

@@ -1,23 +1,22 @@
-// A run's status as a shape and a word: never by colour alone.
+// A run's status, and how bad it is, each as a shape and a word: never by colour alone.
 
-import { h, mark, say } from "./dom.js";
-import { STATUS } from "./words.js";
+import { html, nothing } from "./lit-html.js";
+import { SEVERITY, STATUS } from "./words.js";
 
-/** @import { Status } from "../types/page.js" */
+/** @import { Severity, Status } from "../types/page.js" */
 
-export function badge() {
-  return h("span", { class: "badge" }, h("span", { "aria-hidden": "true" }), h("span"));
+/** @param {Status} status */
+export function badge(status) {
+  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown to this page."];
+  return html`<span class="badge" data-status=${status} title=${meaning}><span aria-hidden="true">${shape}</span><span>${status}</span></span>`;
 }
 
 /**
- * @param {Element} element what `badge` made
- * @param {Status} status
+ * @param {Severity | null} severity null: nothing is wrong
+ * @param {string} [words] said in the place of the severity's own
+ * @param {string} [title]
  */
-export function setBadge(element, status) {
-  const [shape, meaning] = STATUS[status] ?? ["?", "Unknown to this page."];
-  const [sign, word] = element.children;
-  if (sign) say(sign, shape);
-  if (word) say(word, status);
-  mark(element, "data-status", status);
-  mark(element, "title", meaning);
+export function verdictBadge(severity, words, title) {
+  const [shape, word] = SEVERITY[severity ?? "healthy"];
+  return html`<span class="badge verdict" data-severity=${severity ?? "healthy"} title=${title ?? nothing}><span aria-hidden="true">${shape}</span><span>${words ?? word}</span></span>`;
 }

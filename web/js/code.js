@@ -1,42 +1,41 @@
 // Code to be written, with a button that copies it.
 
-import { h, say } from "./dom.js";
+import { html } from "./lit-html.js";
 
-const COPY = "Copy the code";
+/** @import { TemplateResult } from "./lit-html.js" */
+
 const COPIED_MS = 2000;
 
-export class Code {
-  #standing = h("p", { class: "caption" });
-  #code = h("code");
-  #text = h("pre", { tabindex: "0" }, this.#code);
-  copy = h("button", { type: "button", onclick: () => void this.#copied() }, COPY);
-  element = h("div", { class: "code", hidden: true }, this.#standing, this.#text, this.copy);
-
-  /**
-   * @param {string} code
-   * @param {string} standing what it is beside the run's recommendation; nothing is shown of neither
-   */
-  show(code, standing) {
-    this.element.hidden = code === "" && standing === "";
-    this.#text.hidden = this.copy.hidden = code === "";
-    say(this.#code, code);
-    say(this.#standing, standing);
-  }
-
-  async #copied() {
-    const done = await copied(this.#code);
-    say(this.copy, done ? "Copied" : "Marked above");
-    setTimeout(() => say(this.copy, COPY), COPIED_MS);
-  }
+/**
+ * @param {string} code
+ * @param {string} standing what it is beside the run's recommendation; nothing is shown of neither
+ * @param {TemplateResult | null} [button] the one that copies it, where it is not elsewhere
+ */
+export function codeBlock(code, standing, button = null) {
+  return html`<div class="code" ?hidden=${!code && !standing}>
+    <p class="caption">${standing}</p>
+    <pre tabindex="0" ?hidden=${!code}><code>${code}</code></pre>
+    ${button}
+  </div>`;
 }
 
 /**
- * Copies an element's text; without the right to the clipboard, or without one, it is marked, for the reader to copy.
- * @param {Element} element
- * @returns {Promise<boolean>} whether it was copied
+ * The button beside a block of code.
+ * @param {string} code
  */
-async function copied(element) {
-  const done = (await navigator.clipboard?.writeText(element.textContent ?? "").then(() => true, () => false)) ?? false;
-  if (!done) getSelection()?.selectAllChildren(element);
-  return done;
+export function copyButton(code) {
+  return html`<button type="button" ?hidden=${!code} @click=${copied}>Copy the code</button>`;
+}
+
+/**
+ * Copies the code beside a button; without the right to the clipboard, or without one, it is marked, for the reader to copy.
+ * @param {Event} event
+ */
+async function copied({ currentTarget }) {
+  const button = /** @type {HTMLButtonElement} */ (currentTarget);
+  const code = button.closest("section, details")?.querySelector(".code code");
+  const done = (await navigator.clipboard?.writeText(code?.textContent ?? "").then(() => true, () => false)) ?? false;
+  if (!done && code) getSelection()?.selectAllChildren(code);
+  button.textContent = done ? "Copied" : "Marked above";
+  setTimeout(() => (button.textContent = "Copy the code"), COPIED_MS);
 }

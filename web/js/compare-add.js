@@ -1,7 +1,8 @@
 // A field that finds runs to add to those that are compared, and offers what it found.
 
 import { get } from "./api.js";
-import { h, keyed, mark, say } from "./dom.js";
+import { h } from "./dom.js";
+import { html, render } from "./lit-html.js";
 import { searchField } from "./search.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -10,7 +11,7 @@ const OFFERED = 8;
 
 export class AddRun {
   #found = h("ul", { class: "offered", hidden: true });
-  #field = searchField("add", "Add a run: part of its name, project, owner or tag", (search) => void this.#search(search));
+  #field = searchField("add", "Add a run: part of its name, project, owner or tag", "Add a run", (search) => void this.#search(search));
 
   /**
    * @param {readonly string[]} there the runs that are compared already
@@ -19,7 +20,6 @@ export class AddRun {
   constructor(there, listener) {
     this.there = there;
     this.listener = listener;
-    this.#field.placeholder = "Add a run";
     this.element = h("div", { class: "add", onfocusout: (event) => this.#leave(event), onkeydown: (event) => this.#escape(event) }, this.#field, this.#found);
   }
 
@@ -38,16 +38,11 @@ export class AddRun {
   /** @param {Summary[] | null} runs null for no search */
   #offer(runs) {
     this.#found.hidden = runs === null;
-    const none = runs?.length === 0 ? [null] : [];
-    keyed(this.#found, [...(runs ?? []), ...none], {
-      key: (run) => run?.run_id ?? "",
-      make: (run) => h("li", {}, run ? h("button", { type: "button", class: "quiet", dir: "auto", onclick: () => this.listener.onAdd(run.run_id) }) : "No other run matches."),
-      update: (item, run) => {
-        if (!run || !item.firstElementChild) return;
-        say(item.firstElementChild, `${run.name} · ${run.project}`);
-        mark(item.firstElementChild, "title", `Add ${run.name}`);
-      },
+    const items = (runs ?? []).map(({ run_id, name, project }) => {
+      const add = () => this.listener.onAdd(run_id);
+      return html`<li><button type="button" class="quiet" dir="auto" title=${`Add ${name}`} @click=${add}>${name} · ${project}</button></li>`;
     });
+    render(items.length || runs === null ? items : html`<li>No other run matches.</li>`, this.#found);
   }
 
   /** @param {Event} event */

@@ -1,12 +1,13 @@
 // Two to twenty runs side by side: their charts on one axis, how far they are from a baseline, results and configuration.
 
 import { get } from "./api.js";
-import { badge, setBadge } from "./badge.js";
+import { badge } from "./badge.js";
 import { Charts } from "./charts.js";
 import { AddRun } from "./compare-add.js";
 import { Facts } from "./compare-facts.js";
-import { h, keyed, mark, say } from "./dom.js";
+import { h } from "./dom.js";
 import { count, plural } from "./format.js";
+import { html, nothing, render } from "./lit-html.js";
 import { Notices } from "./notices.js";
 import { paced } from "./pace.js";
 
@@ -26,14 +27,12 @@ const CHARTS = ["logged", "scale", "skips", "fate"];
 /** As figures/together.py has them, for lines of 32 pixels. */
 const COLOURS = 8;
 const DASHES = ["", "9 5", "2 4", "9 4 2 4", "15 5", "15 4 2 4", "8 3 2 3", "2 8"];
-const SVG = "http://www.w3.org/2000/svg";
 
 export class Compare {
   #runs = h("ul", { class: "compared" });
   #notices = new Notices();
   #outcome = new Facts("Results");
   #made = new Facts("Configuration", "differs");
-  #title = h("h1");
   /** @type {Comparison | null} */
   #told = null;
   #read = paced(() => this.#facts(), FACTS_MS);
@@ -58,17 +57,13 @@ export class Compare {
     );
     this.charts.within(this.charts.element);
     const enough = this.runs.length > 1;
-    say(this.#title, enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs");
+    this.title = enough ? `Compare ${plural(this.runs.length, "run")}` : "Compare runs";
     const add = new AddRun(this.asked, { onAdd: (run) => listener.onView([...this.asked, run], this.charts.view), onTrouble: listener.onTrouble });
     add.element.hidden = this.asked.length >= MOST;
-    this.element = h("article", { class: "run compare" }, h("header", {}, this.#title, add.element), this.#notices.element, this.#runs);
+    this.element = h("article", { class: "run compare" }, h("header", {}, h("h1", {}, this.title), add.element), this.#notices.element, this.#runs);
     if (enough) this.element.append(this.charts.element, this.#outcome.element, this.#made.element);
     else this.element.append(h("p", { class: "empty" }, "Add runs here, or select two to twenty in ", h("a", { href: "#/" }, "the list"), " to compare them."));
     this.#notices.show(this.#warnings([]));
-  }
-
-  get title() {
-    return this.#title.textContent ?? "Compare runs";
   }
 
   /** Where the facts are: they are of the baseline and of the logged value that the reader chose. */
@@ -120,8 +115,7 @@ export class Compare {
     const told = /** @type {Comparison} */ (await get(path));
     if (told === this.#told || path !== this.path) return;
     this.#told = told;
-    const places = told.runs.map((run, place) => ({ run, place, far: told.distances[place] ?? null, baseline: run !== null && run.run_id === told.baseline }));
-    keyed(this.#runs, places, { key: ({ place }) => String(place), make: ({ place }) => this.#makeRun(place), update: writeRun });
+    render(told.runs.map((run, place) => this.#run(told, run, place)), this.#runs);
     this.#notices.show(this.#warnings(told.runs));
     this.charts.offerOwnSteps(told.own_steps);
     const names = told.runs.map((run) => run?.name ?? "gone");
@@ -142,12 +136,27 @@ export class Compare {
     ].filter(Boolean);
   }
 
-  /** @param {number} place */
-  #makeRun(place) {
-    const without = this.asked.filter((run) => run !== this.runs[place]);
-    const leave = h("button", { type: "button", class: "quiet", onclick: () => this.listener.onView(without, this.charts.view) }, "Remove");
-    const base = h("button", { type: "button", class: "quiet", onclick: () => this.#choose(this.runs[place] ?? "") }, "Baseline");
-    return h("li", {}, sample(place), h("a", { dir: "auto" }), h("span"), badge(), base, leave);
+  /**
+   * @param {Comparison} told
+   * @param {Summary | null} run
+   * @param {number} place
+   */
+  #run(told, run, place) {
+    const far = told.distances[place];
+    const id = this.runs[place] ?? "";
+    const name = run?.name ?? "This run is not there";
+    const whose = run ? `${run.project} · ${run.owner}` : "";
+    const baseline = run !== null && run.run_id === told.baseline;
+    const words = baseline ? whose : (far?.words ?? whose);
+    const leave = () => this.listener.onView(this.asked.filter((each) => each !== id), this.charts.view);
+    return html`<li>
+      ${sample(place)}
+      <a dir="auto" title=${run ? `${name} · ${whose}` : nothing} href=${run ? `#/runs/${encodeURIComponent(id)}` : nothing}>${name}</a>
+      <span title=${words} data-side=${far?.side ?? nothing}>${words}</span>
+      ${run && badge(run.status)}
+      <button type="button" class="quiet" ?hidden=${run === null} aria-pressed=${baseline} aria-label=${`Baseline: ${name}`} @click=${() => this.#choose(id)}>Baseline</button>
+      <button type="button" class="quiet" aria-label=${`Remove ${name}`} @click=${leave}>Remove</button>
+    </li>`;
   }
 
   /** Makes a run the baseline, or, where it was chosen, leaves that to the tag. @param {string} run */
@@ -159,39 +168,10 @@ export class Compare {
 }
 
 /**
- * @param {HTMLElement} element
- * @param {{run: Summary | null, far: Distance | null, baseline: boolean}} item
- */
-function writeRun(element, { run, far, baseline }) {
-  const [, link, about, status, base, leave] = element.children;
-  if (!link || !about || !(status instanceof HTMLElement) || !(base instanceof HTMLElement)) return;
-  const name = run?.name ?? "This run is not there";
-  const whose = run ? `${run.project} · ${run.owner}` : "";
-  say(link, name);
-  mark(link, "title", run && `${name} · ${whose}`);
-  mark(link, "href", run && `#/runs/${encodeURIComponent(run.run_id)}`);
-  if (leave) mark(leave, "aria-label", `Remove ${name}`);
-  say(about, baseline ? whose : (far?.words ?? whose));
-  mark(about, "title", about.textContent);
-  mark(about, "data-side", far?.side ?? null);
-  base.hidden = status.hidden = run === null;
-  mark(base, "aria-pressed", String(baseline));
-  mark(base, "aria-label", `Baseline: ${name}`);
-  if (run) setBadge(status, run.status);
-}
-
-/**
  * The line by which the charts know a run.
  * @param {number} place
  */
 function sample(place) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 32 8");
-  svg.setAttribute("class", `sample run-${(place % COLOURS) + 1}`);
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", "M0 4H32");
-  path.setAttribute("stroke-dasharray", DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length] ?? "");
-  svg.append(path);
-  return svg;
+  const dash = DASHES[(place + Math.floor(place / COLOURS)) % DASHES.length];
+  return html`<svg viewBox="0 0 32 8" class=${`sample run-${(place % COLOURS) + 1}`} aria-hidden="true"><path d="M0 4H32" stroke-dasharray=${dash}></path></svg>`;
 }

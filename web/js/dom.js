@@ -1,5 +1,7 @@
 // Builds and updates elements. Text is only ever put in as text: names of runs and parameters are not to be trusted.
 
+import { html, render } from "./lit-html.js";
+
 /**
  * @typedef {string | number | Node | null | undefined | false} Child
  * @typedef {Record<string, string | number | boolean | null | undefined | ((event: Event) => void)>} Attributes
@@ -71,22 +73,32 @@ export function keyed(parent, items, { key, make, update }) {
 }
 
 /**
- * A word with its definition on hover, focus or tap, and a link to more about it where that is held.
- * @param {string} word
- * @param {string} definition
- * @param {string} [section] of the page on what is measured
+ * Offers options in a select, of which one is chosen.
+ * @param {HTMLSelectElement} select
+ * @param {readonly (readonly [value: string, words: string])[]} options
+ * @param {string} chosen
  */
-export function term(word, definition, section = "") {
-  return h("dfn", { tabindex: 0, ...explained(definition, section) }, word);
+export function offer(select, options, chosen) {
+  render(options.map(([value, words]) => html`<option value=${value}>${words}</option>`), select);
+  if (select.value !== chosen) select.value = chosen;
 }
 
 /**
- * What makes an element one that explains itself, as `term` does.
+ * A word with its definition on hover, focus or tap, and a link to more about it where that is held.
+ * @param {string} word
  * @param {string} definition
- * @param {string} [section] of the page on what is measured
+ * @param {string} section of the page on what is measured
  */
-export function explained(definition, section = "") {
-  return { "data-definition": definition, "data-more": `findings/measures${section && "#"}${section}`, "aria-description": definition };
+export function term(word, definition, section) {
+  return html`<dfn tabindex="0" data-definition=${definition} data-more=${moreOf(section)} aria-description=${definition}>${word}</dfn>`;
+}
+
+/**
+ * Where there is more about a word, as `data-more` has it.
+ * @param {string} section of the page on what is measured
+ */
+export function moreOf(section) {
+  return `findings/measures#${section}`;
 }
 
 /**
@@ -94,8 +106,15 @@ export function explained(definition, section = "") {
  * @param {string} name
  */
 export function dotted(name) {
-  const parts = name.split(/(?<=\.)/);
-  return h("code", {}, ...parts.flatMap((part, index) => (index ? [h("wbr"), part] : [part])));
+  return html`<code>${name.split(/(?<=\.)/).map((part, index) => (index ? html`<wbr>${part}` : part))}</code>`;
+}
+
+/**
+ * Words of which those in backticks are code.
+ * @param {string} words
+ */
+export function withCode(words) {
+  return words.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
 }
 
 /** @param {Child} child @returns {child is string | number | Node} */

@@ -1,8 +1,9 @@
 // One parameter, looked at closely below the heatmap: its numbers, its history, its elements by magnitude, its skips.
 
 import { Refused, get } from "./api.js";
-import { dotted, h, keyed, say, term } from "./dom.js";
+import { dotted, h, term } from "./dom.js";
 import { count, measure, plural, revived, within } from "./format.js";
+import { html, nothing, render } from "./lit-html.js";
 import { Onscreen } from "./onscreen.js";
 import { gridWords, headroomWords, lostWords, shapeWords } from "./parameters.js";
 import { about } from "./range.js";
@@ -26,16 +27,14 @@ const NUMBERS = [
 ];
 
 export class Drawer {
-  #name = h("h3", { tabindex: -1 });
-  #module = h("button", { type: "button", onclick: () => this.#searchModule() });
-  #words = h("p", { class: "caption", role: "status" });
-  #numbers = h("dl", { class: "facts" });
-  #skips = h("p", { class: "blamed" });
   #shown = "";
   #version = "";
   #onscreen;
+  #panels;
   /** @type {Detail | null} */
   #run = null;
+  /** @type {{sampled: Sampled | null, skips: {skips: Skip[], next: string | null} | null} | null} */
+  #read = null;
 
   /**
    * @param {Charts} charts
@@ -44,18 +43,10 @@ export class Drawer {
   constructor(charts, onView) {
     this.charts = charts;
     this.onView = onView;
-    const close = h("button", { type: "button", "aria-label": "Close this parameter", onclick: () => this.#choose(null) }, "Close");
-    this.element = h(
-      "section",
-      { class: "part drawer", "aria-label": "One parameter", hidden: true, onkeydown: (event) => this.#key(event) },
-      h("header", {}, this.#name, this.#module, close),
-      this.#words,
-      this.#numbers,
-      this.#skips,
-      charts.panel("parameter").element,
-      charts.panel("histogram").element,
-    );
-    this.#onscreen = new Onscreen(this.element, () => void this.#read().catch(() => {}));
+    this.element = h("section", { class: "part drawer", "aria-label": "One parameter", hidden: true, onkeydown: (event) => this.#key(event) });
+    this.#panels = ["parameter", "histogram"].map((name) => charts.panel(name).element);
+    this.#draw();
+    this.#onscreen = new Onscreen(this.element, () => void this.#fetch().catch(() => {}));
   }
 
   /**
@@ -66,7 +57,7 @@ export class Drawer {
   async refresh(run, view) {
     this.#run = run;
     this.look(view);
-    if (this.#onscreen.here) await this.#read();
+    if (this.#onscreen.here) await this.#fetch();
   }
 
   /** Shows at once which parameter it is of. @param {View} view */
@@ -75,16 +66,12 @@ export class Drawer {
     if (parameter === this.#shown) return;
     const first = this.#shown === "" && this.#run === null;
     this.#shown = parameter ?? "";
+    this.#read = null;
     if (parameter === null) return;
-    this.#name.replaceChildren(dotted(parameter));
-    const module = moduleOf(parameter);
-    this.#module.hidden = module === null;
-    say(this.#module, module === null ? "" : `All of ${module}`);
-    this.#numbers.replaceChildren();
-    for (const words of [this.#words, this.#skips]) words.replaceChildren();
+    this.#draw();
     // Who comes by a link begins at the top; who clicked is to see what came of it, and Escape takes it back.
     if (first) return;
-    this.#name.focus({ preventScroll: true });
+    this.element.querySelector("h3")?.focus({ preventScroll: true });
     this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
@@ -92,43 +79,56 @@ export class Drawer {
     this.#onscreen.stop();
   }
 
-  async #read() {
+  async #fetch() {
     const { stream, parameter } = this.charts.view;
     if (parameter === null || this.#run === null) return;
     const of = { ...(stream === null ? {} : { stream }) };
     const path = `/runs/${encodeURIComponent(this.#run.run_id)}`;
     const wanted = `${this.#run.sampled_updates} ${this.#run.skipped} ${stream} ${parameter}`;
-    if (wanted === this.#version && this.#numbers.childElementCount > 0) return;
+    if (wanted === this.#version && this.#read?.sampled?.parameters.length) return;
     const [sampled, skips] = await Promise.all([
       get(`${path}/parameters?${new URLSearchParams({ ...of, name: parameter })}`).catch(unlessRefused),
       get(`${path}/skips?${new URLSearchParams({ ...of, parameter, limit: String(SKIPS) })}`).catch(unlessRefused),
     ]);
     if (parameter !== this.charts.view.parameter) return;
     this.#version = wanted;
-    this.#tell(/** @type {Sampled | null} */ (sampled));
-    this.#blame(/** @type {{skips: Skip[], next: string | null} | null} */ (skips));
+    this.#read = {
+      sampled: /** @type {Sampled | null} */ (sampled),
+      skips: /** @type {{skips: Skip[], next: string | null} | null} */ (skips),
+    };
+    this.#draw();
   }
 
-  /** @param {Sampled | null} sampled */
-  #tell(sampled) {
-    const row = sampled?.parameters[0];
-    say(this.#words, sampled && row ? `Scaled gradient at step ${count(sampled.step)}, the newest sample.` : "Not in the newest sample.");
-    keyed(this.#numbers, row ? NUMBERS : [], {
-      key: ([name]) => name,
-      make: ([name, told]) => h("div", {}, h("dt", {}, told ? term(name, told.definition, told.section) : name), h("dd")),
-      update: (element, [, , value]) => say(/** @type {Element} */ (element.lastElementChild), row ? value(row) : ""),
-    });
+  #draw() {
+    const module = moduleOf(this.#shown);
+    const row = this.#read?.sampled?.parameters[0];
+    const words = this.#read?.sampled && row ? `Scaled gradient at step ${count(this.#read.sampled.step)}, the newest sample.` : "Not in the newest sample.";
+    const numbers = row ? NUMBERS.map(([name, told, value]) => html`<div><dt>${told ? term(name, told.definition, told.section) : name}</dt><dd>${value(row)}</dd></div>`) : nothing;
+    render(
+      html`
+        <header>
+          <h3 tabindex="-1">${dotted(this.#shown)}</h3>
+          <button type="button" ?hidden=${module === null} @click=${() => this.#searchModule()}>All of ${module}</button>
+          <button type="button" aria-label="Close this parameter" @click=${() => this.#choose(null)}>Close</button>
+        </header>
+        <p class="caption" role="status">${this.#read && words}</p>
+        <dl class="facts">${numbers}</dl>
+        <p class="blamed">${this.#read && this.#blame(this.#read.skips)}</p>
+        ${this.#panels}
+      `,
+      this.element,
+    );
   }
 
   /** @param {{skips: Skip[], next: string | null} | null} found the newest skips that it was a culprit of */
   #blame(found) {
-    const skips = [...new Map((found?.skips ?? []).map((skip) => [skip.step, skip])).values()];
-    const many = `${found?.next ? "more than " : ""}${plural(skips.length, "skip")}`;
-    this.#skips.replaceChildren(
-      term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section),
-      skips.length ? ` of ${many}, the newest at step ` : " of no skip.",
-      ...skips.flatMap(({ step }, place) => [place ? ", " : "", h("button", { type: "button", class: "opens", onclick: () => this.onView(about(this.charts.view, step)) }, count(step))]),
-    );
+    const steps = [...new Set((found?.skips ?? []).map(({ step }) => step))];
+    const many = `${found?.next ? "more than " : ""}${plural(steps.length, "skip")}`;
+    const buttons = steps.map((step, place) => {
+      const go = () => this.onView(about(this.charts.view, step));
+      return html`${place ? ", " : ""}<button type="button" class="opens" @click=${go}>${count(step)}</button>`;
+    });
+    return [term("Culprit", STATISTICS.culprit.definition, STATISTICS.culprit.section), steps.length ? ` of ${many}, the newest at step ` : " of no skip.", buttons];
   }
 
   /** @param {string | null} parameter */

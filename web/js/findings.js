@@ -1,125 +1,23 @@
 // What is wrong with a run, in a line that opens: each finding with its reason, the code to write instead, and the steps
 // that show it.
 
-import { AlertLine, wordOf } from "./alerts.js";
+import { alertLine, wordOf } from "./alerts.js";
 import { get } from "./api.js";
-import { Code } from "./code.js";
-import { dotted, h, keyed, mark, say } from "./dom.js";
+import { verdictBadge } from "./badge.js";
+import { codeBlock, copyButton } from "./code.js";
+import { dotted, h, keyed, mark, withCode } from "./dom.js";
 import { plural, steps } from "./format.js";
+import { html, nothing, render } from "./lit-html.js";
 import { at } from "./root.js";
-import { setVerdict, verdict } from "./verdict.js";
 
-/** @import { Alert, Diagnosis, Finding, Range, Severity } from "../types/page.js" */
+/** @import { Alert, Diagnosis, Finding, Range } from "../types/page.js" */
 
 const NAMED = 5;
 
-/** A finding as it stands on the page; the reader opens and closes it. */
-class Entry {
-  #verdict = verdict();
-  #title = h("span", { class: "title" });
-  #alarm = h("span", { class: "alarm", hidden: true });
-  #explanation = h("p");
-  #stop = h("p", { class: "stop" }, "Stop this run: it cannot recover.");
-  #where = h("p", { class: "caption" });
-  #code = new Code();
-  #steps = h("button", { type: "button", onclick: () => this.#look() });
-  #page = h("a", {}, "Learn more");
-  /** @type {Finding | null} */
-  #finding = null;
-
-  /**
-   * @param {(finding: Finding, steps: Range) => void} onSteps
-   * @param {AlertLine} alert
-   */
-  constructor(onSteps, alert) {
-    this.onSteps = onSteps;
-    this.alert = alert;
-    this.element = h(
-      "details",
-      { class: "finding" },
-      h("summary", {}, this.#verdict, this.#title, this.#alarm),
-      alert.element,
-      this.#explanation,
-      this.#stop,
-      this.#where,
-      this.#code.element,
-      h("p", { class: "ways" }, this.#code.copy, this.#steps, this.#page),
-    );
-  }
-
-  /**
-   * @param {Finding} finding
-   * @param {boolean} going whether training goes on
-   * @param {boolean} several whether there are scalers that it is not of
-   */
-  show(finding, going, several) {
-    this.#finding = finding;
-    mark(this.element, "data-rule", finding.rule);
-    mark(this.element, "data-severity", finding.severity);
-    setVerdict(this.#verdict, finding.severity);
-    write(this.#title, finding.title);
-    write(this.#explanation, finding.explanation);
-    this.#stop.hidden = !finding.stop || !going;
-    this.#place(finding, several);
-    this.#code.show(finding.fix, finding.fix && (finding.second || "Recommended:"));
-    const range = stepsOf(finding);
-    this.#steps.hidden = range === null;
-    if (range) say(this.#steps, `Show ${steps(range.start, range.stop - 1)}`);
-    mark(this.#page, "href", at(`findings/${encodeURIComponent(finding.rule)}`));
-  }
-
-  get rule() {
-    return this.#finding?.rule ?? "";
-  }
-
-  /** @param {Alert | null} alert */
-  heed(alert) {
-    const word = wordOf(alert);
-    this.#alarm.hidden = word === "";
-    mark(this.#alarm, "data-alarm", word);
-    say(this.#alarm, word);
-    this.alert.show(alert);
-  }
-
-  /**
-   * @param {Finding} finding
-   * @param {boolean} several
-   */
-  #place({ parameters, scaler }, several) {
-    const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
-    const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
-    const rest = parameters.length - NAMED;
-    const words = [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
-    this.#where.hidden = words.length === 0;
-    this.#where.replaceChildren(...words);
-  }
-
-  #look() {
-    const range = this.#finding && stepsOf(this.#finding);
-    if (this.#finding && range) this.onSteps(this.#finding, range);
-  }
-}
-
 export class Findings {
-  #verdict = verdict();
+  element = h("details", { class: "findings" });
+  /** Each opens and closes by itself. */
   #list = h("div");
-  #answer = h("span", { class: "answer" }, "…");
-  #more = h("span", { class: "more" });
-  #alarm = h("span", { class: "alarm", "data-alarm": "firing", hidden: true }, "firing");
-  #training = h("p", { class: "caption" });
-  #others = h("div", { class: "alerts" });
-  element = h(
-    "details",
-    { class: "findings" },
-    h("summary", {}, this.#verdict, this.#answer, this.#more, this.#alarm),
-    this.#list,
-    this.#others,
-    this.#training,
-  );
-  /** @type {WeakMap<HTMLElement, Entry>} */
-  #entries = new WeakMap();
-  /** @type {WeakMap<HTMLElement, AlertLine>} */
-  #lines = new WeakMap();
   /** @type {Alert[]} */
   #alerts = [];
   /** @type {Diagnosis | null} */
@@ -138,7 +36,7 @@ export class Findings {
     this.onAlert = onAlert;
     this.path = `/runs/${encodeURIComponent(run)}/diagnosis`;
     this.onSteps = onSteps;
-    this.#verdict.hidden = true;
+    this.#draw();
   }
 
   /** Whether it says which records are missing, or may yet: until the findings are there, they are not told elsewhere. */
@@ -158,15 +56,11 @@ export class Findings {
    * @param {number} scalers
    */
   async refresh(going, updates, scalers) {
-    const newest = /** @type {Diagnosis} */ (await get(this.path));
-    const several = scalers > 1;
-    const same = going === this.#going && updates > 0 === this.#any && several === this.#several;
-    if (newest === this.#newest && same) return;
+    this.#newest = /** @type {Diagnosis} */ (await get(this.path));
     this.#any = updates > 0;
-    this.#several = several;
-    this.#newest = newest;
+    this.#several = scalers > 1;
     this.#going = going;
-    this.#show(newest);
+    this.#draw();
   }
 
   /**
@@ -175,61 +69,79 @@ export class Findings {
    */
   heed(alerts) {
     this.#alerts = alerts;
-    this.#alarm.hidden = !alerts.some((alert) => wordOf(alert) === "firing");
-    const told = new Set();
-    for (const element of this.#list.children) {
-      const entry = element instanceof HTMLElement ? this.#entries.get(element) : undefined;
-      if (!entry) continue;
-      entry.heed(told.has(entry.rule) ? null : (alerts.find(({ rule }) => rule === entry.rule) ?? null));
-      told.add(entry.rule);
-    }
-    keyed(this.#others, alerts.filter(({ rule }) => !told.has(rule)), {
-      key: ({ rule }) => rule,
-      make: () => this.#line(),
-      update: (element, alert) => this.#lines.get(element)?.show(alert, alert.title.replaceAll("`", "")),
-    });
+    this.#draw();
   }
 
-  #line() {
-    const line = new AlertLine(this.run, this.onAlert);
-    this.#lines.set(line.element, line);
-    return line.element;
-  }
-
-  /** @param {Diagnosis} diagnosis */
-  #show({ severity, findings, training }) {
-    this.#verdict.hidden = !this.#any && severity === null;
-    setVerdict(this.#verdict, severity);
-    write(this.#answer, answerOf(findings, this.#any));
-    const others = severity === null || severity === "notice" ? 0 : findings.length - 1;
-    say(this.#more, others ? `and ${plural(others, "more finding")}` : "");
-    say(this.#training, training?.sentence ?? "");
+  #draw() {
+    const { severity, findings, training } = this.#newest ?? { severity: null, findings: [], training: null };
+    const more = severity === null || severity === "notice" ? 0 : findings.length - 1;
+    const left = new Map(this.#alerts.map((alert) => [alert.rule, alert]));
     keyed(this.#list, numbered(findings), {
       key: ({ key }) => key,
-      make: ({ finding, index }) => this.#make(index === 0 && finding.severity !== "notice"),
-      update: (element, { finding }) => this.#entries.get(element)?.show(finding, this.#going, this.#several),
+      make: ({ finding, index }) => h("details", { class: "finding", open: index === 0 && finding.severity !== "notice" }),
+      update: (element, { finding }) => {
+        mark(element, "data-rule", finding.rule);
+        mark(element, "data-severity", finding.severity);
+        render(this.#entry(finding, left.get(finding.rule) ?? null), element);
+        left.delete(finding.rule);
+      },
     });
-    this.heed(this.#alerts);
+    render(
+      html`
+        <summary>
+          ${this.#any || severity !== null ? verdictBadge(severity) : nothing}
+          <span class="answer">${this.#newest ? withCode(answerOf(findings, this.#any)) : "…"}</span>
+          <span class="more">${more ? `and ${plural(more, "more finding")}` : ""}</span>
+          ${this.#alerts.some((alert) => wordOf(alert) === "firing") ? alarm("firing") : nothing}
+        </summary>
+        ${this.#list}
+        <div class="alerts">
+          ${[...left.values()].map((alert) => alertLine(this.run, alert, this.onAlert, { title: alert.title.replaceAll("`", "") }))}
+        </div>
+        <p class="caption">${training?.sentence}</p>
+      `,
+      this.element,
+    );
   }
 
-  /** @param {boolean} open */
-  #make(open) {
-    const entry = new Entry(this.onSteps, new AlertLine(this.run, this.onAlert));
-    entry.element.open = open;
-    this.#entries.set(entry.element, entry);
-    return entry.element;
+  /**
+   * @param {Finding} finding
+   * @param {Alert | null} alert
+   */
+  #entry(finding, alert) {
+    const { severity, title, explanation, stop, fix, second, rule } = finding;
+    const range = stepsOf(finding);
+    const where = whereOf(finding, this.#several);
+    return html`
+      <summary>${verdictBadge(severity)}<span class="title">${withCode(title)}</span>${alarm(wordOf(alert))}</summary>
+      ${alertLine(this.run, alert, this.onAlert)}
+      <p>${withCode(explanation)}</p>
+      ${stop && this.#going ? html`<p class="stop">Stop this run: it cannot recover.</p>` : nothing}
+      <p class="caption" ?hidden=${where.length === 0}>${where}</p>
+      ${codeBlock(fix, fix && (second || "Recommended:"))}
+      <p class="ways">
+        ${copyButton(fix)}
+        ${range && html`<button type="button" @click=${() => this.onSteps(finding, range)}>Show ${steps(range.start, range.stop - 1)}</button>`}
+        <a href=${at(`findings/${encodeURIComponent(rule)}`)}>Learn more</a>
+      </p>
+    `;
   }
 }
 
+/** @param {string} word how an alert is told, "" where it is not */
+function alarm(word) {
+  return word ? html`<span class="alarm" data-alarm=${word}>${word}</span>` : nothing;
+}
+
 /**
- * Puts words into an element, what stands in backticks as code.
- * @param {HTMLElement} element
- * @param {string} words
+ * @param {Finding} finding
+ * @param {boolean} several whether there are scalers that it is not of
  */
-function write(element, words) {
-  if (element.dataset.words === words) return;
-  element.dataset.words = words;
-  element.replaceChildren(...words.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part)));
+function whereOf({ parameters, scaler }, several) {
+  const whose = several && scaler ? ["Scaler ", dotted(scaler)] : [];
+  const names = parameters.slice(0, NAMED).flatMap((name, index) => [index ? ", " : whose.length ? " · in " : "In ", dotted(name)]);
+  const rest = parameters.length - NAMED;
+  return [...whose, ...names, ...(rest > 0 ? [` and ${plural(rest, "more parameter")}`] : [])];
 }
 
 /**

@@ -4,6 +4,7 @@ import { get, refusalOf } from "./api.js";
 import { keyOf, ranksWords, together } from "./agreed.js";
 import { dotted, h, say } from "./dom.js";
 import { count, plural, power, revived } from "./format.js";
+import { html, nothing } from "./lit-html.js";
 import { about } from "./range.js";
 import { Table } from "./table.js";
 
@@ -70,7 +71,6 @@ class Ledger {
     this.shown = shown;
     this.table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     this.element = h("section", { class: "ledger", "data-ledger": name }, h("h2", {}, title), this.#words, this.table.element, this.#more);
-    this.table.element.hidden = true;
   }
 
   /** Where its rows are, enough at once that each rank may have one in what is shown. */
@@ -121,7 +121,6 @@ class Ledger {
   #show(whole, more) {
     this.table.update(whole.slice(0, this.#limit));
     this.point();
-    this.table.element.hidden = whole.length === 0;
     this.#words.hidden = whole.length > 0;
     this.#more.hidden = !more && whole.length <= this.#limit;
     say(this.#words, this.none);
@@ -175,11 +174,10 @@ function movedScale(skip) {
 /** @param {Skip} skip */
 function causeOf({ cause, origin, origin_module, loss }) {
   const words = /** @type {Record<string, string>} */ ({ inf: "✕ inf", nan: "◆ NaN", "inf+nan": "✕ inf, ◆ NaN" });
-  const found = h("span", { "data-cause": cause }, words[cause] ?? "not known");
   const at = origin_module === null ? [] : [origin === "forward" ? ", first in " : ", first at ", dotted(origin_module)];
   const began = origin === null ? [] : [` in ${ORIGINS[origin]}`, ...at];
-  const told = loss === null ? [] : [h("span", { "data-loss": loss }, LOSSES[loss])];
-  return h("span", origin === null ? {} : { "data-origin": origin }, found, ...began, ...told);
+  const told = loss === null ? nothing : html`<span data-loss=${loss}>${LOSSES[loss]}</span>`;
+  return html`<span data-origin=${origin ?? nothing}><span data-cause=${cause}>${words[cause] ?? "not known"}</span>${began}${told}</span>`;
 }
 
 /**
@@ -189,15 +187,16 @@ function causeOf({ cause, origin, origin_module, loss }) {
 function culpritsOf(skip, open) {
   const total = Math.max(skip.culprit_parameters, skip.culprits.length);
   if (total === 0) return "not known";
-  const list = h("ol", { class: "culprits" });
-  for (const culprit of skip.culprits.slice(0, NAMED)) {
-    const name = h("button", { type: "button", class: "opens", title: "Open this parameter", onclick: () => open(culprit.parameter) }, dotted(culprit.parameter));
-    list.append(h("li", {}, name, ` ${amounts(culprit)}`));
-  }
   const rest = total - Math.min(NAMED, skip.culprits.length);
-  if (rest > 0) list.append(h("li", { class: "rest" }, `and ${plural(rest, "more parameter")}`));
-  if (total > 1) list.append(h("li", { class: "rest" }, ORDERS[skip.culprit_order]));
-  return list;
+  const named = skip.culprits.slice(0, NAMED).map((culprit) => {
+    const go = () => open(culprit.parameter);
+    return html`<li><button type="button" class="opens" title="Open this parameter" @click=${go}>${dotted(culprit.parameter)}</button> ${amounts(culprit)}</li>`;
+  });
+  return html`<ol class="culprits">
+    ${named}
+    ${rest > 0 ? html`<li class="rest">and ${plural(rest, "more parameter")}</li>` : nothing}
+    ${total > 1 ? html`<li class="rest">${ORDERS[skip.culprit_order]}</li>` : nothing}
+  </ol>`;
 }
 
 /** @param {Culprit} culprit */

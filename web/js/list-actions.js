@@ -3,8 +3,9 @@
 import { send } from "./api.js";
 import { ask, deleting, editing, pathOf } from "./changing.js";
 import { MOST } from "./compare.js";
-import { h, say } from "./dom.js";
+import { h } from "./dom.js";
 import { plural } from "./format.js";
+import { html, render } from "./lit-html.js";
 import { mayChange } from "./who.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -12,27 +13,12 @@ import { mayChange } from "./who.js";
 export class Actions {
   /** @type {Map<string, Summary>} */
   chosen = new Map();
-  #count = h("p", { role: "status" });
-  #compare = h("a", { class: "button" }, "Compare");
-  #edit = h("button", { type: "button", onclick: () => this.#ask(editing(this.#first)) }, "Edit…");
-  #archive = h("button", { type: "button", onclick: () => void this.#archived() }, "Archive");
-  #delete = h("button", { type: "button", onclick: () => this.#ask(deleting([...this.chosen.values()])) }, "Delete…");
-  #why = h("p", { class: "why", role: "alert" });
-  element = h(
-    "div",
-    { class: "actions", role: "toolbar", "aria-label": "Selected runs", hidden: true },
-    this.#count,
-    this.#compare,
-    this.#edit,
-    this.#archive,
-    this.#delete,
-    h("button", { type: "button", class: "quiet", onclick: () => this.clear() }, "Clear"),
-    this.#why,
-  );
+  element = h("div", { class: "actions", role: "toolbar", "aria-label": "Selected runs", hidden: true });
 
   /** @param {() => void} onChange called when the selection, or a run, is another */
   constructor(onChange) {
     this.onChange = onChange;
+    this.#describe();
   }
 
   /**
@@ -51,26 +37,27 @@ export class Actions {
     this.onChange();
   }
 
-  get #first() {
-    return /** @type {Summary} */ ([...this.chosen.values()][0]);
-  }
-
-  #describe() {
+  /** @param {string} [trouble] said in the place of what the reader may not do */
+  #describe(trouble) {
     const runs = [...this.chosen.values()];
-    this.element.hidden = runs.length === 0;
-    say(this.#count, `${plural(runs.length, "run")} selected`);
     const others = runs.filter((run) => !mayChange(run)).length;
-    say(this.#why, [tooMany(runs.length), othersWords(others, runs.length)].filter(Boolean).join(" "));
-    this.#compare.hidden = runs.length < 2 || runs.length > MOST;
-    this.#compare.href = `#/compare?runs=${runs.map((run) => run.run_id).join(",")}`;
-    this.#edit.hidden = runs.length !== 1 || others > 0;
-    this.#archive.hidden = this.#delete.hidden = others > 0;
-    say(this.#archive, runs.every((run) => run.archived) ? "Unarchive" : "Archive");
-  }
-
-  async #archived() {
-    const archived = this.#archive.textContent === "Archive";
-    await this.#each((run) => send("PATCH", pathOf(run), { archived }));
+    const archived = runs.every((run) => run.archived);
+    const edit = () => this.#ask(editing(/** @type {Summary} */ (runs[0])));
+    const archive = () => void this.#each((run) => send("PATCH", pathOf(run), { archived: !archived }));
+    const why = trouble ?? [tooMany(runs.length), othersWords(others, runs.length)].filter(Boolean).join(" ");
+    this.element.hidden = runs.length === 0;
+    render(
+      html`
+        <p role="status">${plural(runs.length, "run")} selected</p>
+        <a class="button" href=${`#/compare?runs=${[...this.chosen.keys()].join(",")}`} ?hidden=${runs.length < 2 || runs.length > MOST}>Compare</a>
+        <button type="button" @click=${edit} ?hidden=${runs.length !== 1 || others > 0}>Edit…</button>
+        <button type="button" @click=${archive} ?hidden=${others > 0}>${archived ? "Unarchive" : "Archive"}</button>
+        <button type="button" @click=${() => this.#ask(deleting(runs))} ?hidden=${others > 0}>Delete…</button>
+        <button type="button" class="quiet" @click=${() => this.clear()}>Clear</button>
+        <p class="why" role="alert">${why}</p>
+      `,
+      this.element,
+    );
   }
 
   /** @param {{dialog: HTMLDialogElement, work: (run: Summary) => Promise<unknown>}} asked */
@@ -87,8 +74,7 @@ export class Actions {
       }
       this.clear();
     } catch (error) {
-      this.#describe();
-      say(this.#why, `Action failed: ${error instanceof Error ? error.message : error}`);
+      this.#describe(`Action failed: ${error instanceof Error ? error.message : error}`);
       this.onChange();
     }
   }

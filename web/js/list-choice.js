@@ -1,7 +1,8 @@
 // Which columns the list of runs has, and in which order: the reader's choice, which the browser remembers.
 
-import { h, keyed, mark } from "./dom.js";
+import { h, keyed } from "./dom.js";
 import { COLUMNS } from "./list-columns.js";
+import { html, render } from "./lit-html.js";
 import { popup } from "./menu.js";
 
 /** @import { Column } from "./list-columns.js" */
@@ -33,17 +34,18 @@ export class ColumnChoice {
     // The name of a run stays: it has the link and the tick.
     keyed(this.#list, [...names, ...hidden].slice(1), {
       key: (name) => name,
-      make: (name) => {
-        const tick = h("input", { type: "checkbox", onchange: () => this.#toggle(name) });
-        const earlier = h("button", { type: "button", class: "quiet", "aria-label": `Move ${name} to the left`, onclick: () => this.#move(name) }, "↑");
-        return h("li", {}, h("label", { class: "tick" }, tick, name), earlier);
-      },
-      update: (item, name) => {
-        const [tick, earlier] = [item.querySelector("input"), item.querySelector("button")];
-        if (tick) tick.checked = names.includes(name);
-        if (earlier) mark(earlier, "disabled", names.indexOf(name) > 1 ? null : "");
-      },
+      make: () => h("li"),
+      update: (item, name) => render(this.#item(name), item),
     });
+  }
+
+  /** @param {string} name */
+  #item(name) {
+    const move = `Move ${name} to the left`;
+    return html`
+      <label class="tick"><input type="checkbox" .checked=${names.includes(name)} @change=${() => this.#toggle(name)}>${name}</label>
+      <button type="button" class="quiet" aria-label=${move} ?disabled=${names.indexOf(name) < 2} @click=${() => this.#move(name)}>↑</button>
+    `;
   }
 
   /** @param {string} name */

@@ -1,21 +1,21 @@
 // What the list of runs shows: words to search for, project, status, tag, archived ones or not. All of it is the address's.
 
 import { get } from "./api.js";
-import { h, keyed, mark, say } from "./dom.js";
-import { count } from "./format.js";
+import { h, offer, say } from "./dom.js";
+import { count, plural } from "./format.js";
 import { COLUMNS } from "./list-columns.js";
+import { offerSearch, searchField } from "./search.js";
 import { STATUS } from "./words.js";
 
 /** @typedef {Record<string, string>} Given */
 
-const TYPED_MS = 250;
 /** What a list is asked for, by the names that the server has for it. */
 const NAMES = ["project", "status", "tag", "search", "archived", "sort", "order"];
 
 export class Filters {
   /** @type {Given} */
   given = {};
-  #search = h("input", { type: "search", placeholder: "Search name, project, owner, tag", "aria-label": "Search runs", oninput: () => this.#typed() });
+  #search = searchField("search", "Search runs", "Search name, project, owner, tag", (search) => this.#give({ search }, true));
   #selects = {
     project: this.#select("project", "Project"),
     status: this.#select("status", "Status"),
@@ -35,8 +35,6 @@ export class Filters {
     h("label", { class: "tick" }, this.#archived, "Archived"),
     this.#count,
   );
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #timer;
 
   /**
    * @param {Given} given
@@ -54,7 +52,7 @@ export class Filters {
   /** @param {Given} given */
   look(given) {
     this.given = given;
-    if (document.activeElement !== this.#search) this.#search.value = given["search"] ?? "";
+    offerSearch(this.#search, given["search"] ?? "");
     this.#archived.checked = given["archived"] === "true";
     for (const [name, select] of Object.entries(this.#selects)) select.value = given[name] ?? (name === "sort" ? "started" : "");
   }
@@ -77,7 +75,7 @@ export class Filters {
 
   /** @param {number} total */
   count(total) {
-    say(this.#count, `${count(total)} ${total === 1 ? "run" : "runs"}`);
+    say(this.#count, plural(total, "run"));
   }
 
   /** Asks which projects and tags there are. Rejects where the server does not answer. */
@@ -99,12 +97,7 @@ export class Filters {
     const chosen = this.given[name] ?? (name === "sort" ? "started" : "");
     // What is chosen stands, though no run has it any more.
     const known = !chosen || options.some(([value]) => value === chosen) ? options : [...options, /** @type {[string, string]} */ ([chosen, chosen])];
-    keyed(select, any === null ? known : [/** @type {[string, string]} */ (["", any]), ...known], {
-      key: ([value]) => `=${value}`,
-      make: ([value]) => h("option", { value }),
-      update: (option, [, words]) => say(option, words),
-    });
-    select.value = chosen;
+    offer(select, any === null ? known : [["", any], ...known], chosen);
   }
 
   /**
@@ -116,11 +109,6 @@ export class Filters {
     return select;
   }
 
-  #typed() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#give({ search: this.#search.value }, true), TYPED_MS);
-  }
-
   /**
    * @param {Given} changed
    * @param {boolean} typed
@@ -128,11 +116,6 @@ export class Filters {
   #give(changed, typed) {
     const all = Object.entries({ ...this.given, ...changed }).filter(([, value]) => value !== "");
     this.onGiven(Object.fromEntries(all), typed);
-  }
-
-  close() {
-    clearTimeout(this.#timer);
-    mark(this.element, "hidden", "");
   }
 }
 

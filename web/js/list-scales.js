@@ -1,7 +1,7 @@
 // What a list tells of runs beside their summaries: asked for rows that are on the screen, where something is new of them.
 
 import { get } from "./api.js";
-import { h, mark } from "./dom.js";
+import { html, nothing } from "./lit-html.js";
 import { paced } from "./pace.js";
 
 /** @import { Kind, Summary } from "../types/page.js" */
@@ -10,7 +10,6 @@ import { paced } from "./pace.js";
 
 const ASK_MS = 2000;
 const MOST = 100;
-const SVG = "http://www.w3.org/2000/svg";
 
 /** @typedef {{name: string, value: number | null, kind: Kind, least: number | null}} Loss */
 
@@ -70,28 +69,13 @@ export class OfRuns {
   }
 }
 
-/** A place for a line. */
-export function sparkline() {
-  const svg = document.createElementNS(SVG, "svg");
-  for (const [name, value] of [["viewBox", "0 0 96 24"], ["role", "img"], ["class", "spark"]]) svg.setAttribute(name ?? "", value ?? "");
-  for (const name of ["line", "skips"]) {
-    const path = document.createElementNS(SVG, "path");
-    path.setAttribute("class", name);
-    svg.append(path);
-  }
-  return h("span", { class: "sparkline" }, svg);
-}
-
-/**
- * @param {Element} element what `sparkline` made
- * @param {Sparkline | null} line
- */
-export function setSparkline(element, line) {
-  const svg = element.firstElementChild;
-  const [path, skips] = svg?.children ?? [];
-  if (!svg || !path || !skips) return;
-  mark(svg, "aria-label", line ? `Scale ${line.words}` : "Scale: no history yet");
-  mark(element, "title", line ? `Scale ${line.words}` : null);
-  mark(path, "d", line?.path ?? null);
-  mark(skips, "d", line?.skips || null);
+/** @param {Sparkline | null} line */
+export function sparkline(line) {
+  const words = line ? `Scale ${line.words}` : nothing;
+  return html`<span class="sparkline" title=${words}>
+    <svg viewBox="0 0 96 24" role="img" class="spark" aria-label=${line ? words : "Scale: no history yet"}>
+      <path class="line" d=${line?.path ?? nothing}></path>
+      <path class="skips" d=${line?.skips || nothing}></path>
+    </svg>
+  </span>`;
 }

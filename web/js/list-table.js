@@ -3,14 +3,13 @@
 import { h, keyed, mark } from "./dom.js";
 import { shownColumns } from "./list-choice.js";
 import { COLUMNS } from "./list-columns.js";
+import { html, nothing, render } from "./lit-html.js";
 import { rowsOn } from "./windowed.js";
 
 /** @import { Row } from "./list-columns.js" */
 
 export class RunTable {
   #body = h("tbody");
-  /** @type {HTMLTableCellElement[]} */
-  #headings = [];
   #head = h("tr", { "aria-rowindex": 1 });
   #total = 0;
   #sort = "";
@@ -26,23 +25,8 @@ export class RunTable {
       h("thead", {}, this.#head),
       this.#body,
     );
-    this.arrange();
     window.addEventListener("scroll", listener.onScroll, { passive: true });
     window.addEventListener("resize", listener.onScroll);
-  }
-
-  /** Has the columns that the reader chose, in their order; rows are to be drawn again. */
-  arrange() {
-    this.#headings = shownColumns().map(({ name, sort, number }) =>
-      h(
-        "th",
-        { scope: "col", class: number ? "number" : null, "data-name": name },
-        sort ? h("button", { type: "button", "data-sort": sort, onclick: () => this.#turn(sort) }, name) : h("span", {}, name),
-      ),
-    );
-    this.#head.replaceChildren(...this.#headings);
-    this.#body.replaceChildren();
-    this.sorted(this.#sort, this.#order);
   }
 
   close() {
@@ -74,20 +58,24 @@ export class RunTable {
     this.element.style.setProperty("--above", `${first * this.rowHeight}px`);
     this.element.style.setProperty("--below", `${(total - first - rows.length) * this.rowHeight}px`);
     const placed = rows.map((row, index) => ({ row, index: first + index }));
-    keyed(this.#body, placed, { key: ({ row, index }) => row?.run.run_id ?? `#${index}`, make: makeRow, update: writeRow });
+    keyed(this.#body, placed, { key: ({ row, index }) => row?.run.run_id ?? `#${index}`, make: () => h("tr"), update: writeRow });
   }
 
   /**
-   * Says what the rows are sorted by.
-   * @param {string} sort
-   * @param {string} order
+   * Has the columns that the reader chose, in their order, and says what the rows are sorted by.
+   * @param {string} [sort]
+   * @param {string} [order]
    */
-  sorted(sort, order) {
+  arrange(sort = this.#sort, order = this.#order) {
     [this.#sort, this.#order] = [sort, order];
-    for (const heading of this.#headings) {
-      const button = heading.querySelector("button");
-      mark(heading, "aria-sort", button?.dataset["sort"] === sort ? order : null);
-    }
+    const headings = shownColumns().map((column) => {
+      const name = column.sort
+        ? html`<button type="button" data-sort=${column.sort} @click=${() => this.#turn(column.sort ?? "")}>${column.name}</button>`
+        : html`<span>${column.name}</span>`;
+      const sorted = column.sort === sort ? order : nothing;
+      return html`<th scope="col" class=${column.number ? "number" : nothing} data-name=${column.name} aria-sort=${sorted}>${name}</th>`;
+    });
+    render(headings, this.#head);
   }
 
   /** @param {string} sort */
@@ -104,13 +92,6 @@ export class RunTable {
   }
 }
 
-function makeRow() {
-  const cells = shownColumns().map(({ name, number, make }) =>
-    h("td", { "data-name": name, class: number ? "number" : null }, ...(make?.() ?? [])),
-  );
-  return h("tr", {}, ...cells);
-}
-
 /**
  * @param {HTMLElement} element
  * @param {{row: Row | null, index: number}} placed
@@ -118,10 +99,10 @@ function makeRow() {
 function writeRow(element, { row, index }) {
   mark(element, "aria-rowindex", String(index + 2));
   mark(element, "data-coming", row ? null : "");
-  if (!row) return;
-  mark(element, "data-chosen", row.chosen ? "" : null);
-  shownColumns().forEach(({ write }, place) => {
-    const cell = element.children[place];
-    if (cell instanceof HTMLElement) write(cell, row);
+  mark(element, "data-chosen", row?.chosen ? "" : null);
+  const cells = shownColumns().map(({ name, number, named, title, cell }) => {
+    const about = (row && title?.(row)) ?? nothing;
+    return html`<td data-name=${name} class=${number ? "number" : nothing} dir=${named ? "auto" : nothing} title=${about}>${row && cell(row)}</td>`;
   });
+  render(cells, element);
 }

@@ -130,7 +130,7 @@ export class List {
 
   close() {
     for (const each of [this.#read, this.#groups]) each.stop();
-    for (const each of [this.#table, this.#filters, this.#scales]) each.close();
+    for (const each of [this.#table, this.#scales, this.#losses]) each.close();
   }
 
   /** @param {number} place */
@@ -166,7 +166,7 @@ export class List {
 
   #sorted() {
     const { sort = "started", order = "" } = this.#filters.given;
-    this.#table.sorted(sort, order || "descending");
+    this.#table.arrange(sort, order || "descending");
   }
 
   #scrolled() {

@@ -114,12 +114,14 @@ function openCompare({ runs, view }) {
 
 /** @param {Record<string, string>} given */
 function openList(given) {
-  return new List(given, (filters, typed) => {
+  const opened = new List(given, (filters, typed) => {
+    if (page !== opened) return;
     const hash = format({ page: "list", filters });
     if (!typed) location.hash = hash;
     else history.replaceState(null, "", hash);
     if (typed) route();
   });
+  return opened;
 }
 
 /**

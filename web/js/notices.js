@@ -1,8 +1,9 @@
 // What a reader must know before trusting the page: data that is missing, a monitor that failed, a scaler that is off.
 // A report says the same: one golden file tests both.
 
-import { h, keyed, say } from "./dom.js";
+import { h } from "./dom.js";
 import { count, plural } from "./format.js";
+import { html, render } from "./lit-html.js";
 
 /** @import { Summary } from "../types/page.js" */
 
@@ -93,10 +94,6 @@ export class Notices {
   /** @param {string[]} notices */
   show(notices) {
     this.element.hidden = notices.length === 0;
-    keyed(this.element, notices.map((words, index) => ({ words, index })), {
-      key: ({ index }) => String(index),
-      make: () => h("li"),
-      update: (element, { words }) => say(element, words),
-    });
+    render(notices.map((words) => html`<li>${words}</li>`), this.element);
   }
 }

@@ -4,6 +4,7 @@
 import { h, mark, say, term } from "./dom.js";
 import { ago, bits, count, duration, percent, plural, powerOfTwo, revived, within } from "./format.js";
 import { copy } from "./handing.js";
+import { html, render } from "./lit-html.js";
 import { DEFINITIONS, SECTIONS } from "./words.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -118,52 +119,46 @@ export function budgetAdvice(run) {
 
 export class Numbers {
   element = h("dl", { class: "numbers" });
-  #recording = h("dl", { class: "numbers" });
-  #advice = h("p", { class: "caption" });
   /** How well the run is recorded, where there is room for it, and in words what leads there. */
-  recording = h("section", { class: "recording", "aria-label": "Recording" }, this.#recording, this.#advice);
+  recording = h("section", { class: "recording", "aria-label": "Recording" });
   health;
-  #cells = [...TRAINING.map((readout) => this.#cell(this.element, readout)), ...RECORDING.map((readout) => this.#cell(this.#recording, readout))];
-
-  /** @type {Summary | null} */
-  #run = null;
 
   /** @param {() => void} onHealth called when the reader wants to know how well the run is recorded */
   constructor(onHealth) {
     this.health = h("button", { type: "button", class: "quiet health", onclick: onHealth });
+    this.#draw(null);
   }
 
   /** @param {Summary} run */
   update(run) {
-    this.#run = run;
-    for (const { readout, value, more } of this.#cells) {
-      value.disabled = readout.exact(run) === null;
-      say(value, readout.value(run));
-      say(more, readout.more?.(run) ?? "");
-    }
+    this.#draw(run);
     say(this.health, healthWords(run));
-    say(this.#advice, budgetAdvice(run));
     for (const part of [this.health, this.recording]) mark(part, "data-lost", run.lost_records > 0 ? "" : null);
   }
 
-  /**
-   * @param {HTMLElement} list
-   * @param {Readout} readout
-   */
-  #cell(list, readout) {
-    const value = h("button", { type: "button", title: "Copy it, with all its digits", onclick: () => this.#copy(readout) });
-    const more = h("dd", { class: "more" });
-    list.append(
-      h("div", { "data-number": readout.key }, h("dt", {}, term(readout.name, DEFINITIONS[readout.key], SECTIONS[readout.key])), h("dd", {}, value), more),
+  /** @param {Summary | null} run null where it is not there yet: the numbers have their places */
+  #draw(run) {
+    render(TRAINING.map((readout) => cell(readout, run)), this.element);
+    render(
+      html`<dl class="numbers">${RECORDING.map((readout) => cell(readout, run))}</dl><p class="caption">${run && budgetAdvice(run)}</p>`,
+      this.recording,
     );
-    return { readout, value, more };
   }
+}
 
-  /** @param {Readout} readout */
-  #copy({ exact }) {
-    const number = this.#run && exact(this.#run);
-    if (number !== null) void copy(String(number));
-  }
+/**
+ * @param {Readout} readout
+ * @param {Summary | null} run
+ */
+function cell({ key, name, value, exact, more }, run) {
+  const number = run && exact(run);
+  const again = () => void copy(String(number));
+  // Without a space between them: they stand in a line.
+  return html`<div data-number=${key}>
+    <dt>${term(name, DEFINITIONS[key], SECTIONS[key])}</dt
+    ><dd><button type="button" title="Copy it, with all its digits" ?disabled=${run && number === null} @click=${again}>${run && value(run)}</button></dd
+    ><dd class="more">${run && more?.(run)}</dd>
+  </div>`;
 }
 
 /**

@@ -1,7 +1,8 @@
 // One chart with its words: title, terms, caption, what there is to choose, and why it is empty. Knows no other chart.
 
 import { get } from "./api.js";
-import { h, keyed, mark, say } from "./dom.js";
+import { h, keyed, mark, offer, say } from "./dom.js";
+import { html, render } from "./lit-html.js";
 import { menu, popup } from "./menu.js";
 import { Onscreen } from "./onscreen.js";
 import { opened } from "./opened.js";
@@ -286,9 +287,7 @@ export class Panel {
     this.#plot.setAttribute("aria-label", `${meta.title}. ${meta.caption ?? ""}`);
     this.#offer(meta.choices);
     const terms = Object.entries(meta.definitions ?? {});
-    if (this.#terms.childElementCount !== terms.length) {
-      this.#terms.replaceChildren(...terms.map(([word, definition]) => h("div", {}, h("dt", {}, word), h("dd", {}, definition))));
-    }
+    render(terms.map(([word, definition]) => html`<div><dt>${word}</dt><dd>${definition}</dd></div>`), this.#terms);
   }
 
   /** @param {Choice[] | undefined} choices */
@@ -298,34 +297,20 @@ export class Panel {
     keyed(this.#choices, choices, {
       key: ({ name }) => name,
       make: (choice) => this.#field(choice),
-      update: (field, choice) => (field instanceof HTMLInputElement ? offerSearch(field, choice.chosen) : offer(/** @type {HTMLSelectElement} */ (field), choice)),
+      update: (field, choice) => (field instanceof HTMLInputElement ? offerSearch(field, choice.chosen) : offer(/** @type {HTMLSelectElement} */ (field), choice.options, choice.chosen)),
     });
   }
 
   /** @param {Choice} choice one without options is written */
   #field({ name, label, options }) {
-    if (options.length === 0) return searchField(name, label, (search) => this.listener.onChoice(name, search));
-    return h("select", { name, onchange: (event) => this.#choose(event) });
+    if (options.length === 0) return searchField(name, label, "Find parameters", (search) => this.listener.onChoice(name, search));
+    return h("select", { name, "aria-label": label, onchange: (event) => this.#choose(event) });
   }
 
   /** @param {Event} event */
   #choose({ target }) {
     if (target instanceof HTMLSelectElement) this.listener.onChoice(target.name, target.value);
   }
-}
-
-/**
- * @param {HTMLSelectElement} select
- * @param {Choice} choice
- */
-function offer(select, choice) {
-  mark(select, "aria-label", choice.label);
-  keyed(select, choice.options, {
-    key: ([value]) => value,
-    make: ([value]) => h("option", { value }),
-    update: (option, [, words]) => say(option, words),
-  });
-  if (select.value !== choice.chosen) select.value = choice.chosen;
 }
 
 /** @param {string} name */

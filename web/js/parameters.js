@@ -35,7 +35,7 @@ export class Parameters {
   #caption = h("p", { class: "caption" });
   #words = h("p", { class: "empty" }, "Loading…");
   #more = h("button", { type: "button", hidden: true, onclick: () => this.#showMore() });
-  #search = searchField("search", "Find parameters: part of a name, or * and ?", (search) => this.#find(search));
+  #search = searchField("search", "Find parameters: part of a name, or * and ?", "Find parameters", (search) => this.#find(search));
   /** @type {Order} */
   #order = { sort: "worst", backwards: false };
   #limit = PAGE;
@@ -59,7 +59,6 @@ export class Parameters {
       this.#table.element,
       this.#more,
     );
-    this.#table.element.hidden = true;
   }
 
   /** @type {() => View} */
@@ -104,7 +103,6 @@ export class Parameters {
     const rows = sampled?.parameters ?? [];
     this.#table.update(rows);
     this.#table.sorted(this.#order);
-    this.#table.element.hidden = rows.length === 0;
     this.#words.hidden = rows.length > 0;
     say(this.#words, sampled ? "No parameter matches. Search for part of a name." : "No gradient sampled yet.");
     say(this.#caption, sampled ? captionOf(sampled, this.#order) : "");

@@ -1,6 +1,6 @@
 // Which rank of a run is looked at by itself, where it has several. Knows no chart.
 
-import { h } from "./dom.js";
+import { h, offer } from "./dom.js";
 import { count } from "./format.js";
 
 /** @import { Summary, View } from "../types/page.js" */
@@ -9,8 +9,6 @@ import { count } from "./format.js";
 export const ALONE = 32_768;
 
 export class Ranks {
-  #known = "";
-
   /** @param {(rank: string | null) => void} onRank */
   constructor(onRank) {
     this.element = h("select", { "aria-label": "Rank", hidden: true, onchange: () => onRank(this.element.value || null) });
@@ -22,13 +20,8 @@ export class Ranks {
    */
   update(run, view) {
     const ranks = ranksOf(run);
-    const choices = options(ranks, run.updates);
     this.element.hidden = ranks.length < 2 && view.rank === null;
-    if (String(choices) !== this.#known) {
-      this.#known = String(choices);
-      this.element.replaceChildren(...choices.map(([value, words]) => h("option", { value }, words)));
-    }
-    this.element.value = view.rank ?? "";
+    offer(this.element, options(ranks, run.updates), view.rank ?? "");
   }
 }
 

@@ -3,7 +3,7 @@
 import { send } from "./api.js";
 import { ask, deleting, editing, pathOf } from "./changing.js";
 import { h, say } from "./dom.js";
-import { toast } from "./toast.js";
+import { tried } from "./toast.js";
 import { mayChange } from "./who.js";
 
 /** @import { Summary } from "../types/page.js" */
@@ -41,12 +41,7 @@ export class RunActions {
 
   /** @param {(run: Summary) => Promise<unknown>} work */
   async #do(work) {
-    if (this.#run === null) return;
-    try {
-      await work(this.#run);
-      this.onChange();
-    } catch (error) {
-      toast(`Action failed: ${error instanceof Error ? error.message : error}`);
-    }
+    const run = this.#run;
+    if (run !== null && (await tried(() => work(run)))) this.onChange();
   }
 }

@@ -2,14 +2,15 @@
 // date while it trains.
 
 import { Refused, get } from "./api.js";
-import { badge, setBadge } from "./badge.js";
+import { badge } from "./badge.js";
 import { Charts } from "./charts.js";
-import { h, say } from "./dom.js";
+import { h, offer, say } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Findings } from "./findings.js";
 import { moment } from "./format.js";
 import { FormatWindow } from "./format-window.js";
 import { eventLedger, skipLedger } from "./ledger.js";
+import { html, render } from "./lit-html.js";
 import { Skips } from "./nearest.js";
 import { Notices } from "./notices.js";
 import { Numbers, elapsed } from "./numbers.js";
@@ -32,11 +33,8 @@ const FINDINGS_MS = 5000;
 
 export class Run {
   #name = h("h1", { dir: "auto" }, "…");
-  #badge = badge();
-  #project = h("bdi");
-  #owner = h("bdi");
-  #when = h("span");
-  #about = h("p", { class: "about" }, this.#project, " · ", this.#owner, " · ", this.#when);
+  #state = h("p", { role: "status", class: "state" });
+  #about = h("p", { class: "about" });
   #actions = new RunActions(() => void this.refresh().catch(() => {}));
   #ranks = new Ranks((rank) => this.onView({ ...this.charts.view, rank }));
   #streams = h("select", { "aria-label": "Scaler", hidden: true, onchange: () => this.#choose() });
@@ -92,7 +90,7 @@ export class Run {
     this.element = h(
       "article",
       { class: "run" },
-      h("header", {}, this.#name, h("p", { role: "status", class: "state" }, this.#badge), this.#numbers.health, this.#streams, this.#ranks.element, this.#about, this.#actions.element),
+      h("header", {}, this.#name, this.#state, this.#numbers.health, this.#streams, this.#ranks.element, this.#about, this.#actions.element),
       this.#description,
       this.findings.element,
       this.#notices.element,
@@ -165,10 +163,8 @@ export class Run {
     const run = this.#run;
     if (!run) return;
     say(this.#name, run.name);
-    setBadge(this.#badge, run.status);
-    say(this.#project, run.project);
-    say(this.#owner, run.owner);
-    say(this.#when, `started ${moment(run.started)} · ${elapsed(run)}`);
+    render(badge(run.status), this.#state);
+    render(html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`, this.#about);
     this.#describe(run.identity.config["description"]);
     this.#actions.update(run);
     this.#notices.update(run, this.findings.tellsGaps, this.findings.failed);
@@ -313,13 +309,9 @@ export class Run {
     // One stream stands for its scaler on all ranks.
     const scalers = new Map([...run.streams].reverse().map(({ scaler, stream }) => [scaler, stream]));
     this.#streams.hidden = scalers.size < 2;
-    if (this.#streams.options.length !== scalers.size) {
-      const options = [...scalers].reverse().map(([scaler, stream]) => h("option", { value: stream }, scaler));
-      this.#streams.replaceChildren(...options);
-    }
     // A link may name the stream of any rank; without one, the charts are of the first.
     const shown = run.streams.find(({ stream }) => stream === this.charts.view.stream) ?? run.streams[0];
-    this.#streams.value = scalers.get(shown?.scaler ?? "") ?? "";
+    offer(this.#streams, [...scalers].reverse().map(([scaler, stream]) => [stream, scaler]), scalers.get(shown?.scaler ?? "") ?? "");
   }
 
   #choose() {

@@ -7,9 +7,10 @@ const REST_MS = 250;
 /**
  * @param {string} name
  * @param {string} label
+ * @param {string} placeholder
  * @param {(search: string) => void} onSearch
  */
-export function searchField(name, label, onSearch) {
+export function searchField(name, label, placeholder, onSearch) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let resting;
   const tell = () => {
@@ -22,7 +23,7 @@ export function searchField(name, label, onSearch) {
     type: "search",
     name,
     "aria-label": label,
-    placeholder: "Find parameters",
+    placeholder,
     title: label,
     maxlength: 256,
     spellcheck: "false",

@@ -1,8 +1,9 @@
 // Below the simulator's chart: the policy and its setting to be tried, what comes of it, and the best of a few.
 
 import { get } from "./api.js";
-import { Code } from "./code.js";
-import { h, keyed, mark, say } from "./dom.js";
+import { codeBlock, copyButton } from "./code.js";
+import { h, offer } from "./dom.js";
+import { html, nothing, render } from "./lit-html.js";
 
 /** @import { Refused } from "./api.js" */
 /** @import { Charts } from "./charts.js" */
@@ -20,13 +21,12 @@ const HINTS = {
 };
 
 export class Simulate {
-  #policy = h("select", { "aria-label": "Policy", onchange: () => this.#choose({ policy: this.#policy.value }) });
-  #numbers = Object.keys(HINTS).map((name) => this.#field(name));
-  #recommend = h("button", { type: "button", onclick: () => void this.#advise() }, "Find a better setting");
-  #sentence = h("p", { class: "sentence", role: "status" });
-  #advice = h("p", { class: "caption", role: "status", hidden: true });
-  #code = new Code();
-  #prefix = "";
+  /** @type {Meta} */
+  #meta = { title: "" };
+  /** What is wrong, by the number. @type {Record<string, string>} */
+  #wrong = {};
+  #advice = "";
+  #advising = false;
 
   /**
    * @param {string} run
@@ -37,14 +37,7 @@ export class Simulate {
     this.run = run;
     this.charts = charts;
     this.onView = onView;
-    this.element = h(
-      "section",
-      { class: "part simulate", "aria-label": "A policy to try", hidden: true },
-      h("form", { onsubmit: (event) => event.preventDefault() }, h("label", {}, "policy", this.#policy), ...this.#numbers.map(({ label }) => label)),
-      this.#sentence,
-      h("div", { class: "ways" }, this.#code.element, this.#recommend),
-      this.#advice,
-    );
+    this.element = h("section", { class: "part simulate", "aria-label": "A policy to try", hidden: true });
     const panel = charts.named("simulated");
     if (!panel) return;
     panel.restMs = REST_MS;
@@ -52,32 +45,51 @@ export class Simulate {
     panel.onRefused = (error) => this.#refuse(error);
   }
 
-  /** @param {string} name */
-  #field(name) {
-    const wrong = h("span", { class: "wrong", id: `wrong-${name}`, role: "alert" });
-    const input = h("input", { name, type: "number", step: "any", title: HINTS[name], "aria-describedby": wrong.id, onchange: () => this.#choose(this.#setting()) });
-    return { name, input, wrong, label: h("label", {}, name, input, wrong) };
+  /** @param {Meta} meta */
+  #show(meta) {
+    this.element.hidden = !meta.form;
+    if (!meta.form) return;
+    const refused = this.#wrong;
+    this.#meta = meta;
+    this.#wrong = {};
+    this.#draw();
+    for (const input of this.#inputs) {
+      const value = meta.form.numbers[input.name] ?? "";
+      if (input !== document.activeElement || refused[input.name]) input.value = String(value);
+    }
   }
 
-  /** @param {Meta} meta */
-  #show({ form, sentence, code, standing }) {
-    this.element.hidden = !form;
-    if (!form) return;
-    this.#prefix = form.prefix;
-    keyed(this.#policy, form.policies, {
-      key: (policy) => policy,
-      make: (policy) => h("option", { value: policy }, policy),
+  get #inputs() {
+    return this.element.querySelectorAll("input");
+  }
+
+  #draw() {
+    const { form, sentence, code = "", standing = "" } = this.#meta;
+    const { policies = [], policy = "", numbers = {} } = form ?? {};
+    const choose = (/** @type {Event} */ { target }) => this.#choose({ policy: /** @type {HTMLSelectElement} */ (target).value });
+    const fields = Object.entries(HINTS).map(([name, hint]) => {
+      const wrong = this.#wrong[name];
+      return html`<label ?hidden=${numbers[name] == null}>${name}<input name=${name} type="number" step="any" title=${hint}
+        aria-describedby=${`wrong-${name}`} aria-invalid=${wrong ? "true" : nothing} @change=${() => this.#choose(this.#setting())}
+        ><span class="wrong" id=${`wrong-${name}`} role="alert">${wrong}</span></label>`;
     });
-    this.#policy.value = form.policy;
-    for (const { name, input, wrong, label } of this.#numbers) {
-      const value = form.numbers[name] ?? null;
-      label.hidden = value === null;
-      if (input !== document.activeElement || wrong.textContent) input.value = value === null ? "" : String(value);
-      this.#blame(name, "");
-    }
-    say(this.#sentence, sentence ?? "");
-    this.#code.show(code ?? "", standing ?? "");
-    this.#recommend.hidden = (standing ?? "").startsWith("Recommended");
+    render(
+      html`
+        <form @submit=${(/** @type {Event} */ event) => event.preventDefault()}>
+          <label>policy<select aria-label="Policy" @change=${choose}></select></label>
+          ${fields}
+        </form>
+        <p class="sentence" role="status">${sentence}</p>
+        <div class="ways">
+          ${codeBlock(code, standing, copyButton(code))}
+          <button type="button" ?hidden=${standing.startsWith("Recommended")} ?disabled=${this.#advising} @click=${() => void this.#advise()}>Find a better setting</button>
+        </div>
+        <p class="caption" role="status" ?hidden=${!this.#advice}>${this.#advice}</p>
+      `,
+      this.element,
+    );
+    const select = this.element.querySelector("select");
+    if (select) offer(select, policies.map((each) => [each, each]), policy);
   }
 
   /**
@@ -86,40 +98,29 @@ export class Simulate {
    */
   #refuse({ field, message }) {
     const name = (field ?? "").replace(/^sim_/, "");
-    const found = this.#numbers.some((number) => number.name === name);
-    if (found) this.#blame(name, message.replace(/^\w+: /, ""));
+    const found = name in HINTS;
+    if (found) this.#wrong = { ...this.#wrong, [name]: message.replace(/^\w+: /, "") };
+    if (found) this.#draw();
     return found && !this.element.hidden;
-  }
-
-  /**
-   * @param {string} name
-   * @param {string} why nothing where it is right
-   */
-  #blame(name, why) {
-    for (const { name: own, input, wrong } of this.#numbers) {
-      if (own !== name) continue;
-      say(wrong, why);
-      mark(input, "aria-invalid", why ? "true" : null);
-    }
   }
 
   /** The whole setting that stands in the form. @returns {Record<string, string>} */
   #setting() {
-    const told = this.#numbers.filter(({ input, label }) => !label.hidden && input.value !== "");
-    return { policy: this.#policy.value, ...Object.fromEntries(told.map(({ name, input }) => [name, input.value])) };
+    const told = [...this.#inputs].filter(({ value, parentElement }) => value !== "" && !parentElement?.hidden);
+    return { policy: this.element.querySelector("select")?.value ?? "", ...Object.fromEntries(told.map(({ name, value }) => [name, value])) };
   }
 
   /** @param {Record<string, string>} setting of which what is not there is the policy's own */
   #choose(setting) {
     const { view } = this.charts;
-    const others = Object.entries(view.choices).filter(([name]) => !name.startsWith(this.#prefix));
-    const ours = Object.entries(setting).map(([name, value]) => [this.#prefix + name, value]);
+    const prefix = this.#meta.form?.prefix ?? "";
+    const others = Object.entries(view.choices).filter(([name]) => !name.startsWith(prefix));
+    const ours = Object.entries(setting).map(([name, value]) => [prefix + name, value]);
     this.onView({ ...view, choices: Object.fromEntries([...others, ...ours]) });
   }
 
   async #advise() {
-    this.#recommend.disabled = true;
-    this.#tell("Trying settings: a few seconds for a long run.");
+    this.#tell("Trying settings: a few seconds for a long run.", true);
     try {
       const stream = this.charts.view.stream;
       const query = stream === null ? "" : `?stream=${encodeURIComponent(stream)}`;
@@ -130,14 +131,16 @@ export class Simulate {
       this.#choose({ policy: name, ...Object.fromEntries(set) });
     } catch (error) {
       this.#tell(error instanceof Error ? error.message : String(error));
-    } finally {
-      this.#recommend.disabled = false;
     }
   }
 
-  /** @param {string} words */
-  #tell(words) {
-    this.#advice.hidden = words === "";
-    say(this.#advice, words);
+  /**
+   * @param {string} words
+   * @param {boolean} [advising] whether more is to be told
+   */
+  #tell(words, advising = false) {
+    this.#advice = words;
+    this.#advising = advising;
+    this.#draw();
   }
 }

@@ -1,11 +1,14 @@
 // A table of columns, each a heading and what it says of a row. Narrow screens show a row as a small list.
 
-import { explained, h, keyed, mark, say, term } from "./dom.js";
+import { h, keyed, mark, moreOf, term } from "./dom.js";
+import { html, nothing, render } from "./lit-html.js";
+
+/** @import { TemplateResult } from "./lit-html.js" */
 
 /**
  * A column; `sort` is what the table is sorted by through its heading, `opens` whether its cell is a button for the row.
  * @template Row
- * @typedef {{name: string, cell: (row: Row) => string | Node, number?: boolean, tight?: boolean, sort?: string,
+ * @typedef {{name: string, cell: (row: Row) => string | TemplateResult, number?: boolean, tight?: boolean, sort?: string,
  *   opens?: boolean, definition?: string, section?: string}} Column
  */
 
@@ -20,8 +23,7 @@ import { explained, h, keyed, mark, say, term } from "./dom.js";
 /** @template Row */
 export class Table {
   #body = h("tbody");
-  /** @type {HTMLElement[]} */
-  #headings;
+  #head = h("tr");
   /** @type {WeakMap<Element, Row>} */
   #rows = new WeakMap();
   /** @type {Order} */
@@ -37,20 +39,21 @@ export class Table {
     this.columns = columns;
     this.key = key;
     this.listener = listener;
-    this.#headings = columns.map((column) => h("th", { scope: "col", class: classOf(column) }, this.#heading(column)));
     this.element = h(
       "table",
-      { class: listener.onRow ? "opening" : null },
+      { class: listener.onRow ? "opening" : null, hidden: true },
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, ...this.#headings)),
+      h("thead", {}, this.#head),
       this.#body,
     );
     this.#body.addEventListener("click", (event) => this.#open(event));
+    this.sorted(this.#order);
   }
 
-  /** @param {Row[]} rows */
+  /** @param {Row[]} rows where there are none, there is no table */
   update(rows) {
-    keyed(this.#body, rows, { key: this.key, make: (row) => this.#make(row), update: (element, row) => this.#update(element, row) });
+    this.element.hidden = rows.length === 0;
+    keyed(this.#body, rows, { key: this.key, make: () => h("tr"), update: (element, row) => this.#write(element, row) });
   }
 
   /**
@@ -70,19 +73,20 @@ export class Table {
    */
   sorted(order) {
     this.#order = order;
-    this.columns.forEach(({ sort }, index) => {
-      const heading = this.#headings[index];
-      if (heading) mark(heading, "aria-sort", sort && sort === order.sort ? (order.backwards ? "ascending" : "descending") : null);
+    const headings = this.columns.map((column) => {
+      const sorted = column.sort && column.sort === order.sort ? (order.backwards ? "ascending" : "descending") : nothing;
+      return html`<th scope="col" class=${classOf(column)} aria-sort=${sorted}>${this.#heading(column)}</th>`;
     });
+    render(headings, this.#head);
   }
 
   /** @param {Column<Row>} column */
-  #heading({ name, sort, definition, section }) {
+  #heading({ name, sort, definition, section = "" }) {
     const { onSort } = this.listener;
     if (!sort || !onSort) return definition ? term(name, definition, section) : name;
-    const told = definition ? explained(definition, section) : {};
+    const told = definition ?? nothing;
     const turn = () => onSort({ sort, backwards: sort === this.#order.sort && !this.#order.backwards });
-    return h("button", { type: "button", class: "sort", onclick: turn, ...told }, name);
+    return html`<button type="button" class="sort" data-definition=${told} data-more=${moreOf(section)} aria-description=${told} @click=${turn}>${name}</button>`;
   }
 
   /** @param {Event} event */
@@ -96,31 +100,23 @@ export class Table {
     if (row !== null && row !== undefined && !own && !String(getSelection())) this.listener.onRow(row);
   }
 
-  /** @param {Row} row */
-  #make(row) {
-    const cells = this.columns.map((column) => h("td", { "data-name": column.name, class: classOf(column) }));
-    return h("tr", {}, ...cells);
-  }
-
   /**
    * @param {HTMLElement} element
    * @param {Row} row
    */
-  #update(element, row) {
+  #write(element, row) {
     this.#rows.set(element, row);
-    this.columns.forEach(({ cell, opens }, index) => {
-      const place = element.children[index];
-      if (!place) return;
-      const content = cell(row);
-      if (opens && content !== "" && this.listener.onRow) {
-        if (!place.firstChild) place.append(h("button", { type: "button", class: "opens", "data-opens": true }, content));
-      } else if (typeof content === "string") say(place, content);
-      else if (!place.firstChild?.isEqualNode(content)) place.replaceChildren(content);
+    const cells = this.columns.map((column) => {
+      const content = column.cell(row);
+      const opens = column.opens && content !== "" && this.listener.onRow;
+      const shown = opens ? html`<button type="button" class="opens" data-opens>${content}</button>` : content;
+      return html`<td data-name=${column.name} class=${classOf(column)}>${shown}</td>`;
     });
+    render(cells, element);
   }
 }
 
 /** @param {{number?: boolean, tight?: boolean}} column */
 function classOf({ number, tight }) {
-  return number ? "number" : tight ? "tight" : null;
+  return number ? "number" : tight ? "tight" : nothing;
 }

@@ -23,3 +23,17 @@ export function toast(words) {
   say(place, words);
   timer = setTimeout(() => place && say(place, ""), SHOWN_MS);
 }
+
+/**
+ * Does what the reader asked for, and says where that failed. Never rejects; gives whether it was done.
+ * @param {() => Promise<unknown>} work
+ */
+export async function tried(work) {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    toast(`Action failed: ${error instanceof Error ? error.message : error}`);
+    return false;
+  }
+}

@@ -1,7 +1,7 @@
 // The bar above the charts: what is along x, zoom, following and pausing, and in words what is shown. Knows no chart.
 
 import { AXES } from "./address.js";
-import { h, mark, say } from "./dom.js";
+import { h, mark, offer, say } from "./dom.js";
 import { FOLLOWED, followWords } from "./follow.js";
 import { count, steps } from "./format.js";
 
@@ -47,7 +47,7 @@ export class Toolbar {
     this.#whole = button("Whole run", "The whole run (0)", () => onCommand("whole"));
     this.#follow = button("Follow", "Follow the newest steps (f)", () => onCommand("follow"));
     this.#newest = h("select", { "aria-label": "How many of the newest steps to follow", onchange: () => onFollow(this.newest) });
-    this.#newest.append(...FOLLOWED.map((newest) => h("option", { value: newest }, count(newest))));
+    this.#offer(FOLLOWED[0] ?? 0);
     this.#pause = button("Pause", "Pause live updates (p)", () => onCommand("pause"));
     this.#newer = h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause);
     this.element = h(
@@ -81,7 +81,7 @@ export class Toolbar {
     }
     mark(this.#whole, "aria-pressed", String(isWhole(view)));
     mark(this.#follow, "aria-pressed", String(view.follow !== null));
-    if (view.follow !== null) this.#choose(String(view.follow));
+    if (view.follow !== null) this.#offer(view.follow);
     mark(this.#pause, "aria-pressed", String(paused !== null));
     this.#newer.hidden = !follows;
     this.#pause.hidden = !live && paused === null;
@@ -90,11 +90,10 @@ export class Toolbar {
     say(this.#where, paused ?? (isWhole(view) ? HINT : shownWords(view)));
   }
 
-  /** @param {string} newest which may be of the address alone */
-  #choose(newest) {
-    const options = [...this.#newest.options];
-    if (!options.some((option) => option.value === newest)) this.#newest.append(h("option", { value: newest }, count(Number(newest))));
-    this.#newest.value = newest;
+  /** @param {number} newest which may be of the address alone */
+  #offer(newest) {
+    const offered = [...new Set([...FOLLOWED, newest])];
+    offer(this.#newest, offered.map((each) => [String(each), count(each)]), String(newest));
   }
 }
 

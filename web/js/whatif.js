@@ -1,7 +1,8 @@
 // Below the chart of other scales: a slider for the scale, what would come of it in words, and the code for it.
 
-import { Code } from "./code.js";
-import { h, say } from "./dom.js";
+import { codeBlock, copyButton } from "./code.js";
+import { h } from "./dom.js";
+import { html, nothing, render } from "./lit-html.js";
 import { paced } from "./pace.js";
 import { Slider } from "./slider.js";
 
@@ -12,9 +13,6 @@ const TRIED_MS = 100;
 
 export class WhatIf {
   #slider;
-  #sentence = h("p", { class: "sentence", role: "status" });
-  #code = new Code();
-  #all = h("button", { type: "button", onclick: () => this.onView({ ...this.charts.view, parameter: null }) }, "Show all parameters");
   #look;
 
   /**
@@ -27,13 +25,7 @@ export class WhatIf {
     this.#look = paced(async () => charts.look(this.#view), TRIED_MS);
     // While the slider moves the chart follows; the address has only where it stopped.
     this.#slider = new Slider("Scale to try", this.#look, () => onView(this.#view));
-    this.element = h(
-      "section",
-      { class: "part whatif", "aria-label": "A scale to try", hidden: true },
-      this.#slider.element,
-      this.#sentence,
-      h("div", { class: "ways" }, this.#code.element, this.#all),
-    );
+    this.element = h("section", { class: "part whatif", "aria-label": "A scale to try", hidden: true });
     // A chart waits while something is dragged over it; this drag is what it is to show.
     this.element.addEventListener("pointerdown", (event) => event.stopPropagation());
     const panel = charts.named("whatif");
@@ -49,11 +41,20 @@ export class WhatIf {
     const one = this.charts.view.parameter !== null;
     // Of one parameter there may be nothing to move; the way back to all of them stays.
     this.element.hidden = !slider && !one;
-    this.#all.hidden = !one;
     this.#slider.element.hidden = !slider;
-    say(this.#sentence, sentence ?? "");
-    this.#code.show(code ?? "", standing ?? "");
     if (slider) this.#slider.show(slider);
+    const all = () => this.onView({ ...this.charts.view, parameter: null });
+    render(
+      html`
+        ${this.#slider.element}
+        <p class="sentence" role="status">${sentence}</p>
+        <div class="ways">
+          ${codeBlock(code ?? "", standing ?? "", copyButton(code ?? ""))}
+          ${one ? html`<button type="button" @click=${all}>Show all parameters</button>` : nothing}
+        </div>
+      `,
+      this.element,
+    );
   }
 
   get #view() {
