@@ -100,6 +100,7 @@ def test_a_rule_that_raises_does_no_harm(
     answer = client.get(f"/api/v1/runs/{trainer.run_id}/diagnosis")
     assert answer.status_code == 200
     assert answer.json()["failed"] == ["skip_rate"]
+    assert "(skip_rate)" in answer.json()["notices"][0]
 
 
 def test_a_real_sick_training_is_told_of_while_it_runs(server: Server) -> None:

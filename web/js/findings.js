@@ -39,14 +39,9 @@ export class Findings {
     this.#draw();
   }
 
-  /** Whether it says which records are missing, or may yet: until the findings are there, they are not told elsewhere. */
-  get tellsGaps() {
-    return this.#newest === null || this.#newest.findings.some(({ rule }) => rule === "telemetry_gaps");
-  }
-
-  /** Rules that could not judge the run. */
-  get failed() {
-    return this.#newest?.failed ?? [];
+  /** What is to be known besides: data that is missing and in no finding, a monitor that failed. */
+  get notices() {
+    return this.#newest?.notices ?? [];
   }
 
   /**

@@ -167,7 +167,7 @@ export class Run {
     render(html`<bdi>${run.project}</bdi> · <bdi>${run.owner}</bdi> · <span>started ${moment(run.started)} · ${elapsed(run)}</span>`, this.#about);
     this.#describe(run.identity.config["description"]);
     this.#actions.update(run);
-    this.#notices.update(run, this.findings.tellsGaps, this.findings.failed);
+    this.#notices.show(this.findings.notices);
     this.#numbers.update(run);
     this.#offerStreams(run);
     this.#ranks.update(run, this.charts.view);

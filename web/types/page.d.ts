@@ -111,15 +111,6 @@ export interface Summary {
   headroom_bits_kind: Kind;
   records: number;
   lost_records: number;
-  errors: number;
-  dropped: number;
-  /** Samples left out of updates that were kept; starts beside a later one; scalers that were not restored. */
-  thinned: number;
-  rivals: number;
-  forgotten: number;
-  /** What a killed process may lose, and why; null where records go to a disk at once. */
-  loss_window_ms: number | null;
-  loss_window_why: string | null;
   disabled: boolean;
   overhead: number | null;
   /** Updates between samples, the share of training time that they are kept to, and whether the rarest exceed it. */
@@ -363,7 +354,7 @@ export interface Diagnosis {
   verdict: string;
   severity: Severity | null;
   findings: Finding[];
-  failed: string[];
+  notices: string[];
   training?: { sentence?: string };
 }
 

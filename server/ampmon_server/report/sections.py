@@ -10,8 +10,8 @@ from html import escape
 from typing import Any
 
 from ampmon_server.asking.answers import GOING_ON, RECOMMENDED
+from ampmon_server.notices import NO_UPDATE, STOP
 from ampmon_server.report.agreed import NAMED, ranks_words
-from ampmon_server.report.notices import NO_UPDATE, STOP, notices_of
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
 from ampmon_server.words import count, not_finite, percent, plural, power_of_two, steps, within
 
@@ -63,11 +63,7 @@ def _verdict(severity: str | None) -> str:
 
 
 def _notices(told: Told) -> str:
-    findings, failed = told.diagnosis["findings"], told.diagnosis["failed"]
-    gaps_told = any(each["rule"] == "telemetry_gaps" for each in findings)
-    notices = "".join(
-        f"<li>{escape(each)}</li>" for each in notices_of(told.run, gaps_told, failed)
-    )
+    notices = "".join(f"<li>{escape(each)}</li>" for each in told.diagnosis["notices"])
     return f"<ul class='notices'>{notices}</ul>" if notices else ""
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from ampmon.plain import plain, plain_finding
 from ampmon.wire import Finding, Severity
 from ampmon_server.asking.answers import GOING_ON, RECOMMENDED, Diagnosed, Run
-from ampmon_server.report.notices import NO_UPDATE, STOP, failed_of
+from ampmon_server.notices import NO_UPDATE, STOP, failed_of
 from ampmon_server.words import plural, steps
 
 

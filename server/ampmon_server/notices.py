@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a report. The page's notices.js says the same: one golden file tests both."""
+"""What a reader must know before trusting a run's page or report."""
 
 from __future__ import annotations
 
