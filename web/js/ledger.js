@@ -1,34 +1,30 @@
 // The tables of what happened in a run: skipped steps with their culprits, and events. Newest first.
 
 import { get, refusalOf } from "./api.js";
-import { keyOf, ranksWords, together } from "./agreed.js";
 import { dotted, h, say } from "./dom.js";
 import { count, plural, power, revived } from "./format.js";
 import { html, nothing } from "./lit-html.js";
 import { about } from "./range.js";
 import { Table } from "./table.js";
 
-/** @import { SharedSkip } from "./agreed.js" */
 /** @import { Column } from "./table.js" */
-/** @import { Culprit, HappenedEvent, Skip, View } from "../types/page.js" */
+/** @import { Culprit, HappenedEvent, SharedSkip, Skip, View } from "../types/page.js" */
 
 const PAGE = 50;
 const SHOWN = 10;
-/** The most rows that the server gives at once. */
-const ROWS_MAX = 1000;
 const NAMED = 4;
 
 /**
  * What the page of a run has to do with its ledgers: what its charts show, and how they are shown something else.
- * @typedef {{view: () => View, onView: (view: View) => void, ranks: () => number}} Page
+ * @typedef {{view: () => View, onView: (view: View) => void}} Page
  */
 
 /** @param {Page} page @returns {Column<SharedSkip>[]} */
-function skipColumns({ view, onView, ranks }) {
+function skipColumns({ view, onView }) {
   const open = (/** @type {string} */ parameter) => onView({ ...view(), parameter });
   return [
     { name: "Step", number: true, opens: true, cell: (skip) => count(skip.step) },
-    { name: "Optimizer", cell: (skip) => [skip.optimizer, ranksWords(skip.ranks, ranks())].filter(Boolean).join(", ") },
+    { name: "Optimizer", cell: (skip) => [skip.optimizer, skip.ranks_words].filter(Boolean).join(", ") },
     { name: "Cause", cell: (skip) => causeOf(skip) },
     { name: "First to overflow", cell: (skip) => culpritsOf(skip, open) },
     { name: "Scale", tight: true, cell: (skip) => movedScale(skip) },
@@ -60,23 +56,16 @@ class Ledger {
 
   /**
    * @param {{title: string, name: string, run: string, none: string, columns: Column<any>[], key: (row: any) => string,
-   *   page: Page, shown?: (rows: Row[], more: boolean) => Row[]}} options `shown` is what rows are shown as, where there are more of
-   *   them or not; `key` is of such a row
+   *   page: Page, query?: string}} options
    */
-  constructor({ title, name, run, none, columns, key, page, shown = (rows) => rows }) {
+  constructor({ title, name, run, none, columns, key, page, query = "" }) {
     this.run = run;
     this.name = name;
     this.none = none;
     this.page = page;
-    this.shown = shown;
+    this.query = query;
     this.table = new Table(title, columns, key, { onRow: ({ step }) => step !== null && page.onView(about(page.view(), step)) });
     this.element = h("section", { class: "ledger", "data-ledger": name }, h("h2", {}, title), this.#words, this.table.element, this.#more);
-  }
-
-  /** Where its rows are, enough at once that each rank may have one in what is shown. */
-  get #path() {
-    const rows = Math.min(ROWS_MAX, Math.max(PAGE, (this.#limit + 1) * this.page.ranks()));
-    return `/runs/${encodeURIComponent(this.run)}/${this.name}?limit=${rows}`;
   }
 
   /** Fetches what is shown, or says why it was refused. Rejects where the server does not answer. */
@@ -84,16 +73,16 @@ class Ledger {
     await this.#fetch().catch((error) => this.#fail(refusalOf(error)));
   }
 
-  /** Fetches all of it: a rank that is late has rows anywhere. */
+  /** Fetches all that is shown: what was said of it may have changed. */
   async #fetch() {
-    const path = this.#path;
+    const path = `/runs/${encodeURIComponent(this.run)}/${this.name}?limit=${PAGE}${this.query}`;
     let { rows, next } = this.#read(await get(path));
-    while (next !== null && this.shown(rows, true).length < this.#limit) {
+    while (next !== null && rows.length < this.#limit) {
       const more = this.#read(await get(`${path}&cursor=${encodeURIComponent(next)}`));
       rows = [...rows, ...more.rows];
       next = more.next;
     }
-    this.#show(this.shown(rows, next !== null), next !== null);
+    this.#show(rows, next !== null);
   }
 
   /** What the server does not answer now comes with the next news. */
@@ -144,9 +133,9 @@ export function skipLedger(run, page) {
     run,
     none: "No steps skipped.",
     columns: skipColumns(page),
-    key: keyOf,
+    key: (/** @type {SharedSkip} */ { step, scaler, optimizer }) => JSON.stringify([step, scaler, optimizer]),
     page,
-    shown: together,
+    query: "&shared=true",
   });
 }
 

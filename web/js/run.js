@@ -57,7 +57,7 @@ export class Run {
     this.onView = onView;
     this.onTrouble = onTrouble;
     this.onGone = onGone;
-    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next), ranks: () => this.#run?.ranks ?? 1 };
+    const page = { view: () => this.charts.view, onView: (/** @type {View} */ next) => this.#show(next) };
     this.skips = skipLedger(id, page);
     this.events = eventLedger(id, page);
     const look = (/** @type {Finding} */ finding, /** @type {Range} */ { start, stop }) => this.#lookAt(finding.scaler, start, stop);

@@ -161,6 +161,11 @@ export interface Skip {
   loss: "finite" | "overflowed" | "not_finite" | null;
 }
 
+/** A skip of one optimizer at one step, and the ranks that made it. */
+export interface SharedSkip extends Skip {
+  ranks_words: string;
+}
+
 export interface HappenedEvent {
   time: number;
   kind: string;

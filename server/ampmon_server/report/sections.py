@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
+from ampmon_server.agreed import NAMED
 from ampmon_server.asking.answers import GOING_ON, RECOMMENDED
 from ampmon_server.notices import NO_UPDATE, STOP
-from ampmon_server.report.agreed import NAMED, ranks_words
 from ampmon_server.report.told import SCALERS_MAX, Chart, Told
 from ampmon_server.words import count, not_finite, percent, plural, power_of_two, steps, within
 
@@ -197,8 +197,7 @@ def _skip(skip: dict[str, Any], told: Told) -> str:
     culprits = ", ".join(f"<code>{escape(name)}</code>" for name in names[:CULPRITS])
     culprits += f" and {count(rest)} more" if rest > 0 else ""
     whose = f"{skip['scaler']}: " if len(told.scalers) > 1 else ""
-    ranks = ranks_words(skip["ranks"], told.run["ranks"])
-    optimizer = whose + ", ".join(filter(None, [skip["optimizer"], ranks]))
+    optimizer = whose + ", ".join(filter(None, [skip["optimizer"], skip["ranks_words"]]))
     cells = (
         ("Step", count(skip["step"])),
         ("Time", _when(skip["time"])),

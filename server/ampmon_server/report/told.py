@@ -10,14 +10,10 @@ import msgspec
 
 from ampmon_server.asking import Asking
 from ampmon_server.figures import OF_A_RUN
-from ampmon_server.report.agreed import together
 
 
 SKIPS = 200
 """So many of the newest skips are in a report."""
-
-ROWS_MAX = 1000
-"""No more rows of the ledger are read for them: it has one of each rank."""
 
 WIDTH, WIDTH_NARROW = 1000, 358
 """For so many pixels charts are drawn: for a desk or paper, and for a phone."""
@@ -59,7 +55,8 @@ def tell(server: Asking, run_id: str, each: Callable[[str], object] = lambda _: 
     each("the run")
     run = ask.get("")
     each("findings")
-    diagnosis, skips = ask.get("/diagnosis"), together(ask.skips(run["ranks"]))[:SKIPS]
+    diagnosis = ask.get("/diagnosis")
+    skips = ask.get("/skips", shared="true", limit=str(SKIPS))["skips"][:SKIPS]
     streams = _streams(run)
     charts: list[Chart] = []
     for name in OF_A_RUN:
@@ -100,15 +97,3 @@ class _Run:
             self.get(f"/figures/{name}", width=str(width), **of) for width in (WIDTH, WIDTH_NARROW)
         )
         return Chart(key, scaler, wide, narrow)
-
-    def skips(self, ranks: int) -> list[dict[str, Any]]:
-        """The newest rows of the ledger, and none of a step of which some ranks would be left out."""
-        limit = str(min(SKIPS * ranks + 1, ROWS_MAX))
-        page = self.get("/skips", limit=limit)
-        rows: list[dict[str, Any]] = page["skips"]
-        while page["next"] is not None and rows[0]["step"] == rows[-1]["step"]:
-            page = self.get("/skips", limit=limit, cursor=page["next"])
-            rows += page["skips"]
-        if page["next"] is None:
-            return rows
-        return [row for row in rows if row["step"] != rows[-1]["step"]]

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from ampmon.wire import COUNT_MAX
+from ampmon_server import agreed
 from ampmon_server.auth.access import requires
+from ampmon_server.case import Skip
 from ampmon_server.routes.answers import ServiceDependency, json_answer, tagged_json
 from ampmon_server.routes.callers import OF_RUN
 from ampmon_server.routes.queries import (
@@ -22,11 +24,14 @@ from ampmon_server.routes.queries import (
     StreamNumber,
 )
 from ampmon_server.store import ParameterPage, ParameterSort
+from ampmon_server.store.paging import Paged
 
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", dependencies=[OF_RUN])
 
 UPDATES_MAX = 1_000_000
+SKIPS_MAX = 1000
+"""So many rows of the ledger are read at once."""
 
 
 @router.get("/updates")
@@ -66,16 +71,26 @@ def list_skips(
     limit: Limit = 100,
     cursor: RowCursor = None,
     parameter: ParameterName = None,
+    shared: bool = False,
 ) -> Response:
     """List skipped steps, newest first, a row per optimizer with cause and culprits. ``parameter`` is a culprit.
+
+    Each rank has rows of its own. With ``shared`` they are one, and ``ranks_words`` says which.
 
     ``loss`` is `finite`, `not_finite`, or `overflowed` when it was scaled. ``origin`` is `input`, `forward`, `loss` or
     `backward`, with ``origin_module``. Null where not known.
     """
-    page = service.store.skips(
-        run_id, stream=stream, limit=limit, cursor=cursor, parameter=parameter
-    )
-    return tagged_json({"skips": page.rows, "next": page.next}, request)
+
+    every = service.store.run(run_id)[0].ranks if shared else 1
+
+    def read(following: str | None) -> Paged[Skip]:
+        rows = min(SKIPS_MAX, limit * every)
+        return service.store.skips(
+            run_id, stream=stream, limit=rows, cursor=following, parameter=parameter
+        )
+
+    told = agreed.shared(read, every, limit, cursor) if shared else read(cursor)
+    return tagged_json({"skips": told.rows, "next": told.next}, request)
 
 
 @router.get("/skips/nearest")
