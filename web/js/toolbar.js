@@ -1,9 +1,10 @@
 // The bar above the charts: what is along x, zoom, following and pausing, and in words what is shown. Knows no chart.
 
 import { AXES } from "./address.js";
-import { h, mark, offer, say } from "./dom.js";
+import { h, mark, offer } from "./dom.js";
 import { FOLLOWED, followWords } from "./follow.js";
 import { count, steps } from "./format.js";
+import { html, render } from "./lit-html.js";
 
 /** @import { View } from "../types/page.js" */
 /** @import { Command } from "./keyboard.js" */
@@ -30,38 +31,14 @@ const ALONG = {
 const HINT = matchMedia("(pointer: coarse), (max-width: 480px)").matches ? "" : "Drag across a chart to zoom, double-click for the whole run";
 
 export class Toolbar {
-  #axes;
-  #whole;
-  #follow;
   #newest;
-  #pause;
-  #newer;
-  #where = h("p", { class: "where" });
 
   /** @param {{onCommand: (command: Command) => void, onAxis: (x: View["x"]) => void, onFollow: (newest: number) => void}} listener */
-  constructor({ onCommand, onAxis, onFollow }) {
-    this.#axes = AXES.map((x) => h("button", { type: "button", "data-x": x, title: ALONG[x], onclick: () => onAxis(x) }, NAMED[x]));
-    const moves = MOVES.map(([command, name, sign]) =>
-      h("button", { type: "button", title: name, "aria-label": name, onclick: () => onCommand(command) }, sign),
-    );
-    this.#whole = button("Whole run", "The whole run (0)", () => onCommand("whole"));
-    this.#follow = button("Follow", "Follow the newest steps (f)", () => onCommand("follow"));
-    this.#newest = h("select", { "aria-label": "How many of the newest steps to follow", onchange: () => onFollow(this.newest) });
+  constructor(listener) {
+    this.listener = listener;
+    this.#newest = h("select", { "aria-label": "How many of the newest steps to follow", onchange: () => listener.onFollow(this.newest) });
     this.#offer(FOLLOWED[0] ?? 0);
-    this.#pause = button("Pause", "Pause live updates (p)", () => onCommand("pause"));
-    this.#newer = h("div", { class: "choice", role: "group", "aria-label": "Live" }, this.#follow, this.#newest, this.#pause);
-    this.element = h(
-      "div",
-      { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" },
-      h(
-        "div",
-        { class: "controls" },
-        h("div", { class: "choice", role: "group", "aria-label": "Horizontal axis" }, ...this.#axes),
-        h("div", { class: "choice", role: "group", "aria-label": "Zoom" }, ...moves, this.#whole),
-        this.#newer,
-      ),
-      this.#where,
-    );
+    this.element = h("div", { class: "toolbar", role: "toolbar", "aria-label": "What the charts show" });
   }
 
   /** How many of the newest updates are followed, where they are. */
@@ -75,19 +52,36 @@ export class Toolbar {
    *   since when its charts hold still, in words
    */
   update(view, { own, live, follows, paused }) {
-    for (const axis of this.#axes) {
-      mark(axis, "aria-pressed", String(axis.dataset.x === view.x));
-      axis.hidden = axis.dataset.x === "user" && view.x !== "user" && !own;
-    }
-    mark(this.#whole, "aria-pressed", String(isWhole(view)));
-    mark(this.#follow, "aria-pressed", String(view.follow !== null));
+    const { onCommand, onAxis } = this.listener;
     if (view.follow !== null) this.#offer(view.follow);
-    mark(this.#pause, "aria-pressed", String(paused !== null));
-    this.#newer.hidden = !follows;
-    this.#pause.hidden = !live && paused === null;
-    say(this.#pause, paused === null ? "Pause" : "Resume");
     mark(this.element, "data-paused", paused === null ? null : "");
-    say(this.#where, paused ?? (isWhole(view) ? HINT : shownWords(view)));
+    const axes = AXES.map((x) => {
+      const hidden = x === "user" && view.x !== "user" && !own;
+      return html`<button type="button" data-x=${x} title=${ALONG[x]} aria-pressed=${x === view.x} ?hidden=${hidden} @click=${() => onAxis(x)}>${NAMED[x]}</button>`;
+    });
+    const moves = MOVES.map(
+      ([command, name, sign]) => html`<button type="button" title=${name} aria-label=${name} @click=${() => onCommand(command)}>${sign}</button>`,
+    );
+    render(
+      html`
+        <div class="controls">
+          <div class="choice" role="group" aria-label="Horizontal axis">${axes}</div>
+          <div class="choice" role="group" aria-label="Zoom">
+            ${moves}
+            <button type="button" title="The whole run (0)" aria-pressed=${isWhole(view)} @click=${() => onCommand("whole")}>Whole run</button>
+          </div>
+          <div class="choice" role="group" aria-label="Live" ?hidden=${!follows}>
+            <button type="button" title="Follow the newest steps (f)" aria-pressed=${view.follow !== null} @click=${() => onCommand("follow")}>Follow</button>
+            ${this.#newest}
+            <button type="button" title="Pause live updates (p)" aria-pressed=${paused !== null} ?hidden=${!live && paused === null} @click=${() => onCommand("pause")}>
+              ${paused === null ? "Pause" : "Resume"}
+            </button>
+          </div>
+        </div>
+        <p class="where">${paused ?? (isWhole(view) ? HINT : shownWords(view))}</p>
+      `,
+      this.element,
+    );
   }
 
   /** @param {number} newest which may be of the address alone */
@@ -95,15 +89,6 @@ export class Toolbar {
     const offered = [...new Set([...FOLLOWED, newest])];
     offer(this.#newest, offered.map((each) => [String(each), count(each)]), String(newest));
   }
-}
-
-/**
- * @param {string} words
- * @param {string} title
- * @param {() => void} onclick
- */
-function button(words, title, onclick) {
-  return h("button", { type: "button", title, onclick }, words);
 }
 
 /** @param {View} view */
