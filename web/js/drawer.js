@@ -2,28 +2,24 @@
 
 import { Refused, get } from "./api.js";
 import { dotted, h, term } from "./dom.js";
-import { count, measure, plural, revived, within } from "./format.js";
-import { html, nothing, render } from "./lit-html.js";
+import { count, plural } from "./format.js";
+import { html, render } from "./lit-html.js";
 import { Onscreen } from "./onscreen.js";
-import { gridWords, headroomWords, lostWords, shapeWords } from "./parameters.js";
+import { MEASURED, shapeWords } from "./parameters.js";
 import { about } from "./range.js";
 import { STATISTICS } from "./words.js";
 
 /** @import { Charts } from "./charts.js" */
+/** @import { Column } from "./table.js" */
 /** @import { Detail, ParameterRow, Sampled, Skip, View } from "../types/page.js" */
 
 const SKIPS = 8;
 
-/** @type {[name: string, told: {definition: string, section: string} | null, value: (row: ParameterRow) => string][]} */
+/** @type {Column<ParameterRow>[]} */
 const NUMBERS = [
-  ["Shape", null, (row) => `${shapeWords(row)}${row.shape.length > 1 ? `, ${plural(row.numel, "element")}` : ""}`],
-  ["Type", null, (row) => row.dtype],
-  ["Subnormal", STATISTICS.subnormal, (row) => within(row.subnormal_fraction, row.subnormal_fraction_error)],
-  ["Zero", STATISTICS.zero, (row) => within(row.zero_fraction, row.zero_fraction_error)],
-  ["inf, NaN", STATISTICS.lost, lostWords],
-  ["Headroom", STATISTICS.headroom, headroomWords],
-  ["Norm, unscaled", STATISTICS.norm, (row) => measure(revived(row.norm, row.norm_kind))],
-  ["fp16-representable", STATISTICS.on_grid, gridWords],
+  { name: "Shape", cell: (row) => `${shapeWords(row)}${row.shape.length > 1 ? `, ${plural(row.numel, "element")}` : ""}` },
+  { name: "Type", cell: (row) => row.dtype },
+  ...MEASURED,
 ];
 
 export class Drawer {
@@ -103,7 +99,9 @@ export class Drawer {
     const module = moduleOf(this.#shown);
     const row = this.#read?.sampled?.parameters[0];
     const words = this.#read?.sampled && row ? `Scaled gradient at step ${count(this.#read.sampled.step)}, the newest sample.` : "Not in the newest sample.";
-    const numbers = row ? NUMBERS.map(([name, told, value]) => html`<div><dt>${told ? term(name, told.definition, told.section) : name}</dt><dd>${value(row)}</dd></div>`) : nothing;
+    const numbers = NUMBERS.map(({ name, definition, section = "", cell }) => {
+      return html`<div><dt>${definition ? term(name, definition, section) : name}</dt><dd>${row && cell(row)}</dd></div>`;
+    });
     render(
       html`
         <header>
@@ -112,7 +110,7 @@ export class Drawer {
           <button type="button" aria-label="Close this parameter" @click=${() => this.#choose(null)}>Close</button>
         </header>
         <p class="caption" role="status">${this.#read && words}</p>
-        <dl class="facts">${numbers}</dl>
+        <dl class="facts">${row && numbers}</dl>
         <p class="blamed">${this.#read && this.#blame(this.#read.skips)}</p>
         ${this.#panels}
       `,

@@ -15,16 +15,21 @@ const LIMIT_MAX = 1000;
 /** What the trainer calls a parameter that no model names: "parameter 4 [64 × 3]". */
 const NAMELESS = /^parameter \d+ \[/;
 
+/** What is measured of a parameter. @type {Column<ParameterRow>[]} */
+export const MEASURED = [
+  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), ...STATISTICS.subnormal },
+  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), ...STATISTICS.zero },
+  { name: "inf, NaN", sort: "lost", number: true, cell: ({ inf, nan }) => (inf + nan ? `${count(inf)}, ${count(nan)}` : "0"), ...STATISTICS.lost },
+  { name: "Headroom", sort: "headroom", number: true, cell: headroomOf, ...STATISTICS.headroom },
+  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), ...STATISTICS.norm },
+  { name: "fp16-representable", sort: "on_grid", number: true, cell: gridOf, ...STATISTICS.on_grid },
+];
+
 /** @type {Column<ParameterRow>[]} */
 const COLUMNS = [
   { name: "Parameter", sort: "model", opens: true, cell: (row) => dotted(row.name), ...STATISTICS.parameter },
   { name: "Shape", tight: true, cell: (row) => shapeWords(row) },
-  { name: "Subnormal", sort: "subnormal", number: true, cell: (row) => within(row.subnormal_fraction, row.subnormal_fraction_error), ...STATISTICS.subnormal },
-  { name: "Zero", sort: "zero", number: true, cell: (row) => within(row.zero_fraction, row.zero_fraction_error), ...STATISTICS.zero },
-  { name: "inf, NaN", sort: "lost", number: true, cell: (row) => lostWords(row), ...STATISTICS.lost },
-  { name: "Headroom", sort: "headroom", number: true, cell: (row) => headroomWords(row), ...STATISTICS.headroom },
-  { name: "Norm, unscaled", sort: "norm", number: true, cell: (row) => measure(revived(row.norm, row.norm_kind)), ...STATISTICS.norm },
-  { name: "fp16-representable", sort: "on_grid", number: true, cell: (row) => gridWords(row), ...STATISTICS.on_grid },
+  ...MEASURED,
 ];
 
 export class Parameters {
@@ -163,18 +168,13 @@ export function shapeWords({ shape }) {
 }
 
 /** @param {ParameterRow} row */
-export function lostWords({ inf, nan }) {
-  return inf + nan ? `${count(inf)}, ${count(nan)}` : "0";
-}
-
-/** @param {ParameterRow} row */
-export function headroomWords(row) {
+function headroomOf(row) {
   const room = bits(revived(row.headroom_bits, row.headroom_bits_kind));
   return row.sampled ? `at most ${room}` : room;
 }
 
 /** @param {ParameterRow} row */
-export function gridWords(row) {
+function gridOf(row) {
   // Nothing is known of the grid of what is all NaN or inf: NaN is on none, inf on all.
   if (row.looked > 0 && row.inf + row.nan === row.looked) return "–";
   return row.on_grid ? "yes" : `no: ${percent(row.on_grid_fraction)} of it`;
