@@ -155,9 +155,7 @@ export function shortened(name, most) {
   return /[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(cut) ? `\u2068${cut}\u2069` : cut;
 }
 
-/**
- * @param {number | null | undefined} bits
- */
+/** @param {number | null | undefined} bits */
 export function bits(bits) {
   if (bits == null) return NONE;
   if (!Number.isFinite(bits)) return plain(bits);

@@ -47,9 +47,7 @@ export class Live {
   #channel = channel();
   #leader = new Leader(at("live"), { onLead: () => this.#lead(), onLost: () => this.#lost() });
 
-  /**
-   * @param {{onAdvance: (advances: Advance[]) => void, onConnection: (connection: Connection) => void}} listener
-   */
+  /** @param {{onAdvance: (advances: Advance[]) => void, onConnection: (connection: Connection) => void}} listener */
   constructor({ onAdvance, onConnection }) {
     this.onAdvance = onAdvance;
     this.onConnection = onConnection;
