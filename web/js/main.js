@@ -82,65 +82,44 @@ function route() {
   refresh();
 }
 
-/** @param {Address} address */
+/**
+ * Opens a page. Some of what it is asked for takes a while: once it was left that moves the reader nowhere.
+ * @param {Address} address
+ * @returns {Page}
+ */
 function open(address) {
-  if (address.page === "run") return openRun(address.run, address.view);
-  if (address.page === "compare") return openCompare(address);
-  if (address.page === "alerts") return new AlertsPage();
-  return address.page === "list" ? openList(address.filters) : new Nothing();
+  /** @type {Page} */
+  let opened;
+  const whileShown = (/** @type {() => void} */ work) => {
+    if (page === opened) work();
+  };
+  const onTrouble = () => live.suspect();
+  if (address.page === "run" || address.page === "compare") warm();
+  if (address.page === "run") {
+    const onView = (/** @type {View} */ view) => whileShown(() => go(format({ ...address, view })));
+    const onGone = () => whileShown(() => content.replaceChildren(...noSuchRun()));
+    opened = new Run(address.run, address.view, { onView, onTrouble, onGone });
+  } else if (address.page === "compare") {
+    const onView = (/** @type {string[]} */ runs, /** @type {View} */ view) => whileShown(() => go(format({ ...address, runs, view })));
+    opened = new Compare(address.runs, address.view, { onView, onTrouble });
+  } else if (address.page === "list") {
+    opened = new List(address.filters, (filters, typed) => whileShown(() => go(format({ page: "list", filters }), typed)));
+  } else {
+    opened = address.page === "alerts" ? new AlertsPage() : new Nothing();
+  }
+  return opened;
 }
 
 /**
  * Goes to another address at once: the event of a changed one would come only when the charts have been moved.
  * @param {string} hash
+ * @param {boolean} [typed] letter by letter, so not worth a place in the history
  */
-function go(hash) {
+function go(hash, typed = false) {
   if (hash === location.hash) return;
-  history.pushState(null, "", hash);
+  if (typed) history.replaceState(null, "", hash);
+  else history.pushState(null, "", hash);
   route();
-}
-
-/** @param {Extract<Address, {page: "compare"}>} address */
-function openCompare({ runs, view }) {
-  warm();
-  const opened = new Compare(runs, view, {
-    onView: (others, next) => {
-      if (page === opened) go(format({ page: "compare", runs: others, view: next }));
-    },
-    onTrouble: () => live.suspect(),
-  });
-  return opened;
-}
-
-/** @param {Record<string, string>} given */
-function openList(given) {
-  const opened = new List(given, (filters, typed) => {
-    if (page !== opened) return;
-    const hash = format({ page: "list", filters });
-    if (!typed) location.hash = hash;
-    else history.replaceState(null, "", hash);
-    if (typed) route();
-  });
-  return opened;
-}
-
-/**
- * A run's page. Some of what it is asked for takes a while: once it was left that moves the reader nowhere.
- * @param {string} run
- * @param {View} view
- */
-function openRun(run, view) {
-  warm();
-  const opened = new Run(run, view, {
-    onView: (next) => {
-      if (page === opened) go(format({ page: "run", run, view: next }));
-    },
-    onTrouble: () => live.suspect(),
-    onGone: () => {
-      if (page === opened) content.replaceChildren(...noSuchRun());
-    },
-  });
-  return opened;
 }
 
 /** Loads what draws charts, ahead of them. Each chart says so itself where that fails. */
