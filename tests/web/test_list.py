@@ -229,7 +229,7 @@ def test_columns_are_chosen_and_ordered(own_reader: Reader) -> None:
 
 
 def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
-    """At 1440 pixels nothing of a name of forty letters, a diagnosis or an age is cut off."""
+    """At 1440 pixels nothing of a name of forty letters, a diagnosis or the longest age is cut off."""
     name = "gpt2-medium-fp16-lr3e-4-growth500-seed17"
     run = PostedRun(reader.server, name)
     run.updates(20)
@@ -241,3 +241,13 @@ def test_names_diagnoses_and_ages_are_whole(reader: Reader) -> None:
             scrollWidth > clientWidth || scrollHeight > clientHeight + 1)
         .map((each) => each.textContent)"""
     assert reader.ask(cut) == []
+    longest = """(() => {
+        const cell = document.querySelector("td[data-name=Age]");
+        const held = [...cell.childNodes];
+        cell.replaceChildren("59 min ago");
+        const widths = [cell.scrollWidth, cell.clientWidth];
+        cell.replaceChildren(...held);
+        return widths;
+    })()"""
+    needed, given = reader.ask(longest)
+    assert needed == given
