@@ -77,12 +77,13 @@ def test_a_skip_of_several_ranks_is_one_row_that_names_them(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("few_charts")
 def test_the_newest_skips_are_listed_one_by_one(tmp_path: Path) -> None:
-    """200 of them; of a run with one rank none is named."""
+    """200 of them, 20 of which are open at once; of a run with one rank none is named."""
     trainer = Trainer()
     page = _told(tmp_path, [(trainer, [trainer.update(skipped=True) for _ in range(230)])])
     assert _cells(page, "Step") == [str(step) for step in range(229, 29, -1)]
     assert set(_cells(page, "Optimizer")) == {"SGD"}
     assert "30 earlier skipped steps not listed." in page
+    assert len(_cells(page.partition("<summary>180 earlier</summary>")[2], "Step")) == 180
 
 
 def test_a_scale_that_is_no_number_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from html import escape
 from typing import Any
@@ -20,6 +20,8 @@ SHAPES = {None: "✓", "notice": "○", "warning": "▲", "critical": "■"}
 NONE = "–"
 CULPRITS = 3
 """Of a skip so many culprits are named."""
+OPEN_MAX = 20
+"""So many skips are shown at once: on a phone each is as tall as a paragraph."""
 
 
 def sections(told: Told) -> str:
@@ -173,22 +175,25 @@ def _chart(chart: Chart) -> str:
 def _skips(told: Told) -> str:
     if not told.skips:
         return "<section class='ledger'><h2>Skipped steps</h2><p class='empty'>None.</p></section>"
-    rows = "".join(_skip(each, told) for each in told.skips)
+    newest, earlier = told.skips[:OPEN_MAX], told.skips[OPEN_MAX:]
     listed = {(each["scaler"], each["step"]) for each in told.skips}
     more = int(told.run["skipped"]) - len(listed)
-    left = (
-        f"<p class='caption'>{plural(more, 'earlier skipped step')} not listed.</p>"
-        if more > 0
-        else ""
-    )
+    parts = [_table(newest, told)]
+    if earlier:
+        summary = f"<summary>{count(len(earlier))} earlier</summary>"
+        parts.append(f"<details class='rows'>{summary}{_table(earlier, told)}</details>")
+    if more > 0:
+        parts.append(f"<p class='caption'>{plural(more, 'earlier skipped step')} not listed.</p>")
+    return f"<section class='ledger'><h2>Skipped steps</h2>{''.join(parts)}</section>"
+
+
+def _table(skips: Sequence[dict[str, Any]], told: Told) -> str:
     heads = "".join(
         f"<th scope='col'>{each}</th>"
         for each in ("Step", "Time", "Optimizer", "Cause", "First to overflow", "Scale")
     )
-    return (
-        "<section class='ledger'><h2>Skipped steps</h2>"
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{left}</section>"
-    )
+    rows = "".join(_skip(each, told) for each in skips)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _skip(skip: dict[str, Any], told: Told) -> str:
