@@ -90,11 +90,15 @@ class PostedRun:
             self.scale = update.scale_after
         self._post(*records)
 
-    def logs(self, values: Iterable[Mapping[str, float]]) -> None:
+    def logs(self, values: Iterable[Mapping[str, float]], *, skipped: bool = False) -> None:
         """Post an update for each of the values, which are logged with it."""
         records: list[wire.Record] = []
+        step = (self._step(skipped),)
         for each in values:
-            update = self._trainer.update(scale=self.scale, growth_tracker=0)
+            update = self._trainer.update(
+                scale=self.scale, growth_tracker=0, skipped=skipped, optimizers=step
+            )
+            self.scale = update.scale_after
             time = self.started + update.ordinal * SPACING_US
             records += [
                 replace(each_of, time=time) for each_of in (update, self._trainer.scalars(each))
