@@ -26,7 +26,7 @@ LINTS: dict[str, Lint] = {
         "skipped, so nothing was written into the buffer, and the next step takes what is in it for momentum: the "
         "weights are then made of leftovers in memory, and no overflow is seen. Start anew; go on from no checkpoint "
         "of this run.",
-        "torch.optim.SGD(parameters, lr, momentum=..., fused=False)",
+        "optimizer = torch.optim.SGD(parameters, lr, momentum=..., fused=False)",
         stop=True,
     ),
     "sharded_fused": Lint(

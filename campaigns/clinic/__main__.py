@@ -20,14 +20,15 @@ from campaigns.clinic.session import Session
 
 
 RULES = (
-    *("server/ampmon_server/diagnosis", "server/ampmon_server/thresholds.py"),
-    *("ampmon/lint.py", "ampmon/lints"),
+    "server/ampmon_server/diagnosis",
+    "server/ampmon_server/thresholds.py",
+    "ampmon/lints",
 )
 """Where the rules are: the commit that last changed them draws the patients."""
 
 
 PICTURES = Path(__file__).parents[2] / "docs" / "findings" / "img"
-TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_runs", "ward")
+TRAINS = ("training", "models", "healthy", "sick_code", "sick_numbers", "sick_runs", "ward", "cure")
 
 
 def main() -> int:
@@ -45,7 +46,11 @@ def main() -> int:
         with session.server() as server:
             print(*pictures.take(fixed, server, PICTURES), sep="\n")
         return 0
-    generated = session.run(drawn.draw(seed, arguments.drawn)) if arguments.drawn else []
+    fixed = session.cure(chosen, fixed)
+    generated = []
+    if arguments.drawn:
+        patients = drawn.draw(seed, arguments.drawn)
+        generated = session.cure(patients, session.run(patients))
     read = session.recommended(chosen)
     contradicted = [name for name, each in read.items() if not each.agree]
     examined = report.Examined(fixed, generated, seed, session.seconds, contradicted)

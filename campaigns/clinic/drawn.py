@@ -225,7 +225,7 @@ SICKNESSES: Sequence[Sickness] = (
     ),
     Sickness(
         ("diverged",),
-        (sick_numbers.RateRaised,),
+        (sick_code.RateRaised,),
         lambda c: {
             **_LOUD,
             "model": c.choice(("mlp", "mlp tanh", "cnn")),
@@ -276,13 +276,22 @@ SICKNESSES: Sequence[Sickness] = (
     Sickness(
         ("clip_before_unscale",),
         (sick_code.ClippedScaled,),
-        lambda c: {"strength": _power(c, -1, 1), "every": c.choice((5, 10))},
+        lambda c: {"clip": _power(c, -1, 1), "every": c.choice((5, 10))},
     ),
-    Sickness(("unscale_in_accumulation",), (sick_code.UnscaledWithin,), lambda _: {"clip": None}),
+    Sickness(
+        ("unscale_in_accumulation",),
+        (sick_code.UnscaledWithin,),
+        lambda _: {"clip": None, "accumulate": 2},
+    ),
     Sickness(
         ("scale_within_batch",),
         (sick_code.ScaledWithin,),
-        lambda c: {"strength": _two(c, 1, 5), "init_scale": 2.0**10, "clip": None},
+        lambda c: {
+            "strength": _two(c, 1, 5),
+            "init_scale": 2.0**10,
+            "clip": None,
+            "accumulate": 2,
+        },
     ),
     Sickness(("scaler_under_bf16",), (Training,), lambda _: {"dtype": "bfloat16"}),
     Sickness(("fp16_without_scaler",), (Training,), lambda _: {"enabled": False, "clip": None}),

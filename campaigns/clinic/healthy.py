@@ -96,10 +96,9 @@ class Calmed(Training):
 class ClippedByValue(Training):
     """Gradients clipped by value, unscaled before."""
 
-    def step(self) -> None:
+    def clip(self) -> None:
         self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_value_(self.model.parameters(), 0.1)
-        self.scaler.step(self.optimizer)
 
 
 class Evaluating(Training):

@@ -29,7 +29,7 @@ class Plan:
     growth_interval: int = 2000
     accumulate: int = 1
     clip: float | None = None
-    dtype: Literal["float16", "bfloat16"] = "float16"
+    dtype: Literal["float16", "bfloat16", "float32"] = "float16"
     enabled: bool = True
     loss: float = 1.0
     every: int | Literal["auto"] = 10
@@ -59,6 +59,8 @@ class Patient:
     ranks: int = 1
     ends: Ends = "finished"
     spoil: Spoil | None = None
+    incurable: bool = False
+    """Whether no code in the script can cure it, as with bad data: its finding is then to say what to look at."""
 
     @property
     def sick(self) -> bool:

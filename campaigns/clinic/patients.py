@@ -27,12 +27,22 @@ NUMBERS = (
         attempts=(Training,),
         plan=Plan(optimizer="sgd", lr=1000.0, activations=1, updates=100),
         rules=("forward_overflow",),
+        incurable=True,
     ),
     Patient(
         name="overflow in backward only",
         about="an autograd function of one's own, whose gradient is now and then too large at any scale",
         attempts=(sick_numbers.BackwardGain,),
         plan=Plan(strength=1e30, activations=1, updates=160),
+        rules=("backward_overflow",),
+        layer="mine",
+        incurable=True,
+    ),
+    Patient(
+        name="overflow within a backward pass",
+        about="a layer that divides by a temperature and multiplies by it: between the two, gradients leave fp16",
+        attempts=(sick_numbers.Tempered,),
+        plan=Plan(strength=1e4, activations=1, updates=160),
         rules=("backward_overflow",),
         layer="mine",
     ),
@@ -66,6 +76,7 @@ NUMBERS = (
         attempts=(sick_numbers.NaNData,),
         plan=Plan(strength=1e6),
         rules=("nan_not_overflow",),
+        incurable=True,
     ),
     Patient(
         name="NaN in every tenth batch",
@@ -73,6 +84,7 @@ NUMBERS = (
         attempts=(sick_numbers.NaNData,),
         plan=Plan(strength=10),
         rules=("nan_not_overflow",),
+        incurable=True,
     ),
     Patient(
         name="NaN in every batch",
@@ -80,6 +92,7 @@ NUMBERS = (
         attempts=(sick_numbers.NaNForever,),
         plan=Plan(updates=150),
         rules=("nan_not_overflow",),
+        incurable=True,
     ),
     Patient(
         name="scale frozen too low",
@@ -178,6 +191,7 @@ NUMBERS = (
         attempts=(Training,),
         plan=Plan(loss=0.0, growth_interval=1, updates=150),
         rules=("scale_cap",),
+        incurable=True,
     ),
     Patient(
         name="scale about to die",
@@ -185,6 +199,7 @@ NUMBERS = (
         attempts=(sick_numbers.EndlessGain,),
         plan=Plan(strength=float("inf"), updates=120),
         rules=("collapse_forecast",),
+        incurable=True,
     ),
     Patient(
         name="dead scale",
@@ -192,6 +207,7 @@ NUMBERS = (
         attempts=(sick_numbers.EndlessGain,),
         plan=Plan(strength=float("inf"), updates=200),
         rules=("dead_scale",),
+        incurable=True,
     ),
     Patient(
         name="heavy batches",
@@ -224,14 +240,14 @@ NUMBERS = (
     Patient(
         name="learning rate raised",
         about="500 times as large from the middle on: the loss jumps and stays, though nothing overflows",
-        attempts=(sick_numbers.RateRaised,),
+        attempts=(sick_code.RateRaised,),
         plan=Plan(model="mlp tanh", strength=500.0, updates=240),
         rules=("diverged",),
     ),
     Patient(
         name="gradients unscaled wrongly",
         about="by a scale that is not theirs from the middle on, under SGD",
-        attempts=(sick_numbers.RescaledWrongly,),
+        attempts=(sick_code.RescaledWrongly,),
         plan=Plan(model="mlp tanh", optimizer="sgd", lr=0.1, strength=2000.0, updates=300),
         rules=("diverged",),
     ),
@@ -257,6 +273,7 @@ NUMBERS = (
         plan=Plan(strength=60, updates=150),
         rules=("poisoned_state",),
         layer="2.weight",
+        incurable=True,
     ),
 )
 
@@ -278,19 +295,21 @@ CODE = (
         name="clipped while scaled",
         about="clip_grad_norm_ without unscale_ before it",
         attempts=(sick_code.ClippedScaled,),
+        plan=Plan(clip=1.0),
         rules=("clip_before_unscale",),
     ),
     Patient(
         name="unscaled within a batch",
         about="unscale_ after the first of two backward passes",
         attempts=(sick_code.UnscaledWithin,),
+        plan=Plan(accumulate=2),
         rules=("unscale_in_accumulation",),
     ),
     Patient(
         name="rescaled within a batch",
         about="the scale is set between the two backward passes of each batch",
         attempts=(sick_code.ScaledWithin,),
-        plan=Plan(strength=4.0, init_scale=2.0**10),
+        plan=Plan(strength=4.0, init_scale=2.0**10, accumulate=2),
         rules=("scale_within_batch",),
     ),
     Patient(
@@ -318,6 +337,7 @@ CODE = (
         about="two optimizers of one scaler have the last layer in common",
         attempts=(sick_code.SharedParameter,),
         rules=("shared_parameter",),
+        incurable=True,
     ),
     Patient(
         name="backward under autocast",
@@ -436,6 +456,7 @@ RUNS = (
         plan=Plan(updates=150),
         rules=("silent",),
         ends="hung",
+        incurable=True,
     ),
     Patient(
         name="scaler not restored",
@@ -451,6 +472,7 @@ RUNS = (
         plan=Plan(updates=150),
         rules=("crashed",),
         ends="killed",
+        incurable=True,
     ),
     Patient(
         name="ended by an exception",
@@ -458,6 +480,7 @@ RUNS = (
         attempts=(sick_runs.Raising,),
         plan=Plan(updates=150),
         rules=("crashed",),
+        incurable=True,
     ),
     Patient(
         name="resumed without scale()",
@@ -479,6 +502,7 @@ RUNS = (
         attempts=(Training,),
         rules=("telemetry_gaps",),
         spoil=sick_runs.lose_some,
+        incurable=True,
     ),
     Patient(
         name="gradients not averaged",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +25,12 @@ ABOUT = """\
 `make clinic` trains small models in fp16 on the CPU, each sick in one known way or healthy: real digits, real
 overflows, real processes, some of them killed. The real client records them, the real server stores and diagnoses
 them. A sick one counts as found if its first finding names what it is sick of, and in the right layer where it is sick
-in one. A healthy one that is told of a warning or worse is a false alarm; notices are allowed. This page is written by
-the command.
+in one. A healthy one that is told of a warning or worse is a false alarm; notices are allowed.
+
+The run's recommended code is then put into the sick training, which runs again. It counts as cured if no rule finds its
+sickness, or anything else worth a warning, and its final loss is finite and at most 5 % above that of the same training
+in fp32 without the mistake. Where no code can cure, the table says what the finding says to look at. This page is
+written by the command.
 """
 FIXED = """\
 ## Patients that are always the same
@@ -101,11 +106,11 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 
 def enough(examined: Examined) -> bool:
-    """All that are always the same are right and agree; of the drawn, 95 % of the sick and 98 % of the healthy."""
+    """All always the same are right, cured and agree; of the drawn, 95 % of the sick are right, 98 % of the healthy."""
     sick = [each.right for each in examined.drawn if each.sick]
     healthy = [each.right for each in examined.drawn if not each.sick]
     return (
-        all(each.right for each in examined.fixed)
+        all(each.right and each.cured for each in examined.fixed)
         and not examined.contradicted
         and sum(sick) >= 0.95 * len(sick)
         and sum(healthy) >= 0.98 * len(healthy)
@@ -118,7 +123,18 @@ def _sum(verdicts: Sequence[Verdict]) -> str:
     found, false = sum(each.right for each in sick), sum(not each.right for each in healthy)
     return (
         f"Of {len(sick)} sick ones {found} were found{_share(found, len(sick))}; "
-        f"of {len(healthy)} healthy ones {false} were falsely alarmed{_share(false, len(healthy))}.\n"
+        f"of {len(healthy)} healthy ones {false} were falsely alarmed{_share(false, len(healthy))}. "
+        + _cures(sick)
+    )
+
+
+def _cures(sick: Sequence[Verdict]) -> str:
+    curable = [each for each in sick if not each.incurable]
+    cured = sum(each.cured for each in curable)
+    looked = sum(each.cured for each in sick if each.incurable)
+    return (
+        f"Code can cure {len(curable)} of the sick ones: the recommended code cures {cured}"
+        f"{_share(cured, len(curable))}. Of the other {len(sick) - len(curable)}, {looked} are told what to look at.\n"
     )
 
 
@@ -136,10 +152,47 @@ def _share(part: int, whole: int) -> str:
 
 def _each(verdicts: Iterable[Verdict]) -> str:
     rows = (
-        (each.patient, each.about, _named(each), each.title, "yes" if each.right else "**no**")
+        (
+            *(each.patient, each.about, _named(each), each.title),
+            *(_found(each), _said(each.layer_right) if each.layer else ""),
+            *(_said(each.right), _cured(each)),
+        )
         for each in verdicts
     )
-    return _table(("patient", "what it has", "first finding", "in words", "right"), rows)
+    head = ("patient", "what it has", "first finding", "in words")
+    return _table((*head, "found", "layer", "first is right", "cured"), rows)
+
+
+def _said(right: bool) -> str:
+    return "yes" if right else "**no**"
+
+
+def _found(verdict: Verdict) -> str:
+    return _said(verdict.found) if verdict.sick else ""
+
+
+def _cured(verdict: Verdict) -> str:
+    """Whether it was cured, and if not what was left; what to look at where no code cures."""
+    if not verdict.sick:
+        return ""
+    if verdict.incurable:
+        return f"look at: {_first_line(verdict.fix)}" if verdict.fix else "**no**"
+    return _said(verdict.cured) + ("" if verdict.cured else f": {_left(verdict)}")
+
+
+def _first_line(code: str) -> str:
+    return f"`{code.splitlines()[0].removeprefix('# ')}`"
+
+
+def _left(verdict: Verdict) -> str:
+    cure = verdict.cure
+    if cure is None:
+        return "nothing is recommended"
+    if not cure.run_id:
+        return "the code has no place in the training"
+    if cure.left:
+        return f"{', '.join(cure.left)} left"
+    return f"loss {cure.loss or math.nan:.3g} instead of {cure.twin or math.nan:.3g}"
 
 
 def confusion(verdicts: Iterable[Verdict]) -> str:

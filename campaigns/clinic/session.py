@@ -10,14 +10,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from browser import chromium
 from campaigns.clinic.patient import Patient
-from campaigns.clinic.verdict import Verdict, verdict
-from campaigns.clinic.ward import Ward
+from campaigns.clinic.verdict import Cure, Verdict, verdict
+from campaigns.clinic.ward import Ward, Way
 from campaigns.soak.nursery import Nursery
 from threaded_server import ThreadedServer
 
@@ -30,9 +30,27 @@ Show = Callable[[str], None]
 
 
 class _Trained(msgspec.Struct, frozen=True):
+    """Without a ``run_id`` where nothing was recorded."""
+
     training: str
     run_id: str
     seconds: float
+    loss: float | None = None
+
+
+class _Order(NamedTuple):
+    """A training of a patient that is to be there."""
+
+    patient: Patient
+    way: Way = "sick"
+    fix: str = ""
+    layer: str = ""
+
+    @property
+    def training(self) -> str:
+        """All that it hangs on, beside the code."""
+        how = "" if self.way == "sick" else f", {self.way} {self.layer} {self.fix}"
+        return self.patient.training + how
 
 
 class Session:
@@ -55,13 +73,30 @@ class Session:
     def run(self, patients: Sequence[Patient]) -> list[Verdict]:
         """Train those that were not, and judge all. Blocks. Raises RuntimeError where one cannot be trained."""
         with self.server() as server:
-            waiting = [patient for patient in patients if patient.training not in self._trained]
-            if waiting:
-                self._train(waiting, server)
+            self._train([_Order(patient) for patient in patients], server)
             # A run is silent only after a while.
             order = sorted(patients, key=lambda patient: patient.ends == "hung")
             judged = {patient.name: self._judge(patient, server) for patient in order}
         return [judged[patient.name] for patient in patients]
+
+    def cure(self, patients: Sequence[Patient], verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Train the curable sick ones of ``verdicts`` with their recommended code, and judge what is left. Blocks."""
+        orders = {
+            patient.name: _Order(patient, "cured", found.fix, found.around)
+            for patient, found in zip(patients, verdicts, strict=True)
+            if patient.sick and not patient.incurable and found.fix
+        }
+        twins = {
+            name: _Order(order.patient, "twin")
+            for name, order in orders.items()
+            if len(order.patient.attempts) == 1
+        }
+        with self.server() as server:
+            self._train([*orders.values(), *twins.values()], server)
+            cures = {
+                name: self._cure(order, twins.get(name), server) for name, order in orders.items()
+            }
+        return [msgspec.structs.replace(found, cure=cures.get(found.patient)) for found in verdicts]
 
     def recommended(self, patients: Sequence[Patient]) -> dict[str, Recommendations]:
         """What page, report and doctor recommend for the trained ones, by their names. Blocks."""
@@ -86,12 +121,15 @@ class Session:
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def _train(self, patients: Sequence[Patient], server: ThreadedServer) -> None:
+    def _train(self, orders: Sequence[_Order], server: ThreadedServer) -> None:
+        waiting = [order for order in orders if order.training not in self._trained]
+        if not waiting:
+            return
         with contextlib.closing(Nursery("campaigns.clinic.ward:warm")) as nursery:
             nursery.wait()
             ward = Ward(nursery, server, self._folder / "ward")
             with ThreadPoolExecutor(self._at_once) as pool:
-                tasks = [pool.submit(self._one, ward, patient) for patient in patients]
+                tasks = [pool.submit(self._one, ward, order) for order in waiting]
                 try:
                     for number, task in enumerate(tasks):
                         task.result()
@@ -100,12 +138,17 @@ class Session:
                     pool.shutdown(cancel_futures=True)
                     raise
 
-    def _one(self, ward: Ward, patient: Patient) -> None:
-        treated = ward.treat(patient)
-        trained = _Trained(patient.training, treated.run_id, treated.seconds)
+    def _one(self, ward: Ward, order: _Order) -> None:
+        try:
+            treated = ward.treat(*order)
+            trained = _Trained(order.training, treated.run_id, treated.seconds, treated.loss)
+        except RuntimeError:
+            if order.way != "cured":
+                raise
+            trained = _Trained(order.training, "", 0.0)  # the code ended it at once
         with self._lock, self._file.open("ab") as file:
             file.write(msgspec.json.encode(trained) + b"\n")
-            self._trained[patient.training] = trained
+            self._trained[order.training] = trained
 
     # -- judging --------------------------------------------------------------------------------------------------
 
@@ -114,6 +157,22 @@ class Session:
         if patient.ends == "hung":
             self._wait_until_silent(run_id, server)
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
+
+    def _cure(self, order: _Order, twin: _Order | None, server: ThreadedServer) -> Cure:
+        trained = self._trained[order.training]
+        if not trained.run_id:
+            return Cure()
+        found = _ask(server, f"/api/v1/runs/{trained.run_id}/diagnosis")["findings"]
+        return Cure(
+            run_id=trained.run_id,
+            left=tuple(
+                each["rule"]
+                for each in found
+                if each["rule"] in order.patient.rules or each["severity"] != "notice"
+            ),
+            loss=trained.loss,
+            twin=self._trained[twin.training].loss if twin else None,
+        )
 
     def _wait_until_silent(self, run_id: str, server: ThreadedServer) -> None:
         end = time.monotonic() + SILENT_WITHIN_S

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from campaigns.clinic.training import Training
 
@@ -22,40 +22,38 @@ class NeverCleared(Training):
 class ClippedScaled(Training):
     """Clips the scaled gradients, for it does not unscale them before."""
 
-    def step(self) -> None:
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.strength)
-        self.scaler.step(self.optimizer)
+    def clip(self) -> None:
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip or 1.0)
 
 
 class UnscaledWithin(Training):
     """Unscales after the first of several backward passes."""
 
-    def update(self, number: int) -> None:
-        for part in range(2):
-            loss = self.loss(number)
-            self.backward(loss / 2)
-            if part == 0:
-                self.scaler.unscale_(self.optimizer)
-        self.step()
-        self.rescale()
-        self.clear()
-        self.log(loss)
+    def passes(self, number: int) -> Tensor:
+        self.first = True
+        return super().passes(number)
+
+    def between(self) -> None:
+        if self.first:
+            self.scaler.unscale_(self.optimizer)
+        self.first = False
 
 
 class ScaledWithin(Training):
-    """Sets the scale between the backward passes of one batch."""
+    """Sets the scale between the backward passes of one batch, and back after the step."""
 
-    def update(self, number: int) -> None:
-        for part in range(2):
-            loss = self.loss(number)
-            self.backward(loss / 2)
-            if part == 0:
-                self.scaler.update(self.scaler.get_scale() * self.plan.strength)
-        self.step()
-        self.rescale()
+    def passes(self, number: int) -> Tensor:
+        self.first = True
+        return super().passes(number)
+
+    def between(self) -> None:
+        if self.first:
+            self.scaler.update(self.scaler.get_scale() * self.plan.strength)
+        self.first = False
+
+    def rescale(self) -> None:
+        super().rescale()
         self.scaler.update(self.scaler.get_scale() / self.plan.strength)
-        self.clear()
-        self.log(loss)
 
 
 class HalfParameters(Training):
@@ -64,10 +62,12 @@ class HalfParameters(Training):
     def make_model(self) -> nn.Module:
         return super().make_model().half()
 
-    def loss(self, number: int) -> Tensor:
-        inputs, targets = self.batch(number)
-        outputs: Tensor = self.model(inputs.half())
-        return cross_entropy(outputs.float(), targets)
+    def batch(self, number: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = super().batch(number)
+        return inputs.half(), targets
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
 
 class BackwardUnderAutocast(Training):
@@ -98,14 +98,13 @@ class ClearedEarly(Training):
     """Now and then gradients are cleared before the step, as by an evaluation in between."""
 
     def update(self, number: int) -> None:
-        loss = self.loss(number)
-        self.backward(loss)
-        if number == self.plan.strength:
+        self.early = number == self.plan.strength
+        super().update(number)
+
+    def step(self) -> None:
+        if self.early:
             self.clear()
-        self.step()
-        self.rescale()
-        self.clear()
-        self.log(loss)
+        super().step()
 
 
 class StepsItself(Training):
@@ -240,3 +239,25 @@ class ScalerMadeAnew(Training):
             if number and number % (self.plan.updates // 6) == 0:
                 self.scaler = self.make_scaler()
             yield number
+
+
+class RateRaised(Training):
+    """From the middle on the learning rate is ``strength`` times what it was, as a schedule does that is wrong."""
+
+    def update(self, number: int) -> None:
+        if number == self.plan.updates // 2:
+            for group in self.optimizer.param_groups:
+                group["lr"] *= self.plan.strength
+        super().update(number)
+
+
+class RescaledWrongly(Training):
+    """From the middle on gradients are divided by a scale that is not theirs: steps are ``strength`` times as long."""
+
+    def clip(self) -> None:
+        self.scaler.unscale_(self.optimizer)
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps > self.plan.updates // 2:
+            for parameter in self.model.parameters():
+                assert parameter.grad is not None
+                parameter.grad *= self.plan.strength

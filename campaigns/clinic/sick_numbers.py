@@ -70,6 +70,21 @@ class EndlessGain(BackwardGain):
         return Training.forward(self, inputs, number)
 
 
+class Temperature(Gain):
+    """Divides by a temperature and multiplies by it: between the two, gradients are ``gain`` times as large."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs / self.gain) * self.gain
+
+
+class Tempered(BackwardGain):
+    """Every twelfth update a layer works at a temperature of ``strength``."""
+
+    def make_model(self) -> nn.Module:
+        self.gain = Temperature()
+        return named(mine=self.gain, after=nn.Tanh())
+
+
 class Power(nn.Module):
     """The fourth power, which leaves fp16 where inputs leave +-16."""
 
@@ -205,29 +220,6 @@ class Outliers(Training):
 
     def loss(self, number: int) -> Tensor:
         return super().loss(number) * (self.plan.strength if number % 90 == 89 else 1.0)
-
-
-class RateRaised(Training):
-    """From the middle on the learning rate is ``strength`` times what it was, as a schedule does that is wrong."""
-
-    def update(self, number: int) -> None:
-        if number == self.plan.updates // 2:
-            for group in self.optimizer.param_groups:
-                group["lr"] *= self.plan.strength
-        super().update(number)
-
-
-class RescaledWrongly(Training):
-    """From the middle on gradients are divided by a scale that is not theirs: steps are ``strength`` times as long."""
-
-    def step(self) -> None:
-        self.scaler.unscale_(self.optimizer)
-        self.steps = getattr(self, "steps", 0) + 1
-        if self.steps > self.plan.updates // 2:
-            for parameter in self.model.parameters():
-                assert parameter.grad is not None
-                parameter.grad *= self.plan.strength
-        self.scaler.step(self.optimizer)
 
 
 class Burst(Training):

@@ -100,9 +100,10 @@ class Parallel(Training):
         torch.manual_seed(self.plan.seed + 1 + rank)
         self.images, self.labels = self.images[rank::ranks], self.labels[rank::ranks]
 
-    def step(self) -> None:
+    def passes(self, number: int) -> Tensor:
+        loss = super().passes(number)
         self.average()
-        super().step()
+        return loss
 
     def average(self) -> None:
         for parameter in self.model.parameters():

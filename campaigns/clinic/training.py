@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -15,7 +17,7 @@ from campaigns.clinic.models import MODELS, OPTIMIZERS
 from campaigns.clinic.patient import Plan
 
 
-TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 @functools.cache
@@ -32,6 +34,7 @@ class Training:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
+        self.losses: list[Tensor] = []
         torch.manual_seed(plan.seed)
         self.begin()
         self.model = self.make_model()
@@ -77,13 +80,23 @@ class Training:
         yield from range(self.plan.updates)
 
     def update(self, number: int) -> None:
-        for _ in range(self.plan.accumulate):
-            loss = self.loss(number)
-            self.backward(loss / self.plan.accumulate)
+        loss = self.passes(number)
+        self.clip()
         self.step()
         self.rescale()
         self.clear()
         self.log(loss)
+
+    def passes(self, number: int) -> Tensor:
+        """The backward passes of one update; the last loss."""
+        for _ in range(self.plan.accumulate):
+            loss = self.loss(number)
+            self.backward(loss / self.plan.accumulate)
+            self.between()
+        return loss
+
+    def between(self) -> None:
+        """What is called after each backward pass."""
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         drawn = torch.randint(len(self.images), (self.plan.batch,))
@@ -91,9 +104,12 @@ class Training:
 
     def loss(self, number: int) -> Tensor:
         inputs, targets = self.batch(number)
-        with torch.autocast("cpu", dtype=self.dtype):
+        with self.autocast():
             outputs = self.forward(inputs, number)
         return cross_entropy(outputs.float(), targets) * self.plan.loss
+
+    def autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast("cpu", dtype=self.dtype)
 
     def forward(self, inputs: Tensor, number: int) -> Tensor:
         outputs: Tensor = self.model(inputs)
@@ -102,20 +118,31 @@ class Training:
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss).backward()
 
-    def step(self) -> None:
+    def clip(self) -> None:
         if self.plan.clip is not None:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self.plan.clip)
+
+    def step(self) -> None:
         self.scaler.step(self.optimizer)
 
     def rescale(self) -> None:
         self.scaler.update()
 
+    def schedule(self, *, skipped: bool) -> None:
+        """What is done with a scheduler after an update of the scaler."""
+
     def clear(self) -> None:
         self.optimizer.zero_grad()
 
     def log(self, loss: Tensor) -> None:
+        self.losses.append(loss.detach())
         ampmon.log({"loss": loss, "lr": self.optimizer.param_groups[0]["lr"]})
+
+    def final_loss(self) -> float:
+        """The median of the last quarter of the losses; NaN without any."""
+        last = self.losses[-max(len(self.losses) // 4, 1) :]
+        return torch.stack(last).double().median().item() if last else math.nan
 
     def end(self) -> None:
         """What is left to do after the last update."""

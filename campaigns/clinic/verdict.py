@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 
 from campaigns.clinic.patient import Patient
+
+
+NEAR = 1.05
+"""A cured training's loss is at most so many times that of its healthy twin."""
+
+
+class Cure(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run with the recommended code came to.
+
+    ``left`` are the rules that still find its sickness, or find a warning or worse. ``twin`` is the healthy one's loss,
+    None where there is none. Without a ``run_id`` the code ended the training at once.
+    """
+
+    run_id: str = ""
+    left: tuple[str, ...] = ()
+    loss: float | None = None
+    twin: float | None = None
+
+    @property
+    def worked(self) -> bool:
+        finite = self.loss is not None and math.isfinite(self.loss)
+        return finite and not self.left and (self.loss or 0.0) <= NEAR * (self.twin or math.inf)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,19 +47,41 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
     figures: dict[str, str] = {}
     """Of each rule that found something, the chart that shows it."""
+    fix: str = ""
+    """The run's recommendation, and ``around`` what it goes."""
+    around: str = ""
+    incurable: bool = False
+    cure: Cure | None = None
 
     @property
     def sick(self) -> bool:
         return bool(self.rules)
 
     @property
+    def found(self) -> bool:
+        """Whether any finding names what it is sick of."""
+        return not {self.first, *(each.partition(" ")[0] for each in self.others)}.isdisjoint(
+            self.rules
+        )
+
+    @property
+    def layer_right(self) -> bool:
+        """Whether the first finding is about the layer in which it is sick, if it is sick in one."""
+        return self.layer is None or any(self.layer in name for name in self.parameters[:1])
+
+    @property
+    def cured(self) -> bool:
+        """Whether its code cures a sick one, or says what to look at where no code can."""
+        if self.incurable:
+            return bool(self.fix)
+        return not self.sick or (self.cure is not None and self.cure.worked)
+
+    @property
     def right(self) -> bool:
         """Named right as the first finding, with the layer; a healthy one without a warning."""
         if not self.sick:
             return self.severity in (None, "notice")
-        return self.first in self.rules and (
-            self.layer is None or any(self.layer in name for name in self.parameters[:1])
-        )
+        return self.first in self.rules and self.layer_right
 
 
 def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict:
@@ -47,10 +92,13 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
         "run_id": run_id,
         "rules": patient.rules,
         "layer": patient.layer,
+        "incurable": patient.incurable,
     }
     if not diagnosis["findings"]:
         return Verdict(**known)
     first, *others = diagnosis["findings"]
+    fixes = (each for each in diagnosis["findings"] if each.get("fix") and not each.get("second"))
+    recommended = next(fixes, {})
     return Verdict(
         **known,
         first=first["rule"],
@@ -58,5 +106,7 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
         title=first["title"],
         parameters=tuple(first.get("parameters", ())),
         others=tuple(f"{each['rule']} ({each['severity']})" for each in others),
+        fix=recommended.get("fix", ""),
+        around=next(iter(recommended.get("parameters", ())), ""),
         figures={each["rule"]: each.get("figure", "") for each in diagnosis["findings"]},
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import math
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from ampmon import identity
 from ampmon.sender import drain
@@ -18,6 +20,9 @@ from serving import free_port
 from threaded_server import ThreadedServer
 
 
+Way: TypeAlias = Literal["sick", "cured", "twin"]
+LOSS = "loss"
+"""A file that a training which came to its end leaves in its folder."""
 LIMIT_S = 120.0
 """A training that takes longer is given up."""
 _POLL_S = 0.01
@@ -39,20 +44,29 @@ def warm() -> None:
     torch.amp.GradScaler("cpu").scale(loss).backward()
 
 
-def train(name: str, attempt: int, folder: str) -> None:
+def train(name: str, attempt: int, folder: str, way: Way, fix: str, layer: str) -> None:
     """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
+    from campaigns.clinic.cure import cured, twin
     from campaigns.clinic.drawn import find
 
     patient = find(name)
-    patient.attempts[attempt](patient.plan, Path(folder)).train()
+    kind, plan = patient.attempts[attempt], patient.plan
+    if way == "cured":
+        kind = cured(kind, fix, layer)
+    elif way == "twin":
+        kind, plan = twin(kind, plan)
+    training = kind(plan, Path(folder))
+    training.train()
+    Path(folder, LOSS).write_text(str(training.final_loss()))
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The run of a patient, and how long it was trained."""
+    """The run of a patient, how long it was trained, and its loss in the end, NaN where that did not come."""
 
     run_id: str
     seconds: float
+    loss: float
 
 
 class Ward:
@@ -61,26 +75,30 @@ class Ward:
     def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
         self._nursery, self._server, self._folder = nursery, server, folder
 
-    def treat(self, patient: Patient) -> Trained:
+    def treat(self, patient: Patient, way: Way = "sick", fix: str = "", layer: str = "") -> Trained:
         """Train and deliver. Raises RuntimeError where a training does not end, or the server does not take all."""
-        folder = self._folder / "".join(c if c.isalnum() else "-" for c in patient.name)
+        name = patient.name if way == "sick" else f"{patient.name} {way}"
+        folder = self._folder / "".join(c if c.isalnum() else "-" for c in name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began, run_id = time.monotonic(), identity.uuid7()
+        order = {"name": patient.name, "way": way, "fix": fix, "layer": layer}
         children: list[Child] = []
         try:
             for attempt in range(len(patient.attempts)):
-                children = self._begin(patient, attempt, folder, str(run_id))
+                children = self._begin(patient.ranks, folder, str(run_id), attempt=attempt, **order)
                 self._wait(patient, children, folder)
             seconds = time.monotonic() - began
             self._deliver(patient, folder)
         finally:
             for child in children:
                 child.kill()
-        return Trained(str(run_id), round(seconds, 2))
+        loss = folder / LOSS
+        ended = float(loss.read_text()) if loss.exists() else math.nan
+        return Trained(str(run_id), round(seconds, 2), ended)
 
-    def _begin(self, patient: Patient, attempt: int, folder: Path, run_id: str) -> list[Child]:
-        port = str(free_port()) if patient.ranks > 1 else ""
+    def _begin(self, ranks: int, folder: Path, run_id: str, **order: Any) -> list[Child]:
+        port = str(free_port()) if ranks > 1 else ""
         return [
             self._nursery.fork(
                 "campaigns.clinic.ward:train",
@@ -89,13 +107,12 @@ class Ward:
                     "AMPMON_DIR": str(folder),
                     "AMPMON_MODE": "offline",
                     "AMPMON_RUN_ID": run_id,
-                    **(_launched(rank, patient.ranks, port) if port else {}),
+                    **(_launched(rank, ranks, port) if port else {}),
                 },
-                name=patient.name,
-                attempt=attempt,
                 folder=str(folder),
+                **order,
             )
-            for rank in range(patient.ranks)
+            for rank in range(ranks)
         ]
 
     @staticmethod

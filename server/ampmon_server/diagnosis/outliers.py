@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from ampmon_server.case import ScalerCase
 from ampmon_server.cells.merging import Cells
+from ampmon_server.cells.scalars import mean
 from ampmon_server.diagnosis.ledger import skipped_updates
 from ampmon_server.names import training_loss
 from ampmon_server.series import Flags, Floats, Ints
@@ -122,6 +123,23 @@ def loss_at(logged: Mapping[str, Cells], steps: Ints, skips: Ints) -> Loss | Non
         heavy=int(at_skip[place].any(0).sum()),
         known=bool(is_logged.all()),
     )
+
+
+def loss_over(logged: Mapping[str, Cells], first: int, last: int) -> Loss | None:
+    """The training loss from step ``first`` to ``last``, if it is an outlier beside that before, and finite."""
+    name = training_loss(logged)
+    if name is None:
+        return None
+    cells, size = logged[name], mean(logged[name])
+    before = size[cells["last"] < first - 1][-2 * BESIDE - 1 :]
+    inside = size[(cells["first"] >= first) & (cells["last"] <= last)]
+    if not len(before) or not len(inside):
+        return None
+    ratio = float(np.median(inside) / np.median(before))
+    heavy = int((inside >= HEAVY * np.median(before)).sum())
+    if not HEAVY <= ratio < np.inf or 2 * heavy <= len(inside):
+        return None
+    return Loss(name, ratio, heavy, known=True)
 
 
 def _usual(cells: Cells, finite: Ints) -> Floats:

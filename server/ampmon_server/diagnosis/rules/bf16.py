@@ -31,8 +31,9 @@ NORMAL = FP16.exponent_max - FP16.exponent_min_normal + 1
 """Powers of two that fp16 holds with all bits of the significand."""
 BF16 = "bf16 holds 261 and needs no scaler, with 8 bits of the significand (7 stored) instead of 11 (10 stored)."
 FIX = (
-    'with torch.autocast("cuda", dtype=torch.bfloat16):  # and no GradScaler\n'
-    "    loss = criterion(model(inputs), targets)"
+    'with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+    "    loss = criterion(model(inputs), targets)\n"
+    "scaler = ampmon.GradScaler(enabled=False)  # bf16 needs none"
 )
 
 

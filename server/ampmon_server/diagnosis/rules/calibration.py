@@ -20,6 +20,9 @@ EXPLANATION = (
 )
 FIX = "scaler = ampmon.GradScaler(init_scale={init_scale})"
 
+STOCK = 65536.0
+"""Torch's own first scale, with which a search that is not over may as well begin."""
+
 
 @each_scaler
 def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
@@ -47,7 +50,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="notice",
         title=title,
         explanation=EXPLANATION,
-        fix=FIX.format(init_scale=in_code(first_scale)) if over else "",
+        fix=FIX.format(init_scale=in_code(first_scale if over else min(first_scale, STOCK))),
         scaler=scaler.name,
         first_step=int(first["first"][0]),
         last_step=int(search["last"][-1]),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ampmon.wire import Finding
-from ampmon_server.case import ScalerCase
+from ampmon_server.case import Case, ScalerCase
+from ampmon_server.cells.merging import Cells
 from ampmon_server.diagnosis.calibration import calibrated_from
-from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.outliers import HEAVY, loss_over
+from ampmon_server.diagnosis.rules.each import fitted
+from ampmon_server.diagnosis.rules.skip_rate import LIMIT
 from ampmon_server.diagnosis.updates import Streak, skips_to_death, streaks
 from ampmon_server.thresholds import Thresholds
-from ampmon_server.words import count, power_of_two, steps
+from ampmon_server.words import count, magnitude_of, power_of_two, steps
 
 
 EXPLANATION = (
@@ -19,14 +22,24 @@ EXPLANATION = (
     "layer gives inf or NaN by itself, the weights hold NaN, or gradients are never cleared.{death}"
 )
 DEATH = " {left} more such skips and the scale is dead."
+LOSS = " Here the logged {name} was {ratio} times the one before, so it is these batches."
 FIX = (
     "# See which module is the first that is not finite:\n"
     "scaler = ampmon.GradScaler(model=model, monitor=ampmon.Config(activations=1))"
 )
 
 
-@each_scaler
-def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
+def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
+    """The longest streak of each scaler. Logged values have the steps of the first."""
+    for place, scaler in enumerate(case.scalers):
+        if len(scaler.recent):
+            for finding in _of_scaler(scaler, {} if place else case.logged, thresholds):
+                yield fitted(finding, scaler.policy)
+
+
+def _of_scaler(
+    scaler: ScalerCase, logged: Mapping[str, Cells], thresholds: Thresholds
+) -> Iterator[Finding]:
     """The longest of the newest updates. The search for the first scale counts only while it goes on below 1."""
     searching = calibrated_from(scaler)
     found = [
@@ -40,13 +53,15 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     severity = thresholds.consecutive_skips.severity(longest.updates)
     if severity is None:
         return
+    heavy = None if longest.ongoing else loss_over(logged, longest.first, longest.last)
     left = skips_to_death(longest.after, scaler.policy) if longest.ongoing else None
     yield Finding(
         rule="consecutive_skips",
         severity=severity,
         title=_title(longest),
-        explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else ""),
-        fix=FIX,
+        explanation=EXPLANATION.format(death=DEATH.format(left=left) if left else "")
+        + (LOSS.format(name=heavy.name, ratio=magnitude_of(heavy.ratio)) if heavy else ""),
+        fix=LIMIT.format(most=HEAVY) if heavy else FIX,
         scaler=scaler.name,
         first_step=longest.first,
         last_step=longest.last,

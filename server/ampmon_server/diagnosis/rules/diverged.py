@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,12 @@ GREW = " The scale had grown to {scale} at step {step}."
 MOVED = " The scale went from {before} to {after}, and no step was skipped there."
 NORM = " The gradient norm was {ratio} times the median before: {named} grew most."
 NORMS = " The gradient norm was {ratio} times the median before."
-RATE = " The logged {name} had risen from {before} to {after} there: try a smaller one."
+RATE = " The logged {name} had risen from {before} to {after} there."
+LOWER = (
+    "# Go back to a checkpoint saved before step {first}, and to the learning rate of then:\n"
+    "for group in optimizer.param_groups:  # before scaler.step(optimizer)\n"
+    '    group["lr"] = min(group["lr"], {rate:.4g})'
+)
 FIX = (
     "# Go back to a checkpoint saved before step {first}. Use a smaller learning rate, and clip gradients:\n"
     "scaler.unscale_(optimizer)  # before scaler.step(optimizer)\n"
@@ -53,12 +59,15 @@ def examine(case: Case, thresholds: Thresholds) -> Iterator[Finding]:
     scaler = next((each for each in case.scalers if len(each.recent)), None)
     # Logged values have the steps of the first scaler.
     there = "" if scaler is None else _beside(scaler, found)
+    rate = _raised_rate(case.logged, found)
     finding = Finding(
         rule="diverged",
         severity="critical" if found.high >= found.start else "warning",
         title=f"The loss diverged at step {count(found.first)}: {_value(found.high)} instead of {_value(found.low)}",
-        explanation=_words(name, found) + there + _rate(case.logged, found),
-        fix=FIX.format(first=found.first),
+        explanation=_words(name, found) + there + (rate.words if rate else ""),
+        fix=LOWER.format(first=found.first, rate=rate.before)
+        if rate
+        else FIX.format(first=found.first),
         scaler="" if scaler is None else scaler.name,
         first_step=found.first,
         last_step=found.last,
@@ -154,23 +163,28 @@ def _ratio(norm: np.ndarray, step: np.ndarray, found: Divergence) -> float:
     return float(np.median(after) / np.median(before))
 
 
-def _rate(logged: Mapping[str, Cells], found: Divergence) -> str:
-    """Whether the learning rate, if it is logged, had risen when the loss did."""
+class _Raised(NamedTuple):
+    """A learning rate that had risen when the loss did, what it was before, and a sentence about it."""
+
+    before: float
+    words: str
+
+
+def _raised_rate(logged: Mapping[str, Cells], found: Divergence) -> _Raised | None:
+    """If a learning rate is logged."""
     name = next(
         (each for each in logged if each.lower().rpartition("/")[2] in ("lr", "learning_rate")),
         None,
     )
     if name is None:
-        return ""
+        return None
     cells, rates = logged[name], mean(logged[name])
     before, after = (
         rates[cells["last"] < found.first - NEAR],
         rates[(cells["first"] <= found.above) & (cells["last"] >= found.first - NEAR)],
     )
     if not len(before) or not len(after) or not np.nanmax(after) >= RAISED * before[-1]:
-        return ""
-    return RATE.format(
-        name=name,
-        before=magnitude_of(float(before[-1])),
-        after=magnitude_of(float(np.nanmax(after))),
-    )
+        return None
+    was, is_now = float(before[-1]), float(np.nanmax(after))
+    words = RATE.format(name=name, before=magnitude_of(was), after=magnitude_of(is_now))
+    return _Raised(was, words)

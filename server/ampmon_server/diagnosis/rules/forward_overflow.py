@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.ledger import SkippedUpdate
 from ampmon_server.diagnosis.origins import of_origin
+from ampmon_server.diagnosis.rules import diverged
 from ampmon_server.diagnosis.rules.each import each_scaler
+from ampmon_server.diagnosis.updates import streaks
 from ampmon_server.policy.languages import in_settings_of
 from ampmon_server.thresholds import Thresholds
 from ampmon_server.words import count, plural
@@ -25,6 +28,11 @@ FIX = (
     'with torch.autocast("cuda", enabled=False):  # in forward(), around {module}\n'
     "    out = layer(x.float())"
 )
+ENDLESS = (
+    "On the way forward, the output of {module} was the first that was not finite, and since step {step} every step is "
+    "skipped. A batch alone does not do that: the weights, or what every batch now holds, have left what fp16 can "
+    "hold, so fp32 in one module is no cure. The learning rate is the likely reason."
+)
 SOME = "a module"
 
 
@@ -39,13 +47,18 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         for earlier, later in itertools.pairwise(found)
     )
     where, module = _where(found, module)
+    named = f"module {module}" if module else SOME
+    end = _endless(scaler, thresholds)
     yield Finding(
         rule="forward_overflow",
         severity="critical" if often else "warning",
         title=f"{plural(len(found), 'skip')} began forward{where}: changing the loss scale won't help",
-        explanation=EXPLANATION.format(module=f"module {module}" if module else SOME),
+        explanation=ENDLESS.format(module=named, step=count(end))
+        if end
+        else EXPLANATION.format(module=named),
         fix=in_settings_of(
-            scaler.policy, FIX.format(module=f"module {module}" if module else SOME)
+            scaler.policy,
+            diverged.FIX.format(first=end) if end else FIX.format(module=named),
         ),
         scaler=scaler.name,
         first_step=found[0].step,
@@ -53,6 +66,19 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         parameters=(module,) if module else (),
         evidence={"skipped": len(found)},
         figure="skips",
+    )
+
+
+def _endless(scaler: ScalerCase, thresholds: Thresholds) -> int | None:
+    """The step since which everything is skipped, if updates were applied before it, and many were skipped since."""
+    many = thresholds.consecutive_skips.critical or math.inf
+    return next(
+        (
+            each.first
+            for each in streaks(scaler.recent)
+            if each.ongoing and each.updates >= many and each.first > scaler.recent["first"][0]
+        ),
+        None,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
+from ampmon_server.diagnosis.rules import bf16
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.updates import is_alive, newest_scale
 from ampmon_server.thresholds import Thresholds
@@ -19,11 +20,7 @@ EXPLANATION = (
     "opposite. It got there because gradients overflow even so: the loss is a large sum instead of a mean, a layer's "
     "gradient is far larger than all others, or inf and NaN come from somewhere that no scale reaches."
 )
-FIX = (
-    "loss = criterion(output, target).mean()  # not a sum over the batch\n"
-    "# or, where gradients are that large by nature, bf16, which needs no scaler:\n"
-    'with torch.autocast("cuda", dtype=torch.bfloat16): ...'
-)
+FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are that large by nature, use bf16:\n{bf16.FIX}"
 
 
 @each_scaler

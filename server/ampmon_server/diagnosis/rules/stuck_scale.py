@@ -24,8 +24,9 @@ EXPLANATION = (
     "need be."
 )
 FIX = (
-    "# Make it once, before the loop, and restore its state once, when you resume:\n"
-    'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])'
+    "# Make it once, before the loop, and restore its state once, when you resume. Let update() alone move the scale:\n"
+    'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])\n'
+    "scaler.update()  # without new_scale"
 )
 
 PAST = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing
+from ampmon_server.diagnosis.rules import bf16
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.underflow import Underflow, underflow
 from ampmon_server.diagnosis.updates import is_set_by_hand
@@ -26,8 +27,7 @@ HIGHER = (
     "scaler.update()  # without new_scale, so that it can grow"
 )
 NO_ROOM = (
-    "# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not, and needs no scaler:\n"
-    'with torch.autocast("cuda", dtype=torch.bfloat16): ...'
+    f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
 )
 FLOOR = 6e-4
 """The relative error of a gradient in fp16 whose elements are all normal."""

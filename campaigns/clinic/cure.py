@@ -1,0 +1,225 @@
+"""Runs a finding's code in the training that it was written for: each statement at the place where a user pastes it.
+
+A call of the loop that the code makes replaces the training's own. What the code says is not interpreted: wrong code
+does not cure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import torch
+from torch import Tensor, nn
+
+import ampmon
+from campaigns.clinic import sick_code, sick_runs
+from campaigns.clinic.patient import Plan
+from campaigns.clinic.training import Training
+
+
+PHASES = {
+    "unscale_": "clip",
+    "clip_grad_norm_": "clip",
+    "scaler.step": "step",
+    "scaler.update": "rescale",
+    "scheduler.step": "schedule",
+    "optimizer.zero_grad": "clear",
+}
+"""Which method of a training makes a call, in the order of the loop."""
+_PLACES = {
+    "layer": r"with .* layer\(",
+    "autocast": r"with torch\.autocast",
+    "save": r"checkpoint\[.* =",
+    "resume": r".*checkpoint\[",
+    "scaler": r"(scaler|state) =|.*\*\*state|from |import ",
+    "model": r"(model|optimizer) =|model\.float\(",
+    "loss": r"(loss|size|usual) =",
+    "backward": r".*\.backward\(",
+    "before": r"for group in optimizer\.param_groups",
+    "after": r".*scaler\.get_scale\(|.*(" + "|".join(map(re.escape, PHASES)) + r")\(",
+}
+"""How a statement begins that belongs there; the first that fits."""
+
+
+Places: TypeAlias = Mapping[str, Sequence[ast.stmt]]
+"""The statements of a fix, by where they belong."""
+
+
+def places_of(code: str) -> Places:
+    """Raises SyntaxError if the code is not Python, ValueError if a statement of it has no place in a training."""
+    places: dict[str, list[ast.stmt]] = {name: [] for name in _PLACES}
+    for statement in ast.parse(code).body:
+        text = ast.unparse(statement)
+        fit = [name for name, pattern in _PLACES.items() if re.match(pattern, text, re.DOTALL)]
+        if not fit:
+            raise ValueError(f"no place in a training: {text}")
+        if fit[0] == "backward":  # what came so far is called ahead of it
+            places["before"] += places["after"]
+            places["after"] = []
+        places[fit[0]].append(_Filled().visit(statement))
+    return places
+
+
+def _calls(statements: Iterable[ast.stmt]) -> list[str]:
+    """Those of `PHASES`, in the order of the loop."""
+    made = "\n".join(map(ast.unparse, statements))
+    return [call for call in PHASES if f"{call}(" in made]
+
+
+class _Filled(ast.NodeTransformer):
+    """`momentum=...` stands for what the script gave: its optimizer has it still."""
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        if isinstance(node.value, ast.Constant) and node.value.value is Ellipsis:
+            node.value = ast.parse(f"optimizer.defaults[{node.arg!r}]", mode="eval").body
+        return node
+
+
+def cured(kind: type[Training], fix: str, layer: str = "") -> type[Training]:
+    """The training with the code in it; ``layer`` is the module, or a parameter of it, that code goes around.
+
+    Raises as `places_of` does.
+    """
+    known = {"places": places_of(fix), "layer": layer}
+    return cast("type[Training]", type(f"Cured{kind.__name__}", (_Cured, kind), known))
+
+
+def twin(kind: type[Training], plan: Plan) -> tuple[type[Training], Plan]:
+    """The healthy training beside a sick one: in fp32, and without the mistake where that is in the code."""
+    if kind.__module__ in (sick_code.__name__, sick_runs.__name__):
+        kind = cast("type[Training]", kind.__base__)
+    return kind, replace(plan, dtype="float32", enabled=False)
+
+
+class _Cured(Training):
+    places: Places
+    layer: str
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.names: dict[str, Any] = {"self": self, "torch": torch, "ampmon": ampmon}
+        self.names |= {"device": "cpu", "lr": plan.lr, "max_norm": plan.clip or 1.0, "usual": None}
+        after = _calls(self.places["after"])
+        self.start = PHASES[after[0]] if after else ""
+        self.calls = [*_calls(self.places["before"]), *after]
+        self.replaced = {PHASES[call] for call in self.calls}
+        super().__init__(plan, folder)
+
+    def run(self, statements: Sequence[ast.stmt], **names: object) -> None:
+        """With the training's own objects under the names that scripts give them."""
+        own = ("model", "optimizer", "scaler", "scheduler")
+        self.names |= {name: vars(self)[name] for name in own if name in vars(self)}
+        self.names |= names
+        module = ast.fix_missing_locations(ast.Module([*statements], []))
+        exec(compile(module, "fix", "exec"), self.names)
+
+    # -- what is set up -------------------------------------------------------------------------------------------
+
+    def make_model(self) -> nn.Module:
+        model = super().make_model()
+        if self.places["layer"]:
+            names = [name for name, _ in model.named_modules() if name]
+            module = self.layer if self.layer in names else self.layer.rpartition(".")[0]
+            layer = model.get_submodule(module)
+            layer.forward = self._around(layer.forward)  # type: ignore[method-assign]
+        return model
+
+    def _around(self, layer: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+        def forward(inputs: Tensor) -> Tensor:
+            self.run(self.places["layer"], layer=layer, x=inputs)
+            return cast("Tensor", self.names["out"])
+
+        return forward
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.optimizer = super().make_optimizer()
+        self.run(self.places["model"], parameters=[*self.model.parameters()])
+        self.model = self.names["model"]
+        return cast("torch.optim.Optimizer", self.names["optimizer"])
+
+    def make_scaler(self) -> torch.amp.GradScaler:
+        if not self.places["scaler"]:
+            return super().make_scaler()
+        if "scaler" not in vars(self):  # made before the loop, and not again in it
+            self.run(self.places["scaler"])
+        return cast("torch.amp.GradScaler", self.names["scaler"])
+
+    def made(self) -> None:
+        super().made()
+        if (self.folder / "checkpoint").exists():
+            self.run(self.places["resume"], checkpoint=torch.load(self.folder / "checkpoint"))
+
+    def end(self) -> None:
+        super().end()
+        if self.places["save"]:
+            checkpoint = torch.load(self.folder / "checkpoint")
+            self.run(self.places["save"], checkpoint=checkpoint)
+            torch.save(checkpoint, self.folder / "checkpoint")
+
+    # -- what is done again and again -----------------------------------------------------------------------------
+
+    def passes(self, number: int) -> Tensor:
+        self.run(self.places["before"])
+        if not any(isinstance(each, ast.For) for each in self.places["backward"]):
+            return super().passes(number)
+        losses: list[Tensor] = []
+
+        def loss_of(_: object) -> Tensor:
+            losses.append(self.loss(number))
+            return losses[-1]
+
+        batch = range(self.plan.accumulate)
+        self.run(self.places["backward"], batch=batch, loss_of=loss_of)
+        return losses[-1]
+
+    def between(self) -> None:
+        called = type(self).__mro__[2].between.__code__.co_names
+        if not any(call.rpartition(".")[2] in called for call in self.calls):
+            super().between()
+
+    def loss(self, number: int) -> Tensor:
+        loss = super().loss(number)
+        self.run(self.places["loss"], loss=loss)
+        return cast("Tensor", self.names["loss"])
+
+    def autocast(self) -> AbstractContextManager[object]:
+        for statement in self.places["autocast"]:
+            assert isinstance(statement, ast.With)
+            expression = ast.Expression(statement.items[0].context_expr)
+            return cast(
+                "AbstractContextManager[object]",
+                eval(compile(expression, "fix", "eval"), self.names),
+            )
+        return super().autocast()
+
+    def backward(self, loss: Tensor) -> None:
+        if self.places["backward"]:
+            self.run(self.places["backward"], loss=loss)
+        else:
+            super().backward(loss)
+
+    def clip(self) -> None:
+        self._call("clip", super().clip)
+
+    def step(self) -> None:
+        self._call("step", super().step)
+
+    def rescale(self) -> None:
+        self._call("rescale", super().rescale)
+
+    def schedule(self, *, skipped: bool) -> None:
+        self._call("schedule", lambda: super(_Cured, self).schedule(skipped=skipped))
+
+    def clear(self) -> None:
+        self._call("clear", super().clear)
+
+    def _call(self, phase: str, own: Callable[[], None]) -> None:
+        if phase == self.start:
+            self.run(self.places["after"])
+        elif phase not in self.replaced:
+            own()
