@@ -128,7 +128,7 @@ def test_a_scale_set_by_hand_is_not_told_to_grow():
     cells = cells_of(same, same, ["manual_set"] * n, [False] * n)
     (finding,) = found(scaler(cells, samples=samples, policy=Policy(init_scale=8.0)))
     assert (finding.rule, finding.severity) == ("subnormal", "critical")
-    assert "init_scale=128)" in finding.fix
+    assert "init_scale=65536)" in finding.fix
     assert "without new_scale" in finding.fix
 
 

@@ -18,7 +18,7 @@ EXPLANATION = (
     "fp32 it no longer sets the scale."
 )
 FIX = (
-    "# Compute {module} in fp32. If it still overflows first, see what its backward pass multiplies by:\n"
+    "# Compute module {module} in fp32. If it still overflows first, see what its backward pass multiplies by:\n"
     'with torch.autocast("cuda", enabled=False):  # in forward(), around module {module}\n'
     "    out = layer(x.float())"
 )

@@ -20,7 +20,7 @@ EXPLANATION = (
     "opposite. It got there because gradients overflow even so: the loss is a large sum instead of a mean, a layer's "
     "gradient is far larger than all others, or inf and NaN come from somewhere that no scale reaches."
 )
-FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are that large by nature, use bf16:\n{bf16.FIX}"
+FIX = f"# If the loss is a sum over the batch, take its mean. If gradients are large by nature, use bf16:\n{bf16.FIX}"
 
 
 @each_scaler

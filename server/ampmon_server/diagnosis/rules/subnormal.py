@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing
@@ -29,6 +31,9 @@ HIGHER = (
 NO_ROOM = (
     f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
 )
+STOCK = 65536.0
+SPARE = 2
+"""So many bits are left between the largest gradient that was sampled and the largest fp16 number."""
 FLOOR = 6e-4
 """The relative error of a gradient in fp16 whose elements are all normal."""
 
@@ -72,10 +77,11 @@ def cost(seen: Underflow) -> str:
 
 
 def fix(seen: Underflow, thresholds: Thresholds) -> str:
-    """A scale that cures it, where there is one."""
+    """A scale that cures it, where there is one; up to torch's own, since what was flushed may need a larger one."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM
+    bits = max(bits, min(int(seen.room) - SPARE, int(np.log2(STOCK / seen.scale))))
     return HIGHER.format(
         init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
     )
