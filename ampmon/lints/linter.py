@@ -17,7 +17,7 @@ import torch
 from ampmon import wire
 from ampmon.lints.losses import Losses, scaled_before
 from ampmon.lints.making import Beginning, beginning, made_anew
-from ampmon.lints.optimizers import begins_with_leftovers, parameters_of
+from ampmon.lints.optimizers import begins_with_leftovers, constructor_of, parameters_of
 from ampmon.lints.passes import Passes, look_on
 from ampmon.lints.poison import look
 from ampmon.lints.precision import computes_in
@@ -104,8 +104,8 @@ class Linter:
         self._suspect = False
         self._scale = 0.0
         self._moved = False
-        self._idle = self._loaded = False
-        """Whether no loss was scaled since the scaler was made here or given a state, and which of the two."""
+        self._idle = self._loaded = self._strayed = False
+        """Whether no loss was scaled since the scaler was made here or given a state; which; and if it stepped."""
         self.schedule = Schedule(lambda: self._teller)
         self._losses = Losses(self._begins, report)
         self._unpassed = 0
@@ -141,16 +141,20 @@ class Linter:
     def begins(self, *, loaded: bool) -> None:
         """The scaler was made, or ``loaded``: it has scaled no loss since."""
         self._idle = self.early = True
-        self._loaded = loaded
+        self._loaded, self._strayed = loaded, False
         if loaded:
             self._beginning = None
 
     @harmless
     def scaling(self, outputs: Any) -> None:
         """`scale()` is being called with the loss."""
-        self._idle = False
+        strayed = self._idle and self._strayed
+        self._idle = self._strayed = False
         if self._teller is None:
             return
+        if strayed:
+            when = " after its state was loaded" if self._loaded else ""
+            self._teller.say("moved_outside_training", when=when)
         if not self._scaled and computes_in(outputs) is torch.bfloat16:
             self._teller.say("scaler_under_bf16")
         if scaled_before(outputs):
@@ -222,7 +226,8 @@ class Linter:
         elif where == "step" and optimizer is not None:
             seen, parameters = self._of(optimizer, teller), parameters_of(optimizer)
             ids = self._registry.of_models()
-            why = why_no_gradients(parameters, seen.held, ids, seen.rates.steps - 1)
+            steps = seen.rates.steps - 1
+            why = why_no_gradients(parameters, seen.held, ids, steps, constructor_of(optimizer))
             if why is not None:
                 teller.say(
                     "no_gradients",
@@ -254,9 +259,7 @@ class Linter:
     def updated(self, steps: Collection[int]) -> bool:
         """An update has ended in which the optimizers with these ids stepped. Whether a learning rate was moved."""
         moved, self._moved = self._moved, False
-        if self._idle and self._teller is not None:
-            when = " after its state was loaded" if self._loaded else ""
-            self._teller.say("moved_outside_training", when=when)
+        self._strayed = True  # which matters if no loss was scaled before
         if self.early or self._suspect:
             self._look_back(steps)
         return moved
@@ -327,7 +330,8 @@ class Linter:
         if path == "unscaled" and seen.passes is not None:
             seen.passes.stepping(optimizer, teller)
         elif path == "fused" and self._sharded:
-            teller.say("sharded_fused", optimizer=self._names.name(optimizer))
+            name, constructor = self._names.name(optimizer), constructor_of(optimizer)
+            teller.say("sharded_fused", optimizer=name, constructor=constructor)
         self._moved |= seen.rates.differ(optimizer)
 
     @harmless

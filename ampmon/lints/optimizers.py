@@ -10,6 +10,13 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def constructor_of(optimizer: torch.optim.Optimizer) -> str:
+    """Its class, as a script names it."""
+    kind = type(optimizer)
+    torchs = kind.__module__.startswith("torch.optim.")
+    return f"{'torch.optim.' if torchs else ''}{kind.__name__}"
+
+
 def begins_with_leftovers(optimizer: torch.optim.Optimizer) -> bool:
     """Whether its first step makes a momentum buffer of memory that nobody cleared: fused SGD, before that step."""
     if not isinstance(optimizer, torch.optim.SGD):

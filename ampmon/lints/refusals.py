@@ -10,7 +10,7 @@ import torch
 
 _NEW_OPTIMIZER = (
     "model = model.to(device)  # wrappers and adapters first, too\n"
-    "optimizer = torch.optim.AdamW(model.parameters())"
+    "optimizer = {constructor}(model.parameters(), lr=...)"
 )
 _IN_TURN = (
     "scaler.scale(loss).backward()\nscaler.step(optimizer)  # only those that this loss trains\n"
@@ -28,12 +28,16 @@ def has_no_scale(scaler: Any) -> bool:
 
 
 def why_no_gradients(
-    parameters: Sequence[torch.Tensor], held: Sequence[int], of_model: Collection[int], steps: int
+    parameters: Sequence[torch.Tensor],
+    held: Sequence[int],
+    of_model: Collection[int],
+    steps: int,
+    constructor: str,
 ) -> tuple[str, str] | None:
     """The likely reason and the code to write instead; None where some parameter has a gradient.
 
     ``held`` are the parameters, by id, that the optimizer had when it was first stepped, ``of_model`` those that the
-    models have now, as far as they are known, and ``steps`` how often it was stepped before.
+    models have now, as far as they are known, ``steps`` how often it was stepped before, ``constructor`` what makes it.
     """
     if any(parameter.grad is not None for parameter in parameters):
         return None
@@ -47,7 +51,7 @@ def why_no_gradients(
         return (
             "None of them is in the model: they were replaced after the optimizer was built. Wrappers, adapters and "
             "moves to another device can do that.",
-            _NEW_OPTIMIZER,
+            _NEW_OPTIMIZER.format(constructor=constructor),
         )
     if steps and now != then:
         change = f"{len(now - then)} parameters were added and {len(then - now)} removed"

@@ -35,7 +35,7 @@ LINTS: dict[str, Lint] = {
         "ShardedGradScaler asks all ranks whether a gradient overflowed when it unscales. A fused optimizer unscales "
         "within its own step, where nobody asks: a rank whose shard overflowed skips alone, and the shards of one "
         "model part ways.",
-        "scaler.unscale_(optimizer)  # before each scaler.step(optimizer), or fused=False",
+        "optimizer = {constructor}(model.parameters(), lr=..., fused=False)",
     ),
     "scaler_under_bf16": Lint(
         "warning",

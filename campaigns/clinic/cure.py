@@ -46,6 +46,8 @@ _PLACES = {
 }
 """How a statement begins that belongs there; the first that fits."""
 
+_AROUND = re.compile(r"around (?:the layer of |module )?(\S+)")
+"""The module, or a parameter of it, that a comment says code goes around."""
 
 Places: TypeAlias = Mapping[str, Sequence[ast.stmt]]
 """The statements of a fix, by where they belong."""
@@ -81,20 +83,21 @@ class _Filled(ast.NodeTransformer):
         return node
 
 
-def cured(kind: type[Training], fix: str, layer: str = "") -> type[Training]:
-    """The training with the code in it; ``layer`` is the module, or a parameter of it, that code goes around.
-
-    Raises as `places_of` does.
-    """
-    known = {"places": places_of(fix), "layer": layer}
+def cured(kind: type[Training], fix: str) -> type[Training]:
+    """The training with the code in it. Raises as `places_of` does."""
+    around = _AROUND.search(fix)
+    known = {"places": places_of(fix), "layer": around[1] if around else ""}
     return cast("type[Training]", type(f"Cured{kind.__name__}", (_Cured, kind), known))
 
 
-def twin(kind: type[Training], plan: Plan) -> tuple[type[Training], Plan]:
-    """The healthy training beside a sick one: in fp32, and without the mistake where that is in the code."""
+def twin(kind: type[Training], plan: Plan, less: int) -> tuple[type[Training], Plan]:
+    """The healthy training beside a sick one: in fp32, and without the mistake where that is in the code.
+
+    It makes so many updates ``less``, those that were skipped in the training that it is compared with.
+    """
     if kind.__module__ in (sick_code.__name__, sick_runs.__name__):
         kind = cast("type[Training]", kind.__base__)
-    return kind, replace(plan, dtype="float32", enabled=False)
+    return kind, replace(plan, dtype="float32", enabled=False, updates=plan.updates - less)
 
 
 class _Cured(Training):

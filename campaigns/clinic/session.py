@@ -44,12 +44,12 @@ class _Order(NamedTuple):
     patient: Patient
     way: Way = "sick"
     fix: str = ""
-    layer: str = ""
+    less: int = 0
 
     @property
     def training(self) -> str:
         """All that it hangs on, beside the code."""
-        how = "" if self.way == "sick" else f", {self.way} {self.layer} {self.fix}"
+        how = "" if self.way == "sick" else f", {self.way} {self.less} {self.fix}"
         return self.patient.training + how
 
 
@@ -82,17 +82,18 @@ class Session:
     def cure(self, patients: Sequence[Patient], verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Train the curable sick ones of ``verdicts`` with their recommended code, and judge what is left. Blocks."""
         orders = {
-            patient.name: _Order(patient, "cured", found.fix, found.around)
+            patient.name: _Order(patient, "cured", found.fix)
             for patient, found in zip(patients, verdicts, strict=True)
             if patient.sick and not patient.incurable and found.fix
         }
-        twins = {
-            name: _Order(order.patient, "twin")
-            for name, order in orders.items()
-            if len(order.patient.attempts) == 1
-        }
         with self.server() as server:
-            self._train([*orders.values(), *twins.values()], server)
+            self._train([*orders.values()], server)
+            twins = {
+                name: _Order(order.patient, "twin", less=self._skipped(order, server))
+                for name, order in orders.items()
+                if len(order.patient.attempts) == 1
+            }
+            self._train([*twins.values()], server)
             cures = {
                 name: self._cure(order, twins.get(name), server) for name, order in orders.items()
             }
@@ -157,6 +158,10 @@ class Session:
         if patient.ends == "hung":
             self._wait_until_silent(run_id, server)
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
+
+    def _skipped(self, order: _Order, server: ThreadedServer) -> int:
+        run_id = self._trained[order.training].run_id
+        return int(_ask(server, f"/api/v1/runs/{run_id}")["skipped"]) if run_id else 0
 
     def _cure(self, order: _Order, twin: _Order | None, server: ThreadedServer) -> Cure:
         trained = self._trained[order.training]

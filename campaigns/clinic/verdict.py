@@ -48,8 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, str] = {}
     """Of each rule that found something, the chart that shows it."""
     fix: str = ""
-    """The run's recommendation, and ``around`` what it goes."""
-    around: str = ""
+    """The run's recommendation."""
     incurable: bool = False
     cure: Cure | None = None
 
@@ -97,8 +96,7 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
     if not diagnosis["findings"]:
         return Verdict(**known)
     first, *others = diagnosis["findings"]
-    fixes = (each for each in diagnosis["findings"] if each.get("fix") and not each.get("second"))
-    recommended = next(fixes, {})
+    fixes = (each["fix"] for each in diagnosis["findings"] if not each.get("second"))
     return Verdict(
         **known,
         first=first["rule"],
@@ -106,7 +104,6 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
         title=first["title"],
         parameters=tuple(first.get("parameters", ())),
         others=tuple(f"{each['rule']} ({each['severity']})" for each in others),
-        fix=recommended.get("fix", ""),
-        around=next(iter(recommended.get("parameters", ())), ""),
+        fix=next(filter(None, fixes), ""),
         figures={each["rule"]: each.get("figure", "") for each in diagnosis["findings"]},
     )

@@ -44,7 +44,7 @@ def warm() -> None:
     torch.amp.GradScaler("cpu").scale(loss).backward()
 
 
-def train(name: str, attempt: int, folder: str, way: Way, fix: str, layer: str) -> None:
+def train(name: str, attempt: int, folder: str, way: Way, fix: str, less: int) -> None:
     """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
     from campaigns.clinic.cure import cured, twin
     from campaigns.clinic.drawn import find
@@ -52,17 +52,19 @@ def train(name: str, attempt: int, folder: str, way: Way, fix: str, layer: str) 
     patient = find(name)
     kind, plan = patient.attempts[attempt], patient.plan
     if way == "cured":
-        kind = cured(kind, fix, layer)
+        kind = cured(kind, fix)
     elif way == "twin":
-        kind, plan = twin(kind, plan)
+        kind, plan = twin(kind, plan, less)
     training = kind(plan, Path(folder))
     training.train()
-    Path(folder, LOSS).write_text(str(training.final_loss()))
+    if way != "sick":
+        Path(folder, LOSS).write_text(str(training.final_loss()))
+    training.end()
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The run of a patient, how long it was trained, and its loss in the end, NaN where that did not come."""
+    """The run of a patient, how long it was trained, and the final loss, NaN where that did not come."""
 
     run_id: str
     seconds: float
@@ -75,14 +77,17 @@ class Ward:
     def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
         self._nursery, self._server, self._folder = nursery, server, folder
 
-    def treat(self, patient: Patient, way: Way = "sick", fix: str = "", layer: str = "") -> Trained:
-        """Train and deliver. Raises RuntimeError where a training does not end, or the server does not take all."""
+    def treat(self, patient: Patient, way: Way = "sick", fix: str = "", less: int = 0) -> Trained:
+        """Train, a twin so many updates ``less``, and deliver what was recorded.
+
+        Raises RuntimeError where a training does not end, or the server does not take all.
+        """
         name = patient.name if way == "sick" else f"{patient.name} {way}"
         folder = self._folder / "".join(c if c.isalnum() else "-" for c in name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began, run_id = time.monotonic(), identity.uuid7()
-        order = {"name": patient.name, "way": way, "fix": fix, "layer": layer}
+        order = {"name": patient.name, "way": way, "fix": fix, "less": less}
         children: list[Child] = []
         try:
             for attempt in range(len(patient.attempts)):

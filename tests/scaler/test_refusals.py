@@ -53,7 +53,7 @@ def test_parameters_that_were_replaced_in_the_model(data_directory: Path) -> Non
     loop.backward()
     event = refused(loop, data_directory)
     assert "None of them is in the model" in event.detail["explanation"]
-    assert "torch.optim.AdamW(model.parameters())" in event.detail["fix"]
+    assert "torch.optim.SGD(model.parameters(), lr=...)" in event.detail["fix"]
 
 
 def test_frozen_parameters(data_directory: Path) -> None:
@@ -104,8 +104,8 @@ class Passing(torch.optim.Optimizer):
         self.scaler.update()
 
 
-def resume(scaler: torch.amp.GradScaler) -> float:
-    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289); the scale that comes of it."""
+def resume(scaler: torch.amp.GradScaler, *, again: bool = False) -> float:
+    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289), the scaler also ``again``; the final scale."""
     # It takes a second to import, in every process that collects this module.
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
@@ -114,6 +114,8 @@ def resume(scaler: torch.amp.GradScaler) -> float:
     scaler.load_state_dict(state)
     scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))
     get_optimizer_state_dict(model, Passing(Adam(model.parameters()), scaler))
+    if again:
+        scaler.load_state_dict(state)
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     return scaler.get_scale()
 
@@ -124,6 +126,12 @@ def test_a_load_that_steps_the_scaler(data_directory: Path) -> None:
     detail = told(data_directory)["moved_outside_training"].detail
     assert detail["severity"] == "warning"
     assert detail["title"].endswith("before the first `scale()` after its state was loaded")
+
+
+def test_a_scaler_that_is_loaded_last(data_directory: Path) -> None:
+    """The fix of such a step cures: the scaler has the state of the file, and nothing is told."""
+    assert resume(ampmon.GradScaler("cpu"), again=True) == 512.0
+    assert told(data_directory) == {}
 
 
 UNCHANGED = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,7 +23,7 @@ EXPLANATION = (
     "layer learns from rounded gradients, or from zeros."
 )
 FIX = (
-    'with torch.autocast("cuda", enabled=False):  # in forward(), around the layer of {parameter}\n'
+    'with torch.autocast("cuda", enabled=False):  # in forward(), around {where}\n'
     "    out = layer(x.float())\n"
     "# or give its output a larger factor, and its weights a smaller one"
 )
@@ -74,7 +75,7 @@ def _finding(
         title=f"{percent(first)} of the gradient values of {names[0]}{more} are subnormal; "
         f"{percent(others)} of all others",
         explanation=EXPLANATION,
-        fix=FIX.format(parameter=names[0]),
+        fix=FIX.format(where=_around(names)),
         scaler=scaler.name,
         first_step=int(cells["first"][0]),
         last_step=int(cells["last"][-1]),
@@ -82,6 +83,14 @@ def _finding(
         evidence={"share": float(first), "others": others, "parameters": len(worst)},
         figure="parameters",
     )
+
+
+def _around(names: list[str]) -> str:
+    """The module that has them all. Where only the model has, the layer of the first."""
+    paths = [name.split(".")[:-1] for name in names]
+    alike = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    shared = [parts[0] for parts in alike]
+    return f"module {'.'.join(shared)}" if shared else f"the layer of {names[0]}"
 
 
 def _sum(values: Ints) -> Ints:
