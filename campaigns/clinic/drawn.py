@@ -59,6 +59,7 @@ def _draw(seed: str, number: int) -> Patient:
         layer=sickness.layer,
         ends=sickness.ends,
         spoil=sickness.spoil,
+        incurable=sickness.incurable,
     )
 
 
@@ -125,6 +126,7 @@ class Sickness:
     layer: str | None = None
     ends: Ends = "finished"
     spoil: Spoil | None = None
+    incurable: bool = False
 
 
 def _power(chance: Random, low: float, high: float) -> float:
@@ -151,12 +153,14 @@ SICKNESSES: Sequence[Sickness] = (
             "clip": None,
             "updates": 100,
         },
+        incurable=True,
     ),
     Sickness(
         ("backward_overflow",),
         (sick_numbers.BackwardGain,),
         lambda c: {**_LOUD, "strength": _power(c, 12, 30), "activations": 1, "updates": 100},
         layer="mine",
+        incurable=True,
     ),
     Sickness(
         ("forward_overflow",),
@@ -168,8 +172,14 @@ SICKNESSES: Sequence[Sickness] = (
         ("nan_not_overflow",),
         (sick_numbers.NaNData,),
         lambda c: {"model": "mlp", "strength": c.choice((5, 10, 20, 40, 10**6))},
+        incurable=True,
     ),
-    Sickness(("nan_not_overflow",), (sick_numbers.NaNForever,), lambda _: {"model": "mlp tanh"}),
+    Sickness(
+        ("nan_not_overflow",),
+        (sick_numbers.NaNForever,),
+        lambda _: {"model": "mlp tanh"},
+        incurable=True,
+    ),
     Sickness(
         ("slow_growth",),
         (Training,),
@@ -256,6 +266,7 @@ SICKNESSES: Sequence[Sickness] = (
             "init_scale": 2.0**16,
             "activations": None,
         },
+        incurable=True,
     ),
     Sickness(
         ("poisoned_state",),
@@ -266,6 +277,7 @@ SICKNESSES: Sequence[Sickness] = (
             "strength": c.randint(20, 80),
             "updates": 150,
         },
+        incurable=True,
     ),
     Sickness(("uncleared_gradients",), (sick_code.NeverCleared,), lambda _: {"clip": None}),
     Sickness(
@@ -295,7 +307,12 @@ SICKNESSES: Sequence[Sickness] = (
     ),
     Sickness(("scaler_under_bf16",), (Training,), lambda _: {"dtype": "bfloat16"}),
     Sickness(("fp16_without_scaler",), (Training,), lambda _: {"enabled": False, "clip": None}),
-    Sickness(("shared_parameter",), (sick_code.SharedParameter,), lambda _: {"model": "mlp"}),
+    Sickness(
+        ("shared_parameter",),
+        (sick_code.SharedParameter,),
+        lambda _: {"model": "mlp"},
+        incurable=True,
+    ),
     Sickness(("backward_under_autocast",), (sick_code.BackwardUnderAutocast,)),
     Sickness(
         ("scheduler_on_skip", "scheduler_ahead"),
@@ -309,11 +326,11 @@ SICKNESSES: Sequence[Sickness] = (
     ),
     Sickness(("fp16_parameters",), (sick_code.HalfParameters,), lambda _: {"model": "mlp"}),
     Sickness(("no_update",), (sick_code.NeverUpdated,)),
-    Sickness(("crashed",), (sick_runs.Killed,), ends="killed"),
+    Sickness(("crashed",), (sick_runs.Killed,), ends="killed", incurable=True),
     Sickness(
         ("forgotten_state",),
         (sick_runs.SavingNoScaler, sick_runs.Resumed),
         lambda c: {"init_scale": _two(c, 24, 30), "updates": 120},
     ),
-    Sickness(("telemetry_gaps",), (Training,), spoil=sick_runs.lose_some),
+    Sickness(("telemetry_gaps",), (Training,), spoil=sick_runs.lose_some, incurable=True),
 )

@@ -175,7 +175,7 @@ NUMBERS = (
         name="scale held",
         about="put back whenever it has grown, though nothing overflows",
         attempts=(sick_numbers.Held,),
-        plan=Plan(init_scale=2.0**13, growth_interval=20),
+        plan=Plan(init_scale=2.0**13, growth_interval=60, updates=240),
         rules=("stuck_scale",),
     ),
     Patient(

@@ -56,6 +56,8 @@ def train(name: str, attempt: int, folder: str, way: Way, fix: str, less: int) -
     elif way == "twin":
         kind, plan = twin(kind, plan, less)
     training = kind(plan, Path(folder))
+    for number in range(less * plan.accumulate):  # the batches that a search for the scale loses
+        training.batch(number)
     training.train()
     if way != "sick":
         Path(folder, LOSS).write_text(str(training.final_loss()))

@@ -105,7 +105,7 @@ class Passing(torch.optim.Optimizer):
 
 
 def resume(scaler: torch.amp.GradScaler, *, again: bool = False) -> float:
-    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289), the scaler also ``again``; the final scale."""
+    """Load a checkpoint as Accelerate does under FSDP2 (accelerate#4289), the scaler ``again``; the scale of it."""
     # It takes a second to import, in every process that collects this module.
     from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
 from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing
@@ -39,7 +41,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         explanation=EXPLANATION.format(
             experiments=plural(gone.experiments, "change of the scale", "changes of the scale")
         ),
-        fix=fix(seen, thresholds),
+        fix=fix(seen, thresholds, np.inf),
         scaler=scaler.name,
         first_step=seen.first_step,
         last_step=seen.last_step,

@@ -25,12 +25,10 @@ EXPLANATION = (
 )
 FIX = (
     "# Make it once, before the loop, and restore its state once, when you resume. Let update() alone move the scale:\n"
-    'scaler = ampmon.GradScaler({rarely})\nscaler.load_state_dict(checkpoint["scaler"])\n'
+    'scaler = ampmon.GradScaler()\nscaler.load_state_dict(checkpoint["scaler"])\n'
     "scaler.update()  # without new_scale"
 )
 
-OFTEN = 100
-"""A shorter growth interval costs more than a step in a hundred."""
 PAST = (
     "torch grows the scale when its growth tracker, which counts steps without a skip, comes to growth_interval. "
     "Here the tracker was past it already when set_growth_interval() made it shorter: now only a skip, which sets the "
@@ -54,8 +52,6 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         quiet = max(quiet, tracker)
     elif tracker >= interval or quiet < thresholds.stuck_intervals * interval:
         return
-    # Once it grows, so short an interval costs too many steps.
-    rarely = f"growth_interval={OFTEN}" if interval < OFTEN else ""
     why = (
         f"its growth tracker is past growth_interval = {count(interval)}, so it cannot grow"
         if past
@@ -66,7 +62,7 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
         severity="warning",
         title=f"The scale stands at {power_of_two(scale)} for {count(quiet)} steps without a skip: {why}",
         explanation=PAST if past else EXPLANATION,
-        fix=RESTART.format(growth_interval=interval) if past else FIX.format(rarely=rarely),
+        fix=RESTART.format(growth_interval=interval) if past else FIX,
         scaler=scaler.name,
         first_step=int((still if len(still) else scaler.recent)["first"][0]),
         last_step=int(scaler.recent["last"][-1]),

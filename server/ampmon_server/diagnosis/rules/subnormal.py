@@ -8,7 +8,7 @@ import numpy as np
 
 from ampmon.wire import Finding
 from ampmon_server.case import ScalerCase
-from ampmon_server.diagnosis.growth import bits_to_cure, is_climbing
+from ampmon_server.diagnosis.growth import BITS_MAX, bits_to_cure, is_climbing
 from ampmon_server.diagnosis.rules import bf16
 from ampmon_server.diagnosis.rules.each import each_scaler
 from ampmon_server.diagnosis.underflow import Underflow, underflow
@@ -32,6 +32,7 @@ NO_ROOM = (
     f"# A larger scale would overflow: fp16 is too narrow for this model. bf16 is not:\n{bf16.FIX}"
 )
 STOCK = 65536.0
+"""Torch's own first scale."""
 SPARE = 2
 """So many bits are left between the largest gradient that was sampled and the largest fp16 number."""
 FLOOR = 6e-4
@@ -76,12 +77,13 @@ def cost(seen: Underflow) -> str:
     return COSTS.format(low=percent(low), high=percent(high))
 
 
-def fix(seen: Underflow, thresholds: Thresholds) -> str:
-    """A scale that cures it, where there is one; up to torch's own, since what was flushed may need a larger one."""
+def fix(seen: Underflow, thresholds: Thresholds, most: float = STOCK) -> str:
+    """A scale that cures it, where there is one; up to ``most``, since what was flushed may need a larger one."""
     bits = bits_to_cure(seen, thresholds)
     if bits is None:
         return NO_ROOM
-    bits = max(bits, min(int(seen.room) - SPARE, int(np.log2(STOCK / seen.scale))))
+    fits = min(seen.room - SPARE, BITS_MAX, np.log2(most / seen.scale))
+    bits = max(bits, int(fits))
     return HIGHER.format(
         init_scale=in_code(seen.scale * 2.0**bits), share=percent(seen.share_at(bits))
     )
