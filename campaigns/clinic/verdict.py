@@ -96,7 +96,7 @@ def verdict(patient: Patient, run_id: str, diagnosis: dict[str, Any]) -> Verdict
     if not diagnosis["findings"]:
         return Verdict(**known)
     first, *others = diagnosis["findings"]
-    fixes = (each["fix"] for each in diagnosis["findings"] if not each.get("second"))
+    fixes = (each.get("fix") for each in diagnosis["findings"] if not each.get("second"))
     return Verdict(
         **known,
         first=first["rule"],
