@@ -288,7 +288,7 @@ CODE = (
         name="fused SGD",
         about="with momentum, and an overflow in the first update",
         attempts=(Training,),
-        plan=Plan(optimizer="fused sgd", init_scale=2.0**24, lr=0.05),
+        plan=Plan(optimizer="fused sgd", init_scale=2.0**24, lr=0.02),
         rules=("fused_sgd",),
     ),
     Patient(

@@ -29,7 +29,7 @@ in one. A healthy one that is told of a warning or worse is a false alarm; notic
 
 The run's recommended code is then put into the sick training, which runs again. It counts as cured if no rule finds its
 sickness, or anything else worth a warning, and its final loss is finite and at most 5 % above that of the same training
-in fp32 without the mistake, over as many updates as it applied. Where no code can cure, the table says what the finding
+in fp32 without the mistake, with the same batches skipped. Where no code can cure, the table says what the finding
 says to look at. This page is written by the command.
 """
 FIXED = """\

@@ -44,12 +44,12 @@ class _Order(NamedTuple):
     patient: Patient
     way: Way = "sick"
     fix: str = ""
-    less: int = 0
+    skipped: tuple[int, ...] = ()
 
     @property
     def training(self) -> str:
         """All that it hangs on, beside the code."""
-        how = "" if self.way == "sick" else f", {self.way} {self.less} {self.fix}"
+        how = "" if self.way == "sick" else f", {self.way} {self.skipped} {self.fix}"
         return self.patient.training + how
 
 
@@ -89,7 +89,7 @@ class Session:
         with self.server() as server:
             self._train([*orders.values()], server)
             twins = {
-                name: _Order(order.patient, "twin", less=self._skipped(order, server))
+                name: _Order(order.patient, "twin", skipped=self._skipped(order, server))
                 for name, order in orders.items()
                 if len(order.patient.attempts) == 1
             }
@@ -159,9 +159,10 @@ class Session:
             self._wait_until_silent(run_id, server)
         return verdict(patient, run_id, _ask(server, f"/api/v1/runs/{run_id}/diagnosis"))
 
-    def _skipped(self, order: _Order, server: ThreadedServer) -> int:
+    def _skipped(self, order: _Order, server: ThreadedServer) -> tuple[int, ...]:
         run_id = self._trained[order.training].run_id
-        return int(_ask(server, f"/api/v1/runs/{run_id}")["skipped"]) if run_id else 0
+        found = _ask(server, f"/api/v1/runs/{run_id}/skips?limit=1000")["skips"] if run_id else ()
+        return tuple(sorted({each["step"] for each in found}))
 
     def _cure(self, order: _Order, twin: _Order | None, server: ThreadedServer) -> Cure:
         trained = self._trained[order.training]

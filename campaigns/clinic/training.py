@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -69,9 +69,14 @@ class Training:
 
     # -- what is done again and again -----------------------------------------------------------------------------
 
-    def train(self) -> None:
+    def train(self, skipped: Collection[int] = ()) -> None:
+        """The batches of ``skipped`` updates are drawn and dropped."""
         for number in self.numbers():
-            self.update(number)
+            if number not in skipped:
+                self.update(number)
+            else:
+                for _ in range(self.plan.accumulate):
+                    self.batch(number)
 
     def numbers(self) -> Iterator[int]:
         yield from range(self.plan.updates)

@@ -6,7 +6,7 @@ import importlib
 import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -44,7 +44,7 @@ def warm() -> None:
     torch.amp.GradScaler("cpu").scale(loss).backward()
 
 
-def train(name: str, attempt: int, folder: str, way: Way, fix: str, less: int) -> None:
+def train(name: str, attempt: int, folder: str, way: Way, fix: str, skipped: list[int]) -> None:
     """In a child: one attempt of the patient, in its folder. Ends as the patient ends."""
     from campaigns.clinic.cure import cured, twin
     from campaigns.clinic.drawn import find
@@ -54,11 +54,9 @@ def train(name: str, attempt: int, folder: str, way: Way, fix: str, less: int) -
     if way == "cured":
         kind = cured(kind, fix)
     elif way == "twin":
-        kind, plan = twin(kind, plan, less)
+        kind, plan = twin(kind, plan)
     training = kind(plan, Path(folder))
-    for number in range(less * plan.accumulate):  # the batches that a search for the scale loses
-        training.batch(number)
-    training.train()
+    training.train(skipped)
     if way != "sick":
         Path(folder, LOSS).write_text(str(training.final_loss()))
     training.end()
@@ -79,8 +77,10 @@ class Ward:
     def __init__(self, nursery: Nursery, server: ThreadedServer, folder: Path) -> None:
         self._nursery, self._server, self._folder = nursery, server, folder
 
-    def treat(self, patient: Patient, way: Way = "sick", fix: str = "", less: int = 0) -> Trained:
-        """Train, a twin so many updates ``less``, and deliver what was recorded.
+    def treat(
+        self, patient: Patient, way: Way = "sick", fix: str = "", skipped: Sequence[int] = ()
+    ) -> Trained:
+        """Train, a twin without the ``skipped`` updates, and deliver what was recorded.
 
         Raises RuntimeError where a training does not end, or the server does not take all.
         """
@@ -89,7 +89,7 @@ class Ward:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began, run_id = time.monotonic(), identity.uuid7()
-        order = {"name": patient.name, "way": way, "fix": fix, "less": less}
+        order = {"name": patient.name, "way": way, "fix": fix, "skipped": [*skipped]}
         children: list[Child] = []
         try:
             for attempt in range(len(patient.attempts)):
