@@ -6,14 +6,16 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
 from ampmon_server.assets import plotly_script
 from browser import chromium
+from campaigns.clinic.cure import places_of
 from campaigns.clinic.drawn import find
 from campaigns.clinic.recommended import Recommendations
-from campaigns.clinic.report import Examined, enough
+from campaigns.clinic.report import Examined, enough, tables
 from campaigns.clinic.session import Session
 from campaigns.clinic.verdict import verdict
 from campaigns.gallery.exhibits import EXHIBITS
@@ -26,15 +28,21 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return Session(tmp_path_factory.mktemp("clinic"))
 
 
-def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(
-    session: Session,
-) -> None:
-    """Real trainings are diagnosed rightly and given the same one change everywhere; a wrong verdict is told."""
+def test_patients_are_judged_cured_and_recommended_the_same_everywhere(session: Session) -> None:
+    """Trainings are diagnosed, given one change and cured by it; wrong verdicts and wrong changes are told."""
     sick, healthy = find("overflow in backward only"), find("typical")
     patients = [sick, healthy, find("growth too eager"), find("activations sampled")]
-    verdicts = session.run(patients)
+    verdicts = session.cure(patients, session.run(patients))
     assert [each for each in verdicts if not each.right] == []
     assert enough(Examined(verdicts, [], "", 0.0))
+
+    wrong = msgspec.structs.replace(verdicts[2], fix=verdicts[2].fix.replace("2000", "4"))
+    (eager,) = session.cure([find("growth too eager")], [wrong])
+    assert eager.cure is not None
+    assert eager.cure.left == ("sawtooth",)
+    assert not enough(Examined([eager], [], "", 0.0))
+    with pytest.raises(ValueError, match="no place"):
+        places_of("optimizer.step()")
 
     advised = session.recommended(patients)
     assert [name for name, each in advised.items() if not each.agree] == []
@@ -42,6 +50,11 @@ def test_patients_are_judged_and_page_report_and_doctor_recommend_the_same(
     assert "growth_interval=2000" in advised["growth too eager"].page[0]
     assert not Recommendations(("a", "b"), ("a", "b"), ("a", "b")).agree
     assert not Recommendations(("a",), ("a",), ()).agree
+
+    told = tables(Examined(verdicts, [], "", 0.0)).splitlines()
+    rows = {name: next(row for row in told if row.startswith(f"| {name} ")) for name in advised}
+    assert rows["growth too eager"].endswith("| yes |")
+    assert "look at: `Compute module mine in fp32" in rows["overflow in backward only"]
 
     found = {"rule": verdicts[0].first, "severity": "warning", "title": "", "parameters": ["head"]}
     swapped = [
