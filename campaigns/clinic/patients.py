@@ -506,7 +506,7 @@ RUNS = (
     ),
     Patient(
         name="gradients not averaged",
-        about="two ranks that train apart, of which one overflows alone",
+        about="two ranks that train apart, of which one overflows alone once",
         attempts=(sick_runs.NotAveraged,),
         plan=Plan(updates=150, strength=1e5),
         rules=("ranks_disagree",),

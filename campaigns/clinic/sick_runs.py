@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ampmon
 from ampmon.spool import spools
-from campaigns.clinic.training import Training
+from campaigns.clinic.training import Training, digits
 
 
 HUNG = "hung"
@@ -111,18 +111,22 @@ class Parallel(Training):
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
 
+    def final_loss(self) -> float:
+        self.images, self.labels = digits()  # of all ranks, so that each says the same
+        return super().final_loss()
+
     def end(self) -> None:
         dist.destroy_process_group()
 
 
 class NotAveraged(Parallel):
-    """Gradients are not averaged at all, and those of one rank weigh ``strength`` times as much now and then."""
+    """Gradients are not averaged at all, and those of one rank weigh ``strength`` times as much once."""
 
     def average(self) -> None:
         pass
 
     def loss(self, number: int) -> Tensor:
-        heavy = dist.get_rank() == 1 and number % 40 == 39
+        heavy = dist.get_rank() == 1 and number == 39
         return super().loss(number) * (self.plan.strength if heavy else 1.0)
 
 

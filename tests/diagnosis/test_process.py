@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ampmon.lints.words import LINTS
+from ampmon_server.case import Policy
 from ampmon_server.diagnosis import effective
 from ampmon_server.diagnosis.rules.lints import STOPPING
 from ampmon_server.series import Forgotten
@@ -143,7 +144,7 @@ def test_a_loop_that_destroys_weights_is_named_before_them(later):
 
 
 def test_ranks_that_disagree_stop_the_run():
-    """One update that one rank skips and another does not is critical; ranks that agree are not."""
+    """A step that one rank skips and another does not is critical: average gradients, or ask all ranks if sharded."""
     same = cells_of(*torch_scaler(lambda step, scale: False, 300))
     other = cells_of(*torch_scaler(lambda step, scale: step == 200, 300))
     assert rules_of(scaler(same, ranks={0: same, 1: same})) == []
@@ -154,6 +155,9 @@ def test_ranks_that_disagree_stop_the_run():
         200,
     )
     assert finding.stop
+    assert "DistributedDataParallel" in finding.fix
+    sharded = scaler(same, ranks={0: same, 2: other}, policy=Policy(layout="sharded"))
+    assert "ShardedGradScaler" in found(sharded)[0].fix
 
 
 def test_a_forgotten_scale_explains_the_search_after_it():

@@ -17,12 +17,23 @@ from ampmon_server.words import count, plural
 
 EXPLANATION = (
     "All ranks must skip the same steps and hold the same scale: a rank that steps where another does not has other "
-    "weights from then on. It happens where gradients are sharded or reduced after the check, so that only the rank "
-    "that holds the overflow sees it, and where each rank makes or restores a scaler of its own."
+    "weights from then on. {why}"
+)
+SHARDED = (
+    "Gradients are sharded, so only the rank that holds an overflow sees it, unless the scaler asks the others; or "
+    "each rank makes or restores a scaler of its own."
+)
+REPLICATED = (
+    "Each rank holds the whole model, so all see the same overflow if gradients are averaged before the check: they "
+    "are not, or each rank makes or restores a scaler of its own."
 )
 FIX = (
     "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
     "scaler = ampmon.watch(ShardedGradScaler(), model=model)  # asks all ranks before it skips; not with fused=True"
+)
+AVERAGED = (
+    "# Make it once, and call it in place of the bare model, the last backward pass of a step not under no_sync():\n"
+    "model = torch.nn.parallel.DistributedDataParallel(model)"
 )
 
 
@@ -41,13 +52,14 @@ def examine(scaler: ScalerCase, thresholds: Thresholds) -> Iterator[Finding]:
     last = max(int(steps[-1]) for steps in odd.values())
     times = max(len(steps) for steps in odd.values())
     rank = min(odd, key=lambda each: int(odd[each][0]))
+    sharded = scaler.policy.layout == "sharded"
     yield Finding(
         rule="ranks_disagree",
         severity="critical",
         title=f"Ranks {ranks[0]} and {rank} disagree on scale or skip at {plural(times, 'step')}, first at step "
         f"{count(first)}",
-        explanation=EXPLANATION,
-        fix=FIX,
+        explanation=EXPLANATION.format(why=SHARDED if sharded else REPLICATED),
+        fix=FIX if sharded else AVERAGED,
         scaler=scaler.name,
         first_step=first,
         last_step=last,
