@@ -150,7 +150,7 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     """Whether the last record is torn, all of them are there or none is, a file holds each value once in the end."""
     folder = tmp_path / "board"
     server = new_server()
-    run = posted(server, 2000)
+    run = posted(server, 300)
     run.event("finish")
     server.stop()
     server.options = ["--forward", f"tensorboard:{folder}"]
@@ -165,7 +165,7 @@ def test_what_a_kill_left_behind_is_written_again_and_not_twice(
     server.before = ""
     server.start()
     wait_for(lambda: is_whole(server), "all updates")
-    assert scales(folder) == 2000
+    assert scales(folder) == 300
     check_whole(server, str(run.run_id), points(folder))
 
 
